@@ -106,7 +106,7 @@ async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
 async def latency(
     kinesis: str, dynamodb: str, stream: str, fan_out: bool, http2: bool, from_s: float, until_s: float
 ) -> None:
-    """How old records of `bench._producing timed` are when they are handed out, by those put from ``from_s`` on and
+    """How old records of `bench._producing timed` are when they are delivered, by those put from ``from_s`` on and
     before ``until_s`` (epoch seconds).
     """
     ages_s: list[float] = []

@@ -122,7 +122,7 @@ path = "{folder}/dead"
 
 [deduplicate]
 keys = ["value.order_id"]
-within = "{WITHIN}"
+window = "{WITHIN}"
 exact = {json.dumps(exact)}
 
 [[sinks]]
@@ -183,7 +183,7 @@ def by_hand_rows_per_s(scene: Scene) -> float:
             orders.write(chosen, batch_id)
 
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
-    unique = deduplicate(decode_json(records, SCHEMA), "value.order_id", within=WITHIN)
+    unique = deduplicate(decode_json(records, SCHEMA), "value.order_id", window=WITHIN)
     return _run(unique.writeStream.foreachBatch(write), scene)
 
 

@@ -25,7 +25,7 @@ class UserRecords(NamedTuple):
     """(partition key, data)"""
     aggregates: int
     dropped: int
-    """Aggregates of which the KCL hands out nothing, as a user record in it is outside of the shard's hash range."""
+    """Aggregates of which the KCL delivers nothing, as a user record in it is outside of the shard's hash range."""
 
 
 def client(local: SpawnedKinesis) -> KinesisClient:

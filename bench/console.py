@@ -86,7 +86,7 @@ def overview_ms() -> float:
         dynamodb = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
         for number in range(APPLICATIONS):
             _application(dynamodb, f"app-{number}")
-        apps = [f"--app=app-{number}=stream-{number:02}" for number in range(APPLICATIONS)]
+        apps = [f"--application=app-{number}=stream-{number:02}" for number in range(APPLICATIONS)]
         with console(*apps) as (port, _):
             page = opened(port, "/live?page=overview")
             _until_warm(port)

@@ -95,7 +95,7 @@ def main() -> None:
     set_environment()
     with (
         dynamodb() as leases,
-        LocalKinesis.spawn(streams=dict.fromkeys(GOALS, SHARDS), limits=True, dynamodb_endpoint=leases) as service,
+        LocalKinesis.spawn(streams=dict.fromkeys(GOALS, SHARDS), limits=True, dynamodb_endpoint_url=leases) as service,
         Programs() as programs,
     ):
         programs.start(

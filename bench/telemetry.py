@@ -161,7 +161,8 @@ def many_shards() -> ConsumerMetrics:
         levels.append(
             ShardLevels(
                 stream=STREAM, shard_id=shard_id, millis_behind_latest=number, since_read_s=0.5,
-                oldest_unsettled_s=1.5, lag_s=1.5, retention_used=0.001, records_held=5, bytes_held=500, records_out=1,
+                oldest_unsettled_s=1.5, lag_s=1.5, retention_used=0.001, records_held=5, bytes_held=500,
+                records_in_flight=1,
             )
         )  # fmt: skip
     held = WorkerLevels(at_s=60.0, shards=tuple(levels), leases=MANY_SHARDS, workers=1, renewed_ago_s=1.0)

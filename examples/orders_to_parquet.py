@@ -1,4 +1,4 @@
-"""Orders from a Kinesis stream into Parquet, by hour, without repeats; what cannot be decoded beside them.
+"""Orders from a Kinesis stream into Parquet, by hour, without duplicates; what cannot be decoded beside them.
 
 ::
 
@@ -44,7 +44,7 @@ def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 
 def start(spark: SparkSession, args: argparse.Namespace, trigger: dict[str, Any]) -> StreamingQuery:
-    """The query: decoded orders without repeats, written to two folders from one read of the stream."""
+    """The query: decoded orders without duplicates, written to two folders from one read of the stream."""
     orders = ParquetFolder(f"{args.out}/orders", key="partition_key")
     dead_letters = ParquetFolder(f"{args.out}/dead-letters")
 
@@ -56,7 +56,7 @@ def start(spark: SparkSession, args: argparse.Namespace, trigger: dict[str, Any]
             dead_letters.write(explain_json(dead, ORDER), batch_id)
 
     decoded = decode_json(read(spark, args), ORDER)
-    unique = deduplicate(decoded, "value.order_id", within=REPEATED_WITHIN)
+    unique = deduplicate(decoded, "value.order_id", window=REPEATED_WITHIN)
     writer = unique.writeStream.queryName("orders").foreachBatch(write).option("checkpointLocation", args.checkpoint)
     return writer.trigger(**trigger).start()
 

@@ -76,7 +76,7 @@ OPTIONS = (
 )  # fmt: skip
 CHOICES = {
     "AnyOrder", "ByKey", "Credentials", "DeadLetters", "DeadLettersTo", "DeadLettersToFile", "DeadLettersToStream",
-    "EqualCounts", "Every", "GiveUp", "HandOut", "InOrder", "Prompt", "Redeliver", "Riding", "Skip", "StartingPosition",
+    "Deliver", "EqualCounts", "Every", "GiveUp", "InOrder", "Prompt", "Redeliver", "Riding", "Skip", "StartingPosition",
     "Stop",
     "Warn",
 }  # fmt: skip

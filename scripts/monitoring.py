@@ -116,7 +116,7 @@ def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
             "PenstockNothingSettled",
             f"sum {BY} (rate({SETTLED}{rate})) == 0 and max {BY} ({LAG}) > {times.stuck}", 1, "critical",
             "nothing was settled for 5 minutes, though records wait",
-            "look for handlers that hang: records_out of the shards, and the log",
+            "look for handlers that hang: records_in_flight of the shards, and the log",
         ),
         Alarm(
             "PenstockReadsFail",

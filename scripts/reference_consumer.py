@@ -41,7 +41,7 @@ from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
 from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.shard.listener import Origin
-from penstock.runtime.shard.pages import HandOut
+from penstock.runtime.shard.pages import Deliver
 from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def policies_table() -> str:
         "`Retry.then`, `stalled`, `unreadable`": (DeadLetters, Skip, Stop),
         "`Retry.then`, `stalled`": (GiveUp,),
         "`stalled`": (Warn, Redeliver),
-        "`unreadable`": (HandOut,),
+        "`unreadable`": (Deliver,),
         "`order`": (InOrder, AnyOrder, ByKey),
         "`cadence`": (Riding, Every, Prompt),
         "`run(concurrency=...)`": (OneByOne, Unordered),

@@ -449,12 +449,12 @@ ROWS = [(2**63, 5, 1_000), (7, 9, 2_000), (2**63, 5, 3_000), (7, 8, WITHIN), (1,
 
 
 async def _exact_repeats(later: bool) -> bytes:
-    from penstock.pipeline import exact_repeats
+    from penstock.pipeline import exact_deduplication
 
-    kept = exact_repeats.Kept()
+    kept = exact_deduplication.Kept()
     kept.choose(ROWS, WITHIN)
-    digests = [exact_repeats._digest(key).hex() for key in KEYS]
-    return _lines([{"state": kept.write().hex(), "digests": digests, "buckets": exact_repeats.BUCKETS}])
+    digests = [exact_deduplication._digest(key).hex() for key in KEYS]
+    return _lines([{"state": kept.write().hex(), "digests": digests, "buckets": exact_deduplication.BUCKETS}])
 
 
 WRITERS = {

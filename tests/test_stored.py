@@ -14,7 +14,7 @@ from penstock.core.leases import Checkpoint, lease_row
 from penstock.core.leases.membership import worker_row
 from penstock.core.ledger.letter import Letter
 from penstock.local.journal import Journal
-from penstock.pipeline import exact_repeats, tables
+from penstock.pipeline import exact_deduplication, tables
 from penstock.pipeline.tables import Commit
 from penstock.spark.leases import checkpoint_of, noted
 from penstock.spark.offsets import StreamOffset
@@ -142,9 +142,9 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
 def test_the_state_of_an_exact_deduplication() -> None:
     """It came after version 0.1."""
     (stored,) = lines_of("0.2-begins", "exact_repeats.jsonl")
-    kept = exact_repeats.Kept.read(bytes.fromhex(stored["state"]))
+    kept = exact_deduplication.Kept.read(bytes.fromhex(stored["state"]))
     assert kept.write().hex() == stored["state"]
     rows = [(2**63, 5, 2_000), (7, 9, WITHIN), (7, 8, 2 * WITHIN + 1), (1, 1, 5)]
     assert kept.choose(rows, WITHIN) == [False, False, True, True]
-    assert stored["buckets"] == exact_repeats.BUCKETS == 128
-    assert [exact_repeats._digest(key).hex() for key in KEYS] == stored["digests"]
+    assert stored["buckets"] == exact_deduplication.BUCKETS == 128
+    assert [exact_deduplication._digest(key).hex() for key in KEYS] == stored["digests"]

@@ -38,7 +38,7 @@ def table(plan: Plan, found: Count, batches: list[dict[str, float]], written: di
     lines = [
         ("", "written", "arrived"),
         ("orders", f"{len(plan.orders):,}", f"{found.orders:,}"),
-        ("orders written again", f"{plan.repeats:,}", "removed"),
+        ("orders written again", f"{plan.duplicates:,}", "removed"),
         ("not decodable", f"{len(plan.broken):,}", f"{found.dead_letters:,} dead letters"),
         ("", "", ""),
         ("lost", "", f"{found.lost:,}"),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CUSTOMERS = 2_000
-REPEATS, BROKEN, AGGREGATED = 0.03, 0.01, 0.15
+WRITTEN_AGAIN, BROKEN, AGGREGATED = 0.03, 0.01, 0.15
 """Shares: of records that repeat an earlier order or cannot be decoded, and of puts that are aggregates."""
 
 _ITEMS = ("lamp", "teapot", "spanner", "atlas", "bicycle bell")
@@ -38,13 +38,13 @@ class Plan:
         """What has to arrive: order id to customer, counter, quantity, amount."""
         self.broken: list[bytes] = []
         """What has to arrive as dead letters."""
-        self.repeats = 0
+        self.duplicates = 0
         self.aggregates = 0
 
     @property
     def given_out(self) -> int:
         """User records so far."""
-        return len(self.orders) + len(self.broken) + self.repeats
+        return len(self.orders) + len(self.broken) + self.duplicates
 
     def rounds(self) -> Iterator[list[Put]]:
         """Rounds until all records are given out. Within a round no customer comes twice."""
@@ -66,8 +66,8 @@ class Plan:
         chance = self._random.random()
         if chance < BROKEN:
             return self._broken(customer)
-        if chance < BROKEN + REPEATS and self._last[customer]:
-            self.repeats += 1
+        if chance < BROKEN + WRITTEN_AGAIN and self._last[customer]:
+            self.duplicates += 1
             return self._random.choice(self._last[customer])
         return self._order(customer)
 

@@ -61,7 +61,7 @@ def services() -> Iterator[Services]:
     """The local Kinesis, and DynamoDB Local. Raises UnavailableError where the latter cannot be had."""
     with (
         dynamodb_local_server.running(tables_take_time=False) as dynamodb_url,
-        SpawnedKinesis(LocalSettings(dynamodb_endpoint=dynamodb_url)) as kinesis,
+        SpawnedKinesis(LocalSettings(dynamodb_endpoint_url=dynamodb_url)) as kinesis,
     ):
         yield Services(kinesis, dynamodb_url)
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
     from penstock.runtime.shard.batch import Batch, Delivered
-    from penstock.runtime.shard.pages import HandOut, Unreadable
+    from penstock.runtime.shard.pages import Deliver, Unreadable
     from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.log import log_events
     from penstock.wiring import ConnectionOptions, Credentials
@@ -72,10 +72,10 @@ __all__ = [
     "DataLossError",
     "DeadLetters",
     "Deduplicate",
+    "Deliver",
     "Delivered",
     "FanOutOptions",
     "GiveUp",
-    "HandOut",
     "InOrder",
     "LedgerSettings",
     "OneByOne",
@@ -118,7 +118,7 @@ __all__ = [
     "unordered",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AnyOrder": "penstock.core.ledger.settings",
@@ -137,7 +137,7 @@ _HOMES = {
     "Delivered": "penstock.runtime.shard.batch",
     "FanOutOptions": "penstock.runtime.feeds",
     "GiveUp": "penstock.core.ledger.settings",
-    "HandOut": "penstock.runtime.shard.pages",
+    "Deliver": "penstock.runtime.shard.pages",
     "InOrder": "penstock.core.ledger.settings",
     "LedgerSettings": "penstock.core.ledger.settings",
     "OneByOne": "penstock.runtime.consumer.driving",

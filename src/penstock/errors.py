@@ -21,7 +21,7 @@
     ├── BufferFullError             wait until the producer has written some, or wait by option; nothing was taken
     ├── ProducerClosedError         the producer takes no more records; nothing was taken
     ├── PutError                    a record that was taken is not known to be written
-    │   ├── RecordExpiredError      its time-to-live passed first: put it again if it still matters
+    │   ├── RecordExpiredError      its time to live passed first: put it again if it still matters
     │   ├── RecordRefusedError      the service will not take it as it is, or not from these credentials
     │   └── RecordWithdrawnError    it was withdrawn, or the producer closed before it was written
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
@@ -183,7 +183,7 @@ class PutError(PenstockError):
 
 
 class RecordExpiredError(PutError):
-    """The record's time-to-live passed before it was written. Put it again if it still matters."""
+    """The record's time to live passed before it was written. Put it again if it still matters."""
 
 
 class RecordRefusedError(PutError):
@@ -207,7 +207,7 @@ class AggregateError(PenstockError, ValueError):
 
 
 class ShardStoppedError(PenstockError):
-    """Nothing more of a shard is handed out, since a policy says `Stop`. ``__cause__``: what the handler raised, if it
+    """Nothing more of a shard is delivered, since a policy says `Stop`. ``__cause__``: what the handler raised, if it
     was that, and not a record that stayed unsettled.
     """
 

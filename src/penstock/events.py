@@ -167,7 +167,7 @@ ProducerEvent: TypeAlias = (
 """Every fact that there is: ``match`` over it is complete."""
 
 
-# --- what a consumer's ledger tells: one shard, one tenure -----------------------------------------
+# --- what a consumer's ledger emits: one shard, one tenure ----------------------------------------
 
 
 class RecordsStalled(Event, frozen=True):
@@ -223,7 +223,7 @@ class RecordDeadLettered(Event, frozen=True, gc=False):
     """How often it was delivered: in larger batches, and also where another record of its batch failed."""
     error_type: str
     failures: int = 0
-    """How often it failed by itself: what `Retry.tries_max` counts."""
+    """How often it failed by itself: what `Retry.failures_max` counts."""
     payload_bytes: int = 0
     """Its data."""
 
@@ -236,7 +236,8 @@ class DeadLetterFailed(Event, frozen=True, gc=False):
     position: Position
     error_type: str
     """With the service's code, or what the system said of a file."""
-    tries: int
+    failures: int
+    """How often writing it has failed."""
     delay_s: float
 
 
@@ -263,12 +264,12 @@ class RecordsUnsettled(Event, frozen=True):
     """The first of them, up to 20."""
     records: int
     reason: str
-    """Why it is told now."""
+    """Why the event is emitted now."""
     advice: str
 
 
 class LateSettlement(Event, frozen=True, gc=False):
-    """The program settles records of a tenure that has ended: it counts for nothing, and is told once per tenure."""
+    """The program settles records of a tenure that has ended: it counts for nothing, and is emitted once per tenure."""
 
     stream: str
     shard_id: str
@@ -292,19 +293,19 @@ class FetchingHeld(Event, frozen=True, gc=False):
     held_s: float
 
 
-class HandoverWaits(Event, frozen=True, gc=False):
-    """A shard is to be handed over, and waits for what is out. What is not settled by then comes again elsewhere. The
-    time that this process needs to come to a callback does not count as waiting for it.
+class HandoffWaits(Event, frozen=True, gc=False):
+    """A shard is to be handed over, and waits for what is in flight. What is not settled by then comes again elsewhere.
+    The time that this process needs to come to a callback does not count as waiting for it.
     """
 
     stream: str
     shard_id: str
     waits_for: str
-    """Handlers, dead letters, a pending checkpoint, callers that may take what lies before records that were handed
-    out, or a callback that runs: ``on_shards_revoked``, or the one that is awaited before it.
+    """Handlers, dead letters, a pending checkpoint, callers that may take what lies before records that were
+    delivered, or a callback that runs: ``on_shards_revoked``, or the one that is awaited before it.
     """
     records: int
-    """How many records handlers have."""
+    """How many records are in flight."""
     position: Position | None
     """Of the oldest that is not settled."""
     left_s: float
@@ -415,7 +416,7 @@ LedgerEvent: TypeAlias = (
     | RecordsUnsettled
     | LateSettlement
     | FetchingHeld
-    | HandoverWaits
+    | HandoffWaits
     | ShardGivenUp
     | DedupeWindowCut
     | DedupeWindowRebuilding
@@ -425,7 +426,7 @@ LedgerEvent: TypeAlias = (
     | PendingCheckpointFound
     | TaskFailed
 )
-"""What the settlement of a shard's records tells."""
+"""What the settlement of a shard's records emits."""
 
 
 class ReadRefused(Event, frozen=True, gc=False):
@@ -463,7 +464,7 @@ class CheckpointTrimmed(Event, frozen=True, gc=False):
     """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
 
 
-class AggregatesOutside(Event, frozen=True, gc=False):
+class AggregatesOutsideRange(Event, frozen=True, gc=False):
     """Aggregates held user records of another shard's hash range: a producer had an old map of the shards."""
 
     stream: str
@@ -527,7 +528,7 @@ class LeaseTableFailed(_OfTable, frozen=True, gc=False):
 
 class WorkerIdShared(_OfTable, frozen=True, gc=False):
     """Another process has this worker's id, too. Whichever of the two came later gets none of the other's shards for
-    as long as the other renews its leases; it takes those that stand still for ``failover_s``. Told once.
+    as long as the other renews its leases; it takes those that stand still for ``failover_s``. It is emitted once.
     """
 
     worker_id: str
@@ -555,7 +556,7 @@ class LoopBlocked(Event, frozen=True, gc=False):
     application: str
     seconds: float
     so_far: bool
-    """True: it lasts. Told once, and once more when it is over."""
+    """True: it lasts. The event is emitted once, and once more when it is over."""
     effect: str
     """What became of leases and pages meanwhile."""
 
@@ -579,13 +580,13 @@ class StopBegun(Event, frozen=True, gc=False):
 
 
 class StopWaits(Event, frozen=True, gc=False):
-    """The consumer is being stopped, and has not ended: told each second."""
+    """The consumer is being stopped, and has not ended: emitted each second."""
 
     application: str
     shards: int
     """So many shards are still held."""
     records: int
-    """So many records are with handlers."""
+    """So many records are in flight."""
     since_s: float
     left_s: float
     """For so long at most; then what is not settled comes again elsewhere."""
@@ -607,7 +608,7 @@ WorkerEvent: TypeAlias = (
     | StopBegun
     | StopWaits
 )
-"""What sharing shards with other workers tells."""
+"""What sharing shards with other workers emits."""
 
 
 class ShardBegun(Event, frozen=True, gc=False):
@@ -647,7 +648,7 @@ class ConsumerMetrics(Event, frozen=True):
 
 
 ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored | ConsumerMetrics
-"""What a consumer tells of its shards and streams."""
+"""What a consumer emits of its shards and streams."""
 
 
 class QueryMetrics(Event, frozen=True):
@@ -662,10 +663,12 @@ class QueryMetrics(Event, frozen=True):
 
 
 QueryEvent: TypeAlias = QueryMetrics
-"""What a Spark query tells, on its driver."""
+"""What a Spark query emits, on its driver."""
 
-FeedEvent: TypeAlias = ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutside | FanOutLeft | FanOutReturned
-"""What reading a shard tells."""
+FeedEvent: TypeAlias = (
+    ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutsideRange | FanOutLeft | FanOutReturned
+)
+"""What reading a shard emits."""
 
 AnyEvent: TypeAlias = ProducerEvent | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent | QueryEvent
-"""All that anything tells."""
+"""All that anything emits."""

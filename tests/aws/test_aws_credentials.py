@@ -19,7 +19,7 @@ HOUR_S = 3600.0
 
 
 class Provider:
-    """Hands out numbered credentials that live for ``life_s``; each load waits until the test lets it go on."""
+    """Delivers numbered credentials that live for ``life_s``; each load waits until the test lets it go on."""
 
     def __init__(self, life_s: float | None = HOUR_S) -> None:
         self.now_s = 1_000_000.0
@@ -125,7 +125,7 @@ async def test_short_lived_ones_are_not_renewed_all_the_time(provider: Provider,
 async def test_a_source_that_repeats_itself_is_not_asked_all_the_time(
     provider: Provider, cache: CredentialCache
 ) -> None:
-    """A metadata service hands out the old ones until shortly before their end."""
+    """A metadata service delivers the old ones until shortly before their end."""
     provider.frozen = Credentials("same", "secret", None, provider.now_s + HOUR_S)
     await cache.current()
     provider.now_s += HOUR_S - RENEW_BEFORE_S + 1

@@ -314,7 +314,7 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
     stream_of(kinesis, "ill", 2)
     put(kinesis, "ill", 0, b"a secret payload")
     make_table(dynamodb, "ill-app", lease(SHARDS[0], "TRIM_HORIZON", owner=None))
-    words = ("--app", "ill-app", "--stream", "ill", "--window", "0s")
+    words = ("--application", "ill-app", "--stream", "ill", "--window", "0s")
     collected = run("doctor", "collect", *words)
     assert (collected.status, collected.stderr) == (0, "")
     assert "secret" not in collected.stdout
@@ -337,7 +337,7 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
 def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dynamodb: Any) -> None:
     stream_of(kinesis, "well", 1)
     make_table(dynamodb, "well-app", lease(SHARDS[0], put(kinesis, "well", 0)))
-    done = run("doctor", "--app", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
+    done = run("doctor", "--application", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
     clock = {"PST-D021"}  # the tests before have moved the service's clock
     assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
     assert "name what to look at" in run("doctor").stderr
@@ -348,7 +348,7 @@ def test_cost_by_what_a_stream_carries(
 ) -> None:
     stream_of(kinesis, "priced", 2)
     make_table(dynamodb, "priced-app", lease(SHARDS[0], put(kinesis, "priced", 0)))
-    words = ("--app", "priced-app", "--stream", "priced", "--window", "0s")
+    words = ("--application", "priced-app", "--stream", "priced", "--window", "0s")
     done = run("cost", *words)
     assert (done.status, done.stderr) == (0, "")
     assert "by the prices of 2026-11-01 in us-east-1" in done.stdout

@@ -100,7 +100,7 @@ def test_a_line_tells_one_interval() -> None:
 # --- what arrives ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [(), ("--aggregate", "--ordered")], ids=str)
+@pytest.mark.parametrize("options", [(), ("--aggregation", "--ordered-by-key")], ids=str)
 def test_every_record_arrives_once_and_can_be_checked(
     run: Run, local: LocalKinesis, read_back: ReadBack, options: tuple[str, ...]
 ) -> None:

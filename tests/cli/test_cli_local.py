@@ -104,7 +104,7 @@ def test_an_address_that_others_can_reach_is_remarked_on(start: Callable[..., An
 def test_version_and_help(run: Callable[..., Any]) -> None:
     assert run("--version").stdout == f"penstock {__version__}\n"
     shown = run("local", "--help")
-    assert "--dynamodb-endpoint" in shown.stdout
+    assert "--dynamodb-endpoint-url" in shown.stdout
     assert run("nonsense").status == 2
 
 

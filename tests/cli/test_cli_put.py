@@ -47,7 +47,9 @@ def test_lines_of_standard_input(run: Run, read_back: ReadBack) -> None:
     assert len({one.key for one in found}) == 4
 
 
-@pytest.mark.parametrize("options", [(), ("--aggregate",), ("--ordered",), ("--aggregate", "--ordered")], ids=str)
+@pytest.mark.parametrize(
+    "options", [(), ("--aggregation",), ("--ordered-by-key",), ("--aggregation", "--ordered-by-key")], ids=str
+)
 def test_a_file_of_json_lines(run: Run, read_back: ReadBack, tmp_path: Path, options: tuple[str, ...]) -> None:
     path = tmp_path / "orders.jsonl"
     lines = [json.dumps({"n": n, "to": {"key": f"customer-{n % 20}"}}) for n in range(5000)]
@@ -60,8 +62,8 @@ def test_a_file_of_json_lines(run: Run, read_back: ReadBack, tmp_path: Path, opt
         line.encode() for line in lines
     ]
     assert all(one.key == f"customer-{json.loads(one.data)['n'] % 20}" for one in found)
-    assert any(one.aggregated for one in found) is ("--aggregate" in options)
-    if "--ordered" in options:
+    assert any(one.aggregated for one in found) is ("--aggregation" in options)
+    if "--ordered-by-key" in options:
         for key in range(20):
             numbers = [json.loads(one.data)["n"] for one in found if one.key == f"customer-{key}"]
             assert numbers == sorted(numbers)
@@ -177,7 +179,7 @@ def test_it_goes_on_by_choice(run: Run, local: LocalKinesis, read_back: ReadBack
 
 def test_records_that_run_out_of_time_are_told(run: Run, local: LocalKinesis) -> None:
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
-    done = run("put", "orders", "--ttl", "0.3", stdin=b"a\nb\nc\n")
+    done = run("put", "orders", "--record-ttl", "0.3", stdin=b"a\nb\nc\n")
     assert done.status == 1
     assert "penstock: 3 records are not written: 3 expired" in done.stderr
     assert done.stderr.endswith("; lines 1-3\n")
@@ -188,7 +190,7 @@ def test_records_that_run_out_of_time_are_told(run: Run, local: LocalKinesis) ->
     [
         (("orders", "nothing-here.txt"), "penstock: nothing-here.txt cannot be read: No such file or directory\n"),
         (("orders", "--key", "a"), "penstock: --key names a field of JSON: add --format jsonl\n"),
-        (("orders", "--ttl", "0"), "penstock: record_ttl_s must be more than 0, not 0.0\n"),
+        (("orders", "--record-ttl", "0"), "penstock: record_ttl_s must be more than 0, not 0.0\n"),
         (("orders", "--endpoint-url", "here"), "penstock: endpoint_url must begin with http:// or https://\n"),
         (("nowhere",), "penstock: DescribeStreamSummary: ResourceNotFoundException: "),
         (("orders", "--endpoint-url", "http://127.0.0.1:9"), "penstock: "),
@@ -322,7 +324,7 @@ def test_it_reads_no_faster_than_the_producer_takes(start: Run, local: LocalKine
 
 def test_everything_that_was_read_is_in_the_account(start: Run, local: LocalKinesis, read_back: ReadBack) -> None:
     """Stopped at any moment, written and not written add up, and what is told as written is there."""
-    process = start("put", "orders", "--json", "--aggregate", stdin=-1)
+    process = start("put", "orders", "--json", "--aggregation", stdin=-1)
     process.stdin.write(b"".join(b"%d\n" % n for n in range(1, 3001)))
     process.stdin.flush()
     wait_until(lambda: local.stats().calls("PutRecords"))

@@ -52,7 +52,7 @@ def datas(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
 
 
 def read_all(run: Run, *more: str, stream: str = "orders") -> Any:
-    return run("records", "tail", stream, "--from", "trim-horizon", "--no-follow", *FAST, *more)
+    return run("records", "tail", stream, "--starting-position", "trim-horizon", "--no-follow", *FAST, *more)
 
 
 def test_records_are_shown_with_what_is_inside(run: Run, kinesis: Any) -> None:
@@ -119,25 +119,37 @@ def test_by_shard_key_time_position_and_filter(run: Run, kinesis: Any, local: Lo
         found = lines(run("records", "tail", "orders", "--no-follow", *FAST, "-o", "jsonl", *more))
         return sorted(json.loads(line["data"])["n"] for line in found)
 
-    assert numbers("--from", "start") == [1, 2, 3]
-    assert numbers("--from", "10m ago") == [2, 3]
-    assert numbers("--from", "2h", "--until", "10m ago") == [1]
-    assert numbers("--from", f"seq:{old}") == [1, 2]
-    assert numbers("--from", f"after:{old}") == [2]
-    assert numbers("--from", "start", "--shard", "shardId-000000000001") == [3]
-    assert numbers("--from", "start", "--where", '.n >= 2 and key == "b"') == [2, 3]
-    assert numbers("--from", "start", "-n", "1") == [1]
-    assert numbers("--from", "latest") == []
+    assert numbers("--starting-position", "trim-horizon") == [1, 2, 3]
+    assert numbers("--starting-position", "10m ago") == [2, 3]
+    assert numbers("--starting-position", "2h", "--until", "10m ago") == [1]
+    assert numbers("--starting-position", f"seq:{old}") == [1, 2]
+    assert numbers("--starting-position", f"after:{old}") == [2]
+    assert numbers("--starting-position", "trim-horizon", "--shard", "shardId-000000000001") == [3]
+    assert numbers("--starting-position", "trim-horizon", "--where", '.n >= 2 and key == "b"') == [2, 3]
+    assert numbers("--starting-position", "trim-horizon", "-n", "1") == [1]
+    assert numbers("--starting-position", "latest") == []
     shard = f"shardId-00000000000{int(hash_key('b') >= 2**127)}"
     of_key = lines(
-        run("records", "tail", "orders", "--no-follow", "--from", "start", "--key", "b", *FAST, "-o", "jsonl")
+        run(
+            "records",
+            "tail",
+            "orders",
+            "--no-follow",
+            "--starting-position",
+            "trim-horizon",
+            "--key",
+            "b",
+            *FAST,
+            "-o",
+            "jsonl",
+        )
     )
     assert {line["shard_id"] for line in of_key} == {shard}
 
 
 def test_wrong_words_are_said_before_anything_is_asked(run: Run) -> None:
     for more, why in (
-        (("--from", "yesterday"), "'yesterday' is no time"),
+        (("--starting-position", "yesterday"), "'yesterday' is no time"),
         (("--where", ".a =="), "the filter cannot be read at character 6"),
         (("-o", "yaml"), "records are shown as -o table or -o jsonl"),
     ):
@@ -158,12 +170,12 @@ def test_parents_come_before_their_children(run: Run, kinesis: Any) -> None:
     found = lines(read_all(run, "-o", "jsonl"))
     assert [line["data"] for line in found] == ["before", "after", "after"]
     place = f"seq:{found[0]['sequence_number']}"
-    again = run("records", "tail", "orders", "--from", place, "--no-follow", *FAST, "-o", "jsonl")
+    again = run("records", "tail", "orders", "--starting-position", place, "--no-follow", *FAST, "-o", "jsonl")
     assert [line["data"] for line in lines(again)] == ["before", "after", "after"]
 
 
 def test_it_follows_through_a_reshard_until_it_is_stopped(start: Callable[..., Any], kinesis: Any) -> None:
-    tail = start("records", "tail", "orders", "--from", "start", *FAST, "-o", "jsonl")
+    tail = start("records", "tail", "orders", "--starting-position", "trim-horizon", *FAST, "-o", "jsonl")
     put(kinesis, b"first", hash_key=0)
     assert json.loads(tail.stdout.readline())["data"] == "first"
     kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
@@ -178,7 +190,7 @@ def test_it_follows_through_a_reshard_until_it_is_stopped(start: Callable[..., A
 def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kinesis: Any) -> None:
     for number in range(50):
         put(kinesis, b"x" * 3000, str(number))
-    tail = start("records", "tail", "orders", "--from", "start", *FAST, "-o", "jsonl")
+    tail = start("records", "tail", "orders", "--starting-position", "trim-horizon", *FAST, "-o", "jsonl")
     tail.stdout.readline()
     tail.stdout.close()
     for number in range(50):

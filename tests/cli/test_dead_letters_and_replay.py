@@ -79,7 +79,7 @@ def test_dead_letters_and_their_replay(local: LocalKinesis, kinesis: Any, run: R
     elif where == "callable":
         choice = DeadLettersTo(lambda letter: path.write_bytes(letter.without_data().to_json() + b"\n"))
     leases = MemoryLeaseTable()
-    ledger = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=1, base_s=0.001))
+    ledger = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=1, base_s=0.001))
     failing = consumer_of(leases, dead_letters=choice, ledger=ledger)
     assert asyncio.run(consume(failing, {b"a", b"b"}, mended=False)) == [b"a", b"b"]
     listed = run("dead-letters", "list", *source)

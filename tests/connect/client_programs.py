@@ -42,7 +42,7 @@ def read(folder: str) -> dict[str, Any]:
     with pipeline.read_once(decoded) as rows:
         good, dead = pipeline.split(rows)
         counts = [good.count(), dead.count()]
-    unique = pipeline.deduplicate(decoded, "value.order_id", within="10 minutes")
+    unique = pipeline.deduplicate(decoded, "value.order_id", window="10 minutes")
     of_one = pipeline.sort_by_key(good).where("partition_key = 'customer-3'").select("value.order_id").collect()
     return {
         "client": type(records).__module__,
@@ -59,7 +59,7 @@ def read(folder: str) -> dict[str, Any]:
 
 def stream_to_files(folder: str) -> dict[str, Any]:
     records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
-    unique = pipeline.deduplicate(pipeline.decode_json(records, ORDER), "value.order_id", within="10 minutes")
+    unique = pipeline.deduplicate(pipeline.decode_json(records, ORDER), "value.order_id", window="10 minutes")
     rows = unique.select("value.*", "reason")
     query = finished(rows.writeStream.format("parquet").option("path", f"{folder}/files"), folder, "files")
     written = spark.read.parquet(f"{folder}/files")
@@ -86,9 +86,9 @@ def copy(folder: str) -> dict[str, Any]:
         if copied.count() == 2 * len(source):
             break
         time.sleep(0.5)  # a batch read ends half a second before now
-    first = pipeline.drop_repeats(copied, within="1 hour").select("stamp.*", "data").collect()
+    first = pipeline.deduplicate_by_stamps(copied, window="1 hour").select("stamp.*", "data").collect()
     streamed = spark.readStream.format("penstock").options(streamName="copy", **START).load()
-    unique = pipeline.drop_repeats(streamed, within="1 hour").select("stamp.*")
+    unique = pipeline.deduplicate_by_stamps(streamed, window="1 hour").select("stamp.*")
     finished(unique.writeStream.format("parquet").option("path", f"{folder}/unique"), folder, "unique")
     return {
         "written": len(source),
@@ -161,12 +161,12 @@ def without_a_question(folder: str) -> dict[str, Any]:
             "decoded": decoded,
             "good": pipeline.split(decoded)[0],
             "explained": pipeline.explain_json(pipeline.split(decoded)[1], order),
-            "unique": pipeline.deduplicate(decoded, "value.order_id", within="10 minutes"),
-            "unique_keys": pipeline.deduplicate(records, "partition_key", within="10 minutes"),
+            "unique": pipeline.deduplicate(decoded, "value.order_id", window="10 minutes"),
+            "unique_keys": pipeline.deduplicate(records, "partition_key", window="10 minutes"),
             "opened": pipeline.open_stamps(records),
-            "first": pipeline.drop_repeats(records, within="10 minutes"),
+            "first": pipeline.deduplicate_by_stamps(records, window="10 minutes"),
         }
-        return made, pipeline.deduplicate(streamed, "partition_key", within="10 minutes")
+        return made, pipeline.deduplicate(streamed, "partition_key", window="10 minutes")
 
     with graph_element_registration_context(object()):  # type: ignore[arg-type]  # it is not asked
         unasked, stream = steps()

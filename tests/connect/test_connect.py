@@ -34,7 +34,7 @@ READ = {
 }
 
 
-def test_a_batch_is_read_decoded_and_rid_of_repeats(scene: Scene, whole: Path) -> None:
+def test_a_batch_is_read_decoded_and_rid_of_duplicates(scene: Scene, whole: Path) -> None:
     assert scene.call(whole, "read") == {**READ, "client": "pyspark.sql.connect.dataframe"}
 
 
@@ -58,7 +58,7 @@ def test_a_stream_goes_into_files(scene: Scene, thin: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_is_copied_with_stamps_and_read_without_repeats(scene: Scene, thin: Path) -> None:
+def test_a_stream_is_copied_with_stamps_and_read_without_duplicates(scene: Scene, thin: Path) -> None:
     """By a query with a name and once more by a batch write: each record is there twice, and read once."""
     expected = {"written": 102, "same": True, "stamped": 204, "unique_of_stream": 102, "orders": 101}
     assert scene.call(thin, "copy") == expected

@@ -164,7 +164,7 @@ LOST_BY_KCL = {
     "key_index_out_of_range": "a partition key's index is outside its table",
     "no_records": "it holds no user records",
 }
-"""The KCL hands out nothing at all of these; here each is one plain record, and this is the reason told."""
+"""The KCL delivers nothing at all of these; here each is one plain record, and this is the reason told."""
 
 OUTSIDE_BY_KCL = {"hash_key_out_of_range_of_shard": [1], "first_out_of_range_of_shard": [0]}
 """The KCL drops these whole, for the user records named; here that is the caller's choice."""

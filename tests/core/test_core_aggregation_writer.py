@@ -31,7 +31,7 @@ user_records = st.tuples(keys, datas, st.none() | st.integers(0, HASH_KEY_MAX) |
 
 
 def protobuf_writes(records: list[tuple[str, bytes, int | None]]) -> bytes:
-    """The same aggregate by Google's library: tables without repeats, in the order of their first use."""
+    """The same aggregate by Google's library: tables in which each entry is once, in the order of their first use."""
     message = AggregatedRecord()
     key_table: list[str] = []
     hash_table: list[str] = []

@@ -138,7 +138,7 @@ def minute(*, lag_ms: int | None, failed: int = 0, lost: int = 0) -> list[Datum]
         meter.lost()
     shard = ShardLevels(
         stream="orders", shard_id="s", millis_behind_latest=lag_ms, since_read_s=0.0, oldest_unsettled_s=None,
-        lag_s=lag_ms / 1000, retention_used=None, records_held=0, bytes_held=0, records_out=0,
+        lag_s=lag_ms / 1000, retention_used=None, records_held=0, bytes_held=0, records_in_flight=0,
     )  # fmt: skip
     snapshot = meter.interval(60.0, "w", WorkerLevels(at_s=60.0, shards=(shard,)))
     snapshot.records_failed = failed

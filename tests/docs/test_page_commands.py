@@ -56,6 +56,11 @@ def test_penstock_takes_it(words: list[str]) -> None:
     _, name, *arguments = words
     context = command.make_context("penstock", [name, *arguments])
     chosen = command.get_command(context, name)  # type: ignore[attr-defined]
+    if isinstance(chosen, typer.core.TyperGroup) and arguments and not arguments[0].startswith("-"):
+        name, *arguments = arguments
+        context = chosen.make_context(name, [name, *arguments], parent=context)
+        chosen = chosen.get_command(context, name)
+        assert chosen is not None
     chosen.make_context(name, arguments, parent=context)
 
 

@@ -34,13 +34,13 @@ def plan() -> Plan:
 
 def test_the_plan_is_decided_by_its_seed(plan: Plan) -> None:
     again = plan_of(RECORDS)
-    assert (again.orders, again.broken, again.repeats) == (plan.orders, plan.broken, plan.repeats)
+    assert (again.orders, again.broken, again.duplicates) == (plan.orders, plan.broken, plan.duplicates)
     assert plan_of(RECORDS + 1).given_out == RECORDS + 1
 
 
-def test_the_plan_holds_repeats_aggregates_and_what_cannot_be_decoded(plan: Plan) -> None:
+def test_the_plan_holds_duplicates_aggregates_and_what_cannot_be_decoded(plan: Plan) -> None:
     assert plan.given_out == RECORDS
-    assert min(plan.repeats, plan.aggregates, len(plan.broken)) > 10
+    assert min(plan.duplicates, plan.aggregates, len(plan.broken)) > 10
 
 
 def test_no_customer_comes_twice_in_a_round() -> None:

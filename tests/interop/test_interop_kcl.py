@@ -42,11 +42,11 @@ class Wire(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What the KCL hands out for a Kinesis record."""
+    """What the KCL delivers for a Kinesis record."""
 
     records: list[UserRecord]
     aggregated: bool | None
-    """None when it hands out nothing."""
+    """None when it delivers nothing."""
 
 
 Kcl: TypeAlias = "Callable[[list[Wire]], list[Opened]]"

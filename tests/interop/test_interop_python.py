@@ -45,7 +45,7 @@ def read_by_schema(data: bytes) -> UserRecords:
 
 
 def read_by_aws(container: Container) -> list[dict[str, Any]]:
-    """What AWS's module hands out for one Kinesis record."""
+    """What AWS's module delivers for one Kinesis record."""
     record = {
         "Data": container.data,
         "PartitionKey": container.partition_key,

@@ -140,7 +140,7 @@ async def running(
             drain_deadline_s=drain_deadline_s,
             cadence=Prompt(),
             checkpoint_when_told=True,
-            ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01)),
+            ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=0.001, cap_s=0.01)),
         ),
         connection=ConnectionOptions(
             endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")

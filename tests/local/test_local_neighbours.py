@@ -215,7 +215,7 @@ def dynamodb_call(wire: Wire, path: str = "/") -> Any:
     return wire.call(request_bytes(b"{}", path=path, headers=headers))
 
 
-@pytest.mark.parametrize("option", ["dynamodb_endpoint", "neighbour_endpoint"])
+@pytest.mark.parametrize("option", ["dynamodb_endpoint_url", "neighbour_endpoint_url"])
 def test_another_endpoint_can_be_named(echo: str, option: str) -> None:
     with LocalKinesis(**{option: echo}) as local, Wire(int(local.endpoint_url.rpartition(":")[2])) as wire:
         reply = dynamodb_call(wire, "/?a=%20b")
@@ -226,7 +226,7 @@ def test_another_endpoint_can_be_named(echo: str, option: str) -> None:
 
 
 def test_an_endpoint_that_does_not_answer_is_said_so() -> None:
-    nobody = LocalKinesis(dynamodb_endpoint="http://127.0.0.1:9")
+    nobody = LocalKinesis(dynamodb_endpoint_url="http://127.0.0.1:9")
     with nobody as local, Wire(int(local.endpoint_url.rpartition(":")[2])) as wire:
         reply = dynamodb_call(wire)
     assert reply.status == 503

@@ -301,7 +301,7 @@ def test_a_query_with_state_writes_few_files(
     for batch in batches:
         stream.add(batch)
     folder = ParquetFolder(str(tmp_path / "orders"), key=key)
-    unique = deduplicate(stream.load(), "data", within="1 hour")
+    unique = deduplicate(stream.load(), "data", window="1 hour")
     checkpoint = str(tmp_path / "checkpoint")
     query = unique.writeStream.foreachBatch(folder.write).option("checkpointLocation", checkpoint).start()
     try:

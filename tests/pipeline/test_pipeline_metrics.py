@@ -60,18 +60,18 @@ def source(end: str | None, latest: str | None = None, rows: int = 10) -> dict[s
     return {"endOffset": end, "latestOffset": latest, "numInputRows": rows}
 
 
-PLAIN = StreamMetrics("orders", 7, 10, None, 1500, CUT_MS, 2, 1, None, 0)
+PLAIN = StreamMetrics("orders", 7, 10, None, 1.5, CUT_MS, 2, 1, None, 0)
 
 
 def test_before_spark_42_the_lag_is_from_the_cut_to_the_end_of_the_batch() -> None:
     assert stream_metrics(progress(source(offset()))) == [PLAIN]
-    assert stream_metrics(progress(source(offset(cut_ms=0)))) == [PLAIN._replace(lag_ms=0, cut_ms=0)]
-    assert stream_metrics(progress(source(offset()), timestamp="2026-11-18T11:06:30.000Z"))[0].lag_ms == 0
+    assert stream_metrics(progress(source(offset(cut_ms=0)))) == [PLAIN._replace(lag_s=0.0, cut_ms=0)]
+    assert stream_metrics(progress(source(offset()), timestamp="2026-11-18T11:06:30.000Z"))[0].lag_s == 0
 
 
 def test_from_spark_42_on_the_source_says_it() -> None:
     latest = json.dumps({"cutMs": CUT_MS, "lagMs": 4321, "possibleLosses": 2, "shards": 2, "unreadShards": 1})
-    assert stream_metrics(progress(source(offset(), latest))) == [PLAIN._replace(lag_ms=4321, possible_losses=2)]
+    assert stream_metrics(progress(source(offset(), latest))) == [PLAIN._replace(lag_s=4.321, possible_losses=2)]
     assert stream_metrics(progress(source(offset(), "null"))) == [PLAIN]
 
 
@@ -97,11 +97,11 @@ def test_what_was_observed_is_found_by_its_stream() -> None:
         source(offset(stream_arn=other)),
         observedMetrics={
             "of the user": Row(rows=3),
-            "penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside=1),
+            "penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1),
             "second": Row(stream="returns", rows=10, bytes=2000),
         },
     )
-    assert [(one.stream, one.bytes, one.aggregates_outside) for one in stream_metrics(both)] == [
+    assert [(one.stream, one.bytes, one.aggregates_outside_range) for one in stream_metrics(both)] == [
         ("orders", 1000, 1),
         ("returns", 2000, None),
     ]
@@ -125,13 +125,13 @@ def test_a_progress_is_told_as_an_event() -> None:
     spark: Any = object()  # as with Spark Connect, which has no metrics system
     listener = MetricsListener(spark, on_event=told.append)
     durations = {"triggerExecution": 1500, "addBatch": 900}
-    seen = {"penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside=1)}
+    seen = {"penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1)}
     listener.show(progress(source(offset()), name="lake", id="q-1", durationMs=durations, observedMetrics=seen))
     listener.show(progress(source(offset()), name=None, id="q-2", durationMs=durations))
     listener.show(progress(source(offset(), rows=0), name="lake", id="q-1"))
     first, other, idle = (event.snapshot for event in told)
     assert [(event.stream, event.application) for event in told] == [("orders", one) for one in ("lake", "q", "lake")]
-    assert (first.batches, first.records_read, first.bytes_read, first.aggregates_outside) == (1, 10, 1000, 1)
+    assert (first.batches, first.records_read, first.bytes_read, first.aggregates_outside_range) == (1, 10, 1000, 1)
     assert (first.lag_s, first.shards, first.shards_unread, first.batch_s.max) == (1.5, 2, 1, 1.5)
     assert (other.records_read, other.bytes_read) == (10, 0)
     assert (idle.batches, idle.records_read, idle.lag_s, idle.period_start_s) == (0, 0, 1.5, first.period_end_s)
@@ -157,7 +157,7 @@ def test_the_lag_grows_while_no_batch_ends_and_not_while_nothing_comes() -> None
     numbers.begin("lake", "orders")
     numbers.busy("lake")
     numbers.busy("lake")
-    numbers.batch("lake", PLAIN, BatchNumbers(10, 1000, 4.0, dead_letters=1, repeats=2, late=3))
+    numbers.batch("lake", PLAIN, BatchNumbers(10, 1000, 4.0, dead_letters=1, duplicates=2, late=3))
     numbers.busy("lake")
     numbers.idle("lake")
     numbers.busy("another")
@@ -212,9 +212,9 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
                 batches = [one for one in query.recentProgress if one["numInputRows"]]
                 (metrics,) = stream_metrics(batches[-1])
                 assert batches[-1]["observedMetrics"]["penstock"].asDict() == {
-                    "stream": "orders", "rows": 25, "bytes": size, "aggregates_outside": 1,
+                    "stream": "orders", "rows": 25, "bytes": size, "aggregates_outside_range": 1,
                 }  # fmt: skip
-                assert (metrics.rows, metrics.bytes, metrics.aggregates_outside) == (25, size, 1)
+                assert (metrics.rows, metrics.bytes, metrics.aggregates_outside_range) == (25, size, 1)
                 assert (metrics.shards, metrics.unread_shards, metrics.possible_losses) == (2, 2, 0)
                 says_silence = metrics.silent_shards is not None  # from PySpark 4.2 on
                 assert (metrics.silent_shards, metrics.left_out_shards) == ((0, 0) if says_silence else (None, None))
@@ -223,9 +223,10 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
                 shown = gauges(spark, "penstock.metered.orders.")
                 assert shown == {
                     "lagMs": shown["lagMs"], "shards": 2, "unreadShards": 2, "possibleLosses": 0,
-                    "batch": metrics.batch_id, "rows": 25 * times, "bytes": size * times, "aggregatesOutside": times,
+                    "batch": metrics.batch_id, "rows": 25 * times, "bytes": size * times,
+                    "aggregatesOutsideRange": times,
                     **({"silentShards": 0, "leftOutShards": 0} if says_silence else {}),
                 }  # fmt: skip
-                assert shown["lagMs"] == told[-1][1].lag_ms
+                assert shown["lagMs"] == round(told[-1][1].lag_s * 1000)
     finally:
         spark.streams.removeListener(listener)

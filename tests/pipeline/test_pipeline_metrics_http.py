@@ -64,7 +64,14 @@ def test_prometheus_scrapes_them_by_the_names_on_the_page(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr[-4000:]
     shown = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith("metrics_"))
     values = {name.partition("{")[0]: int(value) for name, value in shown.items()}
-    wanted = {"rows": 20, "bytes": 200, "shards": 2, "unreadShards": 2, "possibleLosses": 0, "aggregatesOutside": 0}
+    wanted = {
+        "rows": 20,
+        "bytes": 200,
+        "shards": 2,
+        "unreadShards": 2,
+        "possibleLosses": 0,
+        "aggregatesOutsideRange": 0,
+    }
     before = "metrics_shop_driver_AccumulatorSource_penstock_orders_to_lake_orders_"
     assert {name: values[f"{before}{name}_Value"] for name in wanted} == wanted
     assert set(values) >= {f"{before}lagMs_Value", f"{before}batch_Value"}

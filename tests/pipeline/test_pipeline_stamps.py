@@ -1,4 +1,4 @@
-"""Envelopes opened and repeats removed by Spark's own functions, as ``penstock.spark.stamps`` makes them."""
+"""Envelopes opened and duplicates removed by Spark's own functions, as ``penstock.spark.stamps`` makes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.errors import OptionError
-from penstock.pipeline import drop_repeats, open_stamps, sort_by_key
+from penstock.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
 from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_a_later_version_stops_the_query(
         spark.sparkContext.setLogLevel("ERROR")
 
 
-def test_of_repeats_in_a_batch_read_the_first_by_position_stays(
+def test_of_duplicates_in_a_batch_read_the_first_by_position_stays(
     frame: Callable[[list[dict[str, Any]]], DataFrame], written: Any
 ) -> None:
     """Three attempts at a batch, the first two broken off; two records in no envelope are equal and both stay."""
@@ -73,7 +73,7 @@ def test_of_repeats_in_a_batch_read_the_first_by_position_stays(
     attempts = [*sources[:4], *sources[:7], *sources]
     records = [written.record(sealed_by(stamp, stamp.sequence_number.encode())) for stamp in attempts]  # type: ignore[union-attr]
     records += [written.record(b"plain"), written.record(b"plain")]
-    unique = drop_repeats(frame(records[::-1]), within="1 hour")
+    unique = deduplicate_by_stamps(frame(records[::-1]), window="1 hour")
     rows = sort_by_key(unique).collect()
     assert [bytes(row.data) for row in rows] == [b"%d" % number for number in range(10)] + [b"plain", b"plain"]
     firsts = [records[at]["sequence_number"] for at in (*range(4), *range(8, 11), *range(18, 21), 21, 22)]
@@ -82,7 +82,7 @@ def test_of_repeats_in_a_batch_read_the_first_by_position_stays(
     assert not [name for name in unique.columns if name.startswith("_penstock")]
 
 
-def test_a_stream_drops_repeats_in_and_across_batches(stream: Any, written: Any, tmp_path: Path) -> None:
+def test_a_stream_drops_duplicates_in_and_across_batches(stream: Any, written: Any, tmp_path: Path) -> None:
     def attempt(*numbers: int, at_s: float) -> list[dict[str, Any]]:
         return [
             written.record(sealed_by(Stamp(key=str(number)), b"%d" % number), key=f"key-{number % 2}", at_s=at_s)
@@ -98,7 +98,7 @@ def test_a_stream_drops_repeats_in_and_across_batches(stream: Any, written: Any,
         batches[batch_id] = sorted(bytes(row.data) for row in batch.collect())
 
     query = (
-        drop_repeats(stream.load(), within="10 minutes")
+        deduplicate_by_stamps(stream.load(), window="10 minutes")
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
@@ -113,4 +113,4 @@ def test_what_has_not_the_columns_is_refused(frame: Callable[[list[dict[str, Any
     with pytest.raises(OptionError, match="it lacks stream, shard_id"):
         open_stamps(records.drop("stream", "shard_id"))
     with pytest.raises(OptionError, match="open already"):
-        drop_repeats(open_stamps(records), within="1 hour")
+        deduplicate_by_stamps(open_stamps(records), window="1 hour")

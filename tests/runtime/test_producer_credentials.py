@@ -90,7 +90,7 @@ async def test_credentials_that_are_renewed_in_time(strict: LocalKinesis, monkey
 
 
 async def test_credentials_that_are_never_renewed(strict: LocalKinesis) -> None:
-    """Records wait for their time-to-live, as others may be given; then they say what the last attempt met."""
+    """Records wait for their time to live, as others may be given; then they say what the last attempt met."""
     wire = wire_of(strict, credentials=None)
     async with Producer[OutRecord](STREAM, connection=wire, options=quick(record_ttl_s=0.3)) as producer:
         await producer.put(OutRecord(b"before", "key"))

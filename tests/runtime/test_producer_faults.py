@@ -73,7 +73,7 @@ def test_time_to_live_during_a_long_throttle_in_threads(local: LocalKinesis) -> 
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
     options = quick(record_ttl_s=0.2)
     with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options) as producer:
-        with pytest.raises(RecordExpiredError, match="time-to-live"):
+        with pytest.raises(RecordExpiredError, match="time to live"):
             producer.put(OutRecord(b"data", "key"))
         with pytest.raises(RecordExpiredError):
             producer.put(OutRecord(b"data", "key"), record_ttl_s=0.01)

@@ -60,7 +60,7 @@ async def test_a_stream_that_does_not_exist(local: LocalKinesis) -> None:
 
 
 async def test_a_stream_that_does_not_exist_put_to_without_a_start(local: LocalKinesis) -> None:
-    """At once, not when the time-to-live has passed; and each put that follows."""
+    """At once, not when the time to live has passed; and each put that follows."""
     heard = Heard()
     producer = Producer[OutRecord]("nowhere", connection=wire_of(local), options=quick(), on_event=heard.append)
     for _ in range(3):
@@ -358,7 +358,7 @@ class ForgetfulSink(FaultySink):
 
 @pytest.mark.parametrize("aggregation", [False, True])
 async def test_a_sink_that_answers_for_too_few(aggregation: bool) -> None:
-    """Nothing tells what became of the others: they are put again until their time-to-live has passed."""
+    """Nothing tells what became of the others: they are put again until their time to live has passed."""
     sink = ForgetfulSink()
     options = quick(record_ttl_s=0.2, aggregation=aggregation)
     async with Producer[OutRecord](sink, options=options) as producer:

@@ -19,7 +19,7 @@ from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Answered, State, Tenure
 from penstock.core.ledger import book
 from penstock.core.ledger.book import Chain
-from penstock.core.ledger.ledger import HandsOut, Ledger
+from penstock.core.ledger.ledger import Ledger, MayDeliver
 from penstock.core.ledger.queues import KeyQueue
 from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
@@ -148,7 +148,7 @@ def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
     def drained(self: Any, deadline_s: float) -> asyncio.Future[bool]:
-        self.ledger.hands_out = HandsOut.NOTHING
+        self.ledger.may_deliver = MayDeliver.NOTHING
         at_once: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         at_once.set_result(True)
         return at_once
@@ -160,11 +160,11 @@ def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
     real = Ledger.deliver
 
     def deliver(self: Any, now_s: float, records_max: int = 10_000) -> Any:
-        hands_out, self.hands_out = self.hands_out, HandsOut.ALL
+        delivers, self.may_deliver = self.may_deliver, MayDeliver.ALL
         try:
             return real(self, now_s, records_max)
         finally:
-            self.hands_out = hands_out
+            self.may_deliver = delivers
 
     patch.setattr(Tenure, "may_deliver", lambda tenure, now_s: tenure.token > 0 and now_s < tenure.fence_s)
     patch.setattr(Ledger, "deliver", deliver)
@@ -185,7 +185,7 @@ def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_that_were_not_written_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "not_buried", lambda self, letter, error, now_s: self.buried(letter))
+    patch.setattr(Ledger, "letter_not_written", lambda self, letter, error, now_s: self.letter_written(letter))
 
 
 def a_batch_dies_of_one_record(patch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(book, "_same", lambda one, other: False)
 
 
-def parts_are_left_at_a_handover(patch: pytest.MonkeyPatch) -> None:
+def parts_are_left_at_a_handoff(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(book.Page, "continues", lambda self, place: False)
 
 
@@ -471,10 +471,10 @@ MUTANTS = [
     (letters_that_were_not_written_count, {"settled before its letter"}, letters_get_lost),
     (a_batch_dies_of_one_record, {"a good record is given up"}, bad_records),
     (each_record_has_its_own_key, OUT_OF_ORDER, by_key),
-    (windows_are_not_read_again, {"a duplicate is handed out"}, windows),
-    (windows_are_not_waited_for, {"a duplicate is handed out"}, windows),
+    (windows_are_not_read_again, {"a duplicate is delivered"}, windows),
+    (windows_are_not_waited_for, {"a duplicate is delivered"}, windows),
     (one_part_settles_its_record, AHEAD, split),
-    (parts_are_left_at_a_handover, AGAIN, split_and_moved),
+    (parts_are_left_at_a_handoff, AGAIN, split_and_moved),
     (what_was_prepared_and_done_is_abandoned, {"put out twice"}, two_phases),
     (a_worker_that_gives_up_takes_it_again, {"a shard comes back in its cool-down"}, given_up),
     (streams_share_their_leases, STUCK | {"a worker ends"}, several_streams),

@@ -137,7 +137,7 @@ def test_what_options_promise_is_told_too() -> None:
     assert told <= set(report.told)
 
 
-def test_a_handover_waits_for_the_parts_that_only_a_busy_program_can_take() -> None:
+def test_a_handoff_waits_for_the_parts_that_only_a_busy_program_can_take() -> None:
     leaves = tuple(Leave(at_s=32.0 + 0.1 * one, worker=one) for one in range(2))
     joins = tuple(Join(at_s=30.6 + 0.1 * one) for one in range(2))
     plan = FaultPlan(
@@ -216,7 +216,7 @@ def test_settings_of_ones_own_are_judged_too() -> None:
         dead_letters=DeadLettersTo(kept.append),
         split=lambda record: [record.data[:1], record.data],
         deduplicate=Deduplicate(key=lambda record: record.data, window_s=5.0, wait=True),
-        ledger=LedgerSettings(retry=Retry(tries_max=1)),
+        ledger=LedgerSettings(retry=Retry(failures_max=1)),
     )
     faults = (Join(at_s=8.0), Leave(at_s=14.0, worker=0))
     plan = FaultPlan(workers=1, shards=2, duration_s=20.0, bad=0.1, repeats=0.3, window_s=8.0, faults=faults)

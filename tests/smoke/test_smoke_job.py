@@ -46,7 +46,7 @@ def test_the_write_tells_what_was_set_apart(
         return ended.errors, ended.summary["dead_letters"]
 
     assert run_behind(order(1), order(2), b"no json") == ("", 1)
-    assert run_behind(order(1), b"neither", order(3, "x")) == ("", 2)  # a repeat, and what cannot be decoded
+    assert run_behind(order(1), b"neither", order(3, "x")) == ("", 2)  # a duplicate, and what cannot be decoded
     with_rows = [(one.rows, one.dead) for one in told if one is not None and one.rows]
     assert with_rows == [(3, 1), (2, 2)]
     assert None not in told

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.model import StreamName
-from penstock.pipeline import drop_repeats, sort_by_key
+from penstock.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 if TYPE_CHECKING:
@@ -39,6 +39,6 @@ def test_a_copy_whose_batch_runs_again_is_read_once(spark: SparkSession, stream:
     assert copied.count() == 600
     found, wanted = (
         [(row.partition_key, bytes(row.data)) for row in sort_by_key(frame).collect()]
-        for frame in (drop_repeats(copied, within="1 hour"), source)
+        for frame in (deduplicate_by_stamps(copied, window="1 hour"), source)
     )
     assert found == wanted

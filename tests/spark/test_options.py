@@ -69,7 +69,7 @@ def test_all_values_are_read() -> None:
     assert options.start == StartingPosition.at_timestamp(dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC))
     assert options.caps == Caps(50_000, 1_000_000)
     assert not options.fail_on_data_loss
-    assert options.aggregates_outside is OutsidePolicy.DROP
+    assert options.aggregates_outside_range is OutsidePolicy.DROP
     assert (options.role_arn, options.role_session_name, options.role_external_id) == (
         "arn:aws:iam::1:role/x",
         "s",

@@ -152,7 +152,7 @@ def outside_case() -> list[WireRecord]:
 
 def read_outside(policy: OutsidePolicy) -> tuple[list[bytes], OutsideTally]:
     tally = OutsideTally()
-    maker = RowMaker(shard_range(hash_range=LOW), settings(aggregates_outside=policy), tally)
+    maker = RowMaker(shard_range(hash_range=LOW), settings(aggregates_outside_range=policy), tally)
     return [data for part in maker.rows(outside_case()) for data in part.arrays["data"].to_pylist()], tally
 
 
@@ -199,13 +199,13 @@ def test_a_user_record_outside_fails_the_task_if_it_is_to() -> None:
 
 
 def test_a_page_that_is_dropped_as_a_whole_has_no_rows() -> None:
-    maker = RowMaker(shard_range(hash_range=LOW), settings(aggregates_outside=OutsidePolicy.DROP), OutsideTally())
+    maker = RowMaker(shard_range(hash_range=LOW), settings(aggregates_outside_range=OutsidePolicy.DROP), OutsideTally())
     assert list(maker.rows(outside_case()[1:2])) == []
 
 
 def test_without_a_range_nothing_is_checked() -> None:
     tally = OutsideTally()
-    maker = RowMaker(shard_range(), settings(aggregates_outside=OutsidePolicy.RAISE), tally)
+    maker = RowMaker(shard_range(), settings(aggregates_outside_range=OutsidePolicy.RAISE), tally)
     assert sum(part.count for part in maker.rows(outside_case())) == 5
     assert tally.aggregates == 0
 

@@ -12,7 +12,7 @@ from penstock.aws.kinesis import PutEntry
 from penstock.core.aggregation import encode_aggregate
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.pipeline import drop_repeats, sort_by_key
+from penstock.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.spark.copier import Copier
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 
@@ -77,7 +77,7 @@ def in_order(unique: DataFrame) -> list[tuple[str, bytes]]:
 
 
 def read_as_a_stream(spark: SparkSession, target: Stream, checkpoint: Path) -> list[tuple[str, bytes]]:
-    """In several batches, so that repeats are found in Spark's state, too."""
+    """In several batches, so that duplicates are found in Spark's state, too."""
     local = target.local
     options = {
         "streamName": "copy",
@@ -87,7 +87,7 @@ def read_as_a_stream(spark: SparkSession, target: Stream, checkpoint: Path) -> l
         "maxRecordsPerTrigger": "2000",
     }
     rows: list[tuple[str, bytes]] = []
-    unique = drop_repeats(spark.readStream.format("penstock").options(**options).load(), within="1 hour")
+    unique = deduplicate_by_stamps(spark.readStream.format("penstock").options(**options).load(), window="1 hour")
     query = (
         unique.writeStream.foreachBatch(lambda batch, _: rows.extend(in_order(batch)))
         .option("checkpointLocation", str(checkpoint))
@@ -125,9 +125,9 @@ def copy_and_kill(
 
     raw = read_batch(spark, target)
     count, wanted = raw.count(), sum(orders.counts.values())
-    print(f"{kills} kills: {wanted} records, {count} in the copy, {count - wanted} repeats")
-    assert count > wanted, "no kill made a repeat: nothing was tested"
-    orders.check(in_order(drop_repeats(raw, within="1 hour")))
+    print(f"{kills} kills: {wanted} records, {count} in the copy, {count - wanted} duplicates")
+    assert count > wanted, "no kill made a duplicate: nothing was tested"
+    orders.check(in_order(deduplicate_by_stamps(raw, window="1 hour")))
     return orders
 
 

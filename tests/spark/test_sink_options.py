@@ -81,7 +81,8 @@ def test_an_arn_gives_the_region() -> None:
     [
         ({}, "streamName (or streamARN) is required"),
         ({"stamp": "position"}, "there is no option stamp: did you mean stamps?"),
-        ({"bufferBytes": "1000"}, "bufferBytes must be at least 11534336"),
+        ({"bufferBytesMax": "1000"}, "bufferBytesMax must be at least 11534336"),
+        ({"bufferBytes": "20000000"}, "bufferBytes is called bufferBytesMax since version 0.2"),
         ({"writeTimeoutMs": "30s"}, "writeTimeoutMs must be a whole number"),
         ({"aggregation": "yes"}, "aggregation must be true or false"),
         ({"stampIndex": "pos"}, "it needs stamps position"),
@@ -99,7 +100,7 @@ def test_each_fault_is_told(given: dict[str, str], message: str) -> None:
 
 
 def test_faults_come_all_at_once() -> None:
-    assert len(faults(aggregation="yes", bufferBytes="1", stampz="x")) == 4
+    assert len(faults(aggregation="yes", bufferBytesMax="1", stampz="x")) == 4
 
 
 def test_every_option_of_the_table_is_read() -> None:
@@ -110,7 +111,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "aggregation": "true",
         "orderedByKey": "true",
         "stamps": "order_id",
-        "bufferBytes": "20000000",
+        "bufferBytesMax": "20000000",
         "writeTimeoutMs": "1000",
         "roleArn": "r",
     }

@@ -14,7 +14,7 @@ from scripts.reference_spark import sink_options_table
 
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.pipeline import drop_repeats, open_stamps, sort_by_key
+from penstock.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
 from penstock.spark.options import SINK_OPTIONS
 from penstock.spark.stamps import Stamp, open_sealed
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
@@ -79,7 +79,7 @@ def test_a_batch_that_runs_again_is_read_once(
     copy(reader(spark, stream), target, tmp_path / "checkpoint", aggregation="true", **options)
     copied = read(spark, target)
     assert copied.count() == 1_000
-    unique = drop_repeats(copied, within="1 hour")
+    unique = deduplicate_by_stamps(copied, window="1 hour")
     assert datas(unique) == datas(read(spark, stream))
     places = {(row.stream, row.shard_id, row.sequence_number) for row in read(spark, stream).collect()}
     stamps = {(row.stamp.stream, row.stamp.shard_id, row.stamp.sequence_number) for row in unique.collect()}
@@ -101,7 +101,7 @@ def test_a_record_that_becomes_several_rows(
         forget_last_commit(tmp_path / "checkpoint")
     copied = read(spark, target)
     assert copied.count() == 120
-    found = [bytes(row.data) for row in drop_repeats(copied, within="1 hour").collect()]
+    found = [bytes(row.data) for row in deduplicate_by_stamps(copied, window="1 hour").collect()]
     assert sorted(found) == sorted([*stream.written, *(data + b"/2" for data in stream.written)])
 
 
@@ -117,7 +117,7 @@ def test_a_batch_stamped_by_key(spark: SparkSession, stream: Stream) -> None:
     assert written.count() == 400
     opened = open_stamps(written).select("data", "stamp.key").collect()
     assert {(bytes(row.data), row.key) for row in opened} == {(b"%08d" % n, str(n)) for n in range(200)}
-    assert drop_repeats(written, within="1 hour").count() == 200
+    assert deduplicate_by_stamps(written, window="1 hour").count() == 200
 
 
 def test_what_is_wrong_is_told_in_one_message(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_the_code_of_the_page_runs_and_makes_the_calls_of_the_policy(
     finally:
         query.stop()
     names["write"](read(spark, stream), 0)
-    unique = drop_repeats(read(spark, target), within="1 hour").collect()
+    unique = deduplicate_by_stamps(read(spark, target), window="1 hour").collect()
     assert sorted(bytes(row.data) for row in unique) == sorted(2 * stream.written)
     assert names["unique"].columns == [*names["records"].columns, "stamp"]
 

@@ -171,7 +171,7 @@ def test_rows_of_one_position_far_apart_in_a_task_are_found(stream: Stream, apar
 
 
 def test_stamps_by_key(stream: Stream) -> None:
-    """A key that comes twice is written twice: it is the reader that takes it for a repeat."""
+    """A key that comes twice is written twice: it is the reader that takes it for a duplicate."""
     write(stream, numbered(3) | {"order_id": [7, 8, 7]}, stamps="order_id")
     opened = [open_sealed(data) for _, _, data in read_all(stream)]
     assert sorted(one.stamp.key for one in opened if one and one.stamp.key is not None) == ["7", "7", "8"]
@@ -260,7 +260,7 @@ def test_a_task_waits_when_its_buffer_is_full(stream: Stream) -> None:
             taken += batch_rows
             yield batch
 
-    settings = settings_of(stream, batch.schema, bufferBytes="11534336")
+    settings = settings_of(stream, batch.schema, bufferBytesMax="11534336")
     assert write_batches(settings, batches()).rows == 400
     assert max(ahead) * row_bytes <= 11_534_336 + batch_rows * row_bytes
     assert max(ahead) * row_bytes >= 5_000_000, "the buffer was never used"

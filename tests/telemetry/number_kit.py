@@ -22,14 +22,14 @@ def consumer_event(*, shards: int = 2, stream: str = "orders", application: str 
             ShardLevels(
                 stream=stream, shard_id=shard_id, millis_behind_latest=1000 + number, since_read_s=0.25,
                 oldest_unsettled_s=2.0, lag_s=2.0 + number, retention_used=0.25, records_held=3, bytes_held=300,
-                records_out=1,
+                records_in_flight=1,
             )
         )  # fmt: skip
     meter.settled(17, 1700)
     meter.wrote(0.004, stores=False, confirmed=True)
     meter.wrote(0.004, stores=True, confirmed=False)
     if shards:
-        meter.told(events.ReadFailed(stream, "shardId-000000000000", "InternalFailure", 0.1, "secret reason"))
+        meter.count(events.ReadFailed(stream, "shardId-000000000000", "InternalFailure", 0.1, "secret reason"))
     levels = WorkerLevels(at_s=1005.0, shards=tuple(held), leases=shards + 1, leases_free=1, workers=2)
     return events.ConsumerMetrics(stream, application, "worker-1", meter.interval(1005.0, "worker-1", levels))
 

@@ -222,7 +222,7 @@ def test_a_worker_dies_and_no_other_may_take_its_shards(tmp_path: Path) -> None:
 
 def test_records_are_given_up(world: Watched, tmp_path: Path) -> None:
     letters: list[object] = []
-    ledger = LedgerSettings(retry=Retry(tries_max=2, cap_s=5.0))
+    ledger = LedgerSettings(retry=Retry(failures_max=2, cap_s=5.0))
     process = world.start(ledger=ledger, dead_letters=DeadLettersTo(letters.append))
 
     def fails() -> None:

@@ -32,7 +32,7 @@ calls = st.lists(
         st.tuples(st.just("handled"), st.just("s"), st.sampled_from(["a", "b"]), st.floats(0, 100)),
         st.tuples(st.just("read"), st.just("s"), st.sampled_from(["a", "b"]), st.floats(0, 100)),
         st.tuples(
-            st.just("told"),
+            st.just("count"),
             st.sampled_from(
                 [
                     events.BatchFailed("s", "a", AT, 3, 1, "KeyError", "Again", 0.1),
@@ -64,7 +64,7 @@ def levels(at_s: float, shards: int = 1) -> WorkerLevels:
 def shard(shard_id: str, lag_s: float = 1.0) -> ShardLevels:
     return ShardLevels(
         stream="s", shard_id=shard_id, millis_behind_latest=0, since_read_s=0.5, oldest_unsettled_s=None, lag_s=lag_s,
-        retention_used=lag_s / 86_400, records_held=2, bytes_held=100, records_out=1,
+        retention_used=lag_s / 86_400, records_held=2, bytes_held=100, records_in_flight=1,
     )  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def test_the_levels_of_workers_stand_side_by_side_and_the_later_one_counts() -> 
 def test_what_was_given_out_does_not_change_with_what_is_counted_later() -> None:
     meter = ConsumerMeter(0.0, per_shard=True)
     meter.handled("s", "a", 1.0)
-    meter.told(events.ReadFailed("s", "a", "InternalFailure", 0.1, "why"))
+    meter.count(events.ReadFailed("s", "a", "InternalFailure", 0.1, "why"))
     first, interval = meter.snapshot(1.0, "w", levels(1.0)), meter.interval(1.0, "w", levels(1.0))
     kept = first.to_dict(), interval.to_dict()
     meter.handled("s", "a", 5.0)
-    meter.told(events.ReadFailed("s", "a", "InternalFailure", 0.1, "why"))
+    meter.count(events.ReadFailed("s", "a", "InternalFailure", 0.1, "why"))
     later = meter.snapshot(2.0, "w", levels(2.0))
     meter.handled("s", "a", 7.0)
     assert (first.to_dict(), interval.to_dict()) == kept
@@ -123,10 +123,10 @@ def test_what_was_given_out_does_not_change_with_what_is_counted_later() -> None
 def test_codes_and_classes_of_errors_are_a_bounded_set() -> None:
     meter = ConsumerMeter(0.0)
     for number in range(CODES_MAX + 10):
-        meter.told(events.ReadFailed("s", "a", f"Code{number}", 0.1, "why"))
+        meter.count(events.ReadFailed("s", "a", f"Code{number}", 0.1, "why"))
     meter.interval(1.0, "w", levels(1.0))
-    meter.told(events.ReadFailed("s", "a", "Code0", 0.1, "why"))
-    meter.told(events.ReadFailed("s", "a", "OneMore", 0.1, "why"))
+    meter.count(events.ReadFailed("s", "a", "Code0", 0.1, "why"))
+    meter.count(events.ReadFailed("s", "a", "OneMore", 0.1, "why"))
     failed = meter.snapshot(2.0, "w", levels(2.0)).fetches_failed
     assert len(failed) == CODES_MAX + 1
     assert (failed["Code0"], failed[OTHERS]) == (2, 11)

@@ -44,7 +44,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.StopWaits("billing", 2, 30, 3.0, 12.0),
         logging.INFO,
-        "billing: stopping for 3 s: 2 shards are held and 30 records are with handlers; at most 12 s more",
+        "billing: stopping for 3 s: 2 shards are held and 30 records are in flight; at most 12 s more",
     ),
     (
         query_event(),
@@ -139,15 +139,15 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "blocks belongs into a thread, as by asyncio.to_thread",
     ),
     (
-        events.HandoverWaits("orders", "s-1", "handlers", 12, Position(7), 9.0),
+        events.HandoffWaits("orders", "s-1", "handlers", 12, Position(7), 9.0),
         logging.WARNING,
-        "orders: s-1 is to be handed over, and waits for handlers for 9 s more at most: 12 records are out, the oldest "
-        "that is not settled is at 7/0",
+        "orders: s-1 is to be handed over, and waits for handlers for 9 s more at most: 12 records are in flight, "
+        "the oldest that is not settled is at 7/0",
     ),
     (
         events.DeadLetterFailed("orders", "s-1", Position(7), "OSError", 2, 1.5),
         logging.ERROR,
-        "orders: s-1: the dead letter of 7/0 could not be written (OSError), try 2; the next in 1.5 s",
+        "orders: s-1: the dead letter of 7/0 could not be written (OSError), failure 2; the next in 1.5 s",
     ),
     (
         events.RecordsSkipped("orders", "s-1", Position(7), Position(9), 3, "latest wins"),
@@ -168,7 +168,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.FetchingHeld("orders", "s-1", 100, 2048, Position(7), 6.0),
         logging.WARNING,
-        "orders: s-1: nothing more is fetched for 6 s, as 100 records that take 2048 bytes are out and not settled, "
+        "orders: s-1: nothing more is fetched for 6 s, as 100 records that take 2048 bytes are in flight, "
         "the oldest at 7/0",
     ),
     (
@@ -198,7 +198,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "(surely nothing lost: False)",
     ),
     (
-        events.AggregatesOutside("orders", "s-1", 2, 30),
+        events.AggregatesOutsideRange("orders", "s-1", 2, 30),
         logging.INFO,
         "orders: s-1: 2 aggregates hold records of another shard's range; 30 user records of them are left out",
     ),

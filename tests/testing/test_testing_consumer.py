@@ -71,7 +71,7 @@ async def test_a_handler_is_run_to_the_end_too() -> None:
 
 async def test_what_a_policy_does_is_shown() -> None:
     settings = WorkerSettings(
-        ledger=LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002)),
+        ledger=LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002)),
         dead_letters=DeadLettersToFile(path="never-written"),
     )
     billing = Billing()
@@ -97,7 +97,7 @@ async def test_a_handler_that_always_fails_is_the_cause_of_what_is_raised() -> N
 
 async def test_the_failures_of_a_dead_letter_are_those_that_tries_max_counts() -> None:
     """Whether it was alone from the first, in a batch that was halved, or behind another one that failed."""
-    retry = Retry(tries_max=3, base_s=0.001, cap_s=0.002)
+    retry = Retry(failures_max=3, base_s=0.001, cap_s=0.002)
     settings = WorkerSettings(ledger=LedgerSettings(retry=retry), dead_letters=DeadLettersToFile(path="never-written"))
 
     async def fail(given: Any) -> None:
@@ -135,7 +135,7 @@ async def test_records_that_are_never_settled_are_named_instead_of_a_test_that_h
             async for batch in consumer:
                 batch.ack(0)
 
-    with pytest.raises(UnsettledError, match=f"1 records are not settled.*{SHARD} .*1 of them were handed out"):
+    with pytest.raises(UnsettledError, match=f"1 records are not settled.*{SHARD} .*1 of them were delivered"):
         await forget_the_second()
     assert [record.data for record in consumer.unsettled] == [b"b"]
     assert [record.data for record in consumer.not_checkpointed] == [b"b"]
@@ -269,7 +269,7 @@ async def test_hours_without_a_record_are_crossed_behind_a_checkpoint_and_from_t
 
 
 async def test_waits_may_be_skipped() -> None:
-    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=50.0, cap_s=5000.0)))
+    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0)))
     tries = 0
     async with TestConsumer(["a"], settings=settings, skip_waits=True) as consumer:
         async for batch in consumer:
@@ -366,7 +366,7 @@ async def test_a_program_that_holds_records_does_not_hold_up_the_end() -> None:
 def test_it_runs_in_virtual_time_too() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
-        settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=None, base_s=50.0, cap_s=5000.0)))
+        settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0)))
         times: list[float] = []
         async with TestConsumer(["a"], settings=settings, patience_s=60) as consumer:
             async for batch in consumer:

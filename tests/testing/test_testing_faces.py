@@ -60,7 +60,7 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_by_choice() -> None
 
 
 async def test_a_shard_that_is_stopped_is_raised() -> None:
-    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=1, then=Stop())))
+    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=1, then=Stop())))
 
     async def run() -> None:
         async with TestConsumer(["a"], settings=settings) as consumer:

@@ -33,7 +33,7 @@ def decoded() -> DataFrame:
     """All records: decoded, or with the reason why not; of equal orders within ten minutes the first."""
     stream = {"streamName": "orders", "startingPosition": "TRIM_HORIZON"}
     records = spark.readStream.format("penstock").options(**stream).load()
-    return deduplicate(decode_json(records, ORDER), "value.order_id", within="10 minutes")
+    return deduplicate(decode_json(records, ORDER), "value.order_id", window="10 minutes")
 
 
 @dp.table(partition_cols=["customer"])

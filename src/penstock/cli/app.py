@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,8 +25,26 @@ from penstock.cli import (
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.errors import PenstockError
+from penstock.withdrawn import FLAGS, is_called
+
+
+class _Commands(typer.core.TyperGroup):
+    """All commands; an option that was renamed is refused by its new name."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as fault:
+            # typer brings a copy of click in some versions and not in others, so the error has no one class
+            new = FLAGS.get(getattr(fault, "option_name", None) or "")
+            if new is not None:
+                fault.message = f"{fault.option_name} {is_called(new)}"  # type: ignore[attr-defined] # as above
+                fault.possibilities = None  # type: ignore[attr-defined] # as above
+            raise
+
 
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -28,7 +28,8 @@ StoreText = Annotated[
     str, typer.Option("--store", help="dynamodb, sqlite:FILE or postgresql://HOST/DATABASE.", metavar="STORE")
 ]
 Table = Annotated[
-    str | None, typer.Option(help="Lease table; else the application's name in DynamoDB, and leases elsewhere.")
+    str | None,
+    typer.Option("--lease-table", help="Lease table; else the application's name in DynamoDB, and leases elsewhere."),
 ]
 OfStream = Annotated[
     str | None, typer.Option("--stream", help="Stream of the leases, where they do not name it.", metavar="STREAM")

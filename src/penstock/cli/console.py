@@ -62,7 +62,9 @@ Writer = Annotated[
 ]
 AppStream = Annotated[
     list[str] | None,
-    typer.Option("--app", help="Stream of an application whose leases do not name it.", metavar="APPLICATION=STREAM"),
+    typer.Option(
+        "--application", help="Stream of an application whose leases do not name it.", metavar="APPLICATION=STREAM"
+    ),
 ]
 Letters = Annotated[
     list[str] | None, typer.Option(help="Place of dead letters: a file, or stream:NAME.", metavar="PLACE")
@@ -229,7 +231,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
     for one in given:
         name, sign, stream = one.partition("=")
         if not (name and sign and stream):
-            raise OptionError(f"--app {one}: write APPLICATION=STREAM")
+            raise OptionError(f"--application {one}: write APPLICATION=STREAM")
         found[name] = stream
     return found
 

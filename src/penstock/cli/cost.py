@@ -48,7 +48,7 @@ def command(
     known = prices_from(prices)
     if file is not None:
         if application is not None or stream is not None:
-            raise OptionError("--from takes a snapshot as it is: leave --app and --stream out")
+            raise OptionError("--from takes a snapshot as it is: leave --application and --stream out")
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)

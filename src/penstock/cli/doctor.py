@@ -27,7 +27,9 @@ app = typer.Typer(
 
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 
-Application = Annotated[str | None, typer.Option("--app", help="Application to look at.", metavar="APPLICATION")]
+Application = Annotated[
+    str | None, typer.Option("--application", help="Application to look at.", metavar="APPLICATION")
+]
 OfStream = Annotated[str | None, typer.Option("--stream", help="Stream to look at.", metavar="STREAM")]
 Window = Annotated[str, typer.Option(help="How long to look: one look shows no trend.", metavar="SPAN")]
 
@@ -59,11 +61,13 @@ def command(
     if context.invoked_subcommand is not None:
         sources = [context.get_parameter_source(one) for one in context.params]
         if any(one is not None and one.name == "COMMANDLINE" for one in sources):
-            raise OptionError(f"options go behind {context.invoked_subcommand}: penstock doctor collect --app ...")
+            raise OptionError(
+                f"options go behind {context.invoked_subcommand}: penstock doctor collect --application ..."
+            )
         return
     if file is not None:
         if application is not None or stream is not None:
-            raise OptionError("--from examines a snapshot as it is: leave --app and --stream out")
+            raise OptionError("--from examines a snapshot as it is: leave --application and --stream out")
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
@@ -108,7 +112,7 @@ def collected(
     from penstock.inspect import LagTimes, Store
 
     if application is None and stream is None:
-        raise OptionError("name what to look at: --app APPLICATION, --stream STREAM, or both")
+        raise OptionError("name what to look at: --application APPLICATION, --stream STREAM, or both")
     store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
 
     async def look(inspector: Inspector) -> Snapshot:

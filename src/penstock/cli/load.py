@@ -16,18 +16,18 @@ from penstock.cli.output import of_bytes, of_seconds, say, warn
 from penstock.cli.producing import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
-    Aggregate,
+    Aggregation,
     AsJson,
     Batcher,
     EndpointUrl,
     Flush,
-    Ordered,
+    OrderedByKey,
     Profile,
+    RecordTtl,
     Region,
     Report,
     Run,
     Stream,
-    TimeToLive,
     finish,
 )
 from penstock.errors import OptionError
@@ -215,9 +215,9 @@ def command(
     keys: Keys = 10_000,
     skew: Skew = 0.0,
     seed: Seed = None,
-    aggregate: Aggregate = False,
-    ordered: Ordered = False,
-    ttl: TimeToLive = 120.0,
+    aggregation: Aggregation = False,
+    ordered_by_key: OrderedByKey = False,
+    record_ttl: RecordTtl = 120.0,
     flush: Flush = 10.0,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -230,9 +230,9 @@ def command(
     sizes = Size.parse(size)
     work = Workload(size=sizes, keys=keys, skew=skew, run=run_id, rng=random.Random(seed))
     options = ProducerOptions(
-        aggregation=aggregate,
-        ordered_by_key=ordered,
-        record_ttl_s=ttl,
+        aggregation=aggregation,
+        ordered_by_key=ordered_by_key,
+        record_ttl_s=record_ttl,
         buffer_bytes_max=BUFFER_BYTES_MAX,
         metrics_interval_s=1.0,
     )

@@ -45,7 +45,7 @@ def command(
     region: Region = "us-east-1",
     stream: Annotated[
         list[str] | None,
-        typer.Option(help="Stream to make at the start, NAME or NAME:SHARDS.", metavar="NAME[:SHARDS]"),
+        typer.Option(help="Stream to make at the start, NAME or NAME:SHARDS.", metavar="NAME"),
     ] = None,
     shards: Annotated[int, typer.Option(help="Shards of the streams given without a number.")] = 1,
     limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
@@ -57,10 +57,10 @@ def command(
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
-    dynamodb_endpoint: Annotated[
+    dynamodb_endpoint_url: Annotated[
         str | None, typer.Option(help="Address of a DynamoDB, in place of moto.", metavar="URL")
     ] = None,
-    neighbour_endpoint: Annotated[
+    neighbour_endpoint_url: Annotated[
         str | None,
         typer.Option(help="Address of DynamoDB, CloudWatch and STS, in place of moto.", metavar="URL"),
     ] = None,
@@ -88,8 +88,8 @@ def command(
         tls=tls,
         certificate=_text(certificate),
         key=_text(key),
-        dynamodb_endpoint=dynamodb_endpoint,
-        neighbour_endpoint=neighbour_endpoint,
+        dynamodb_endpoint_url=dynamodb_endpoint_url,
+        neighbour_endpoint_url=neighbour_endpoint_url,
     )
     _serve(settings, console_port if console else None, as_json)
 

@@ -306,10 +306,11 @@ EndpointUrl = Annotated[
     str | None, typer.Option("--endpoint-url", help="Address of Kinesis, in place of AWS's own.", metavar="URL")
 ]
 Profile = Annotated[str | None, typer.Option(help="AWS profile to take credentials and settings from.")]
-Aggregate = Annotated[bool, typer.Option("--aggregate", help="Pack records into KPL aggregates.")]
-Ordered = Annotated[bool, typer.Option("--ordered", help="Keep the order of each partition key.")]
-TimeToLive = Annotated[
-    float, typer.Option("--ttl", help="Seconds after which a record that is not written is given up.", metavar="S")
+Aggregation = Annotated[bool, typer.Option("--aggregation", help="Pack records into KPL aggregates.")]
+OrderedByKey = Annotated[bool, typer.Option("--ordered-by-key", help="Keep the order of each partition key.")]
+RecordTtl = Annotated[
+    float,
+    typer.Option("--record-ttl", help="Seconds after which a record that is not written is given up.", metavar="S"),
 ]
 Flush = Annotated[
     float,

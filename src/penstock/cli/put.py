@@ -21,18 +21,18 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from penstock.cli.output import of_bytes, warn
 from penstock.cli.producing import (
-    Aggregate,
+    Aggregation,
     AsJson,
     Batcher,
     EndpointUrl,
     Flush,
-    Ordered,
+    OrderedByKey,
     Profile,
+    RecordTtl,
     Region,
     Report,
     Run,
     Stream,
-    TimeToLive,
     finish,
 )
 from penstock.errors import OptionError, PenstockError
@@ -399,9 +399,9 @@ def command(
     data: Data = None,
     skip_bad: SkipBad = False,
     keep_going: KeepGoing = False,
-    aggregate: Aggregate = False,
-    ordered: Ordered = False,
-    ttl: TimeToLive = 120.0,
+    aggregation: Aggregation = False,
+    ordered_by_key: OrderedByKey = False,
+    record_ttl: RecordTtl = 120.0,
     flush: Flush = 10.0,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -415,7 +415,10 @@ def command(
         skip_bad=skip_bad,
     )
     options = ProducerOptions(
-        aggregation=aggregate, ordered_by_key=ordered, record_ttl_s=ttl, buffer_bytes_max=BUFFER_BYTES_MAX
+        aggregation=aggregation,
+        ordered_by_key=ordered_by_key,
+        record_ttl_s=record_ttl,
+        buffer_bytes_max=BUFFER_BYTES_MAX,
     )
     run = Run(
         stream, options=options, region=region, endpoint_url=endpoint_url, profile=profile, stop_on_loss=not keep_going

@@ -32,7 +32,9 @@ app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a re
 TEXT_CHARACTERS_MAX = 2_000
 """Of a record in a table."""
 
-From = Annotated[str, typer.Option("--from", help=f"Where to begin: {HOW}.", metavar="PLACE")]
+StartingPosition = Annotated[
+    str, typer.Option("--starting-position", help=f"Where to begin: {HOW}.", metavar="POSITION")
+]
 Until = Annotated[str | None, typer.Option(help="Leave out what arrived later: a time, or a span ago.", metavar="TIME")]
 Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
 Key = Annotated[str | None, typer.Option(help="Only records with this partition key, out of its shards.")]
@@ -50,13 +52,14 @@ class Chosen:
     """Which records a command shows: all of its options that choose."""
 
     def __init__(
-        self, at: str, until: str | None, shards: list[str] | None, key: str | None, where: str | None
+        self, starting_position: str, until: str | None, shards: list[str] | None, key: str | None, where: str | None
     ) -> None:
         from penstock.inspect.filters import parse
 
-        self.at, self.until, self.shards, self.key = at, until, tuple(shards or ()), key
+        self.starting_position, self.until = starting_position, until
+        self.shards, self.key = tuple(shards or ()), key
         self.test: Callable[[SeenRecord], bool] | None = None if where is None else parse(where)
-        place(at, 0.0)  # what is no place is said before anything is asked
+        place(starting_position, 0.0)  # what is none is said before anything is asked
         if until is not None:
             moment_s(until, 0.0)
 
@@ -65,7 +68,7 @@ class Chosen:
         from penstock.inspect import Reading
 
         return Reading(
-            at=place(self.at, now_s),
+            starting_position=place(self.starting_position, now_s),
             shards=self.shards,
             partition_key=self.key,
             until_s=None if self.until is None else moment_s(self.until, now_s),
@@ -76,7 +79,7 @@ class Chosen:
 @app.command("tail")
 def tail_command(
     stream: Stream,
-    at: From = "latest",
+    starting_position: StartingPosition = "latest",
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
@@ -97,7 +100,7 @@ def tail_command(
     KPL aggregates are opened, and what is compressed or framed is shown as what is inside of it. A shard's records come
     in their order. With --until or --no-follow the command ends where that is reached.
     """
-    chosen = Chosen(at, until, shard, key, where)
+    chosen = Chosen(starting_position, until, shard, key, where)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     asyncio.run(
         looking(connection, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
@@ -114,7 +117,7 @@ def grep_command(
     ignore_case: Annotated[
         bool, typer.Option("--ignore-case", "-i", help="Small and capital letters are the same.")
     ] = False,
-    at: From = "trim-horizon",
+    starting_position: StartingPosition = "trim-horizon",
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
@@ -129,7 +132,7 @@ def grep_command(
     output: Output = Shape.table,
 ) -> None:
     """Show the records that hold a text: after decompression, and inside of aggregates. Status 1 when none does."""
-    chosen = Chosen(at, until, shard, key, where)
+    chosen = Chosen(starting_position, until, shard, key, where)
     _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
@@ -175,7 +178,7 @@ def get_command(
 @app.command("count")
 def count_command(
     stream: Stream,
-    at: From = "trim-horizon",
+    starting_position: StartingPosition = "trim-horizon",
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
@@ -190,7 +193,7 @@ def count_command(
     from penstock.inspect import CountReport, ShardCount
     from penstock.inspect.records import read
 
-    chosen = Chosen(at, until, shard, key, where)
+    chosen = Chosen(starting_position, until, shard, key, where)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
     async def look(inspector: Inspector) -> CountReport:

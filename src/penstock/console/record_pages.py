@@ -67,7 +67,7 @@ class Chosen:
     def reading(self, now_s: float) -> Reading:
         """What is to be read, to the tip."""
         return Reading(
-            at=place(self.at, now_s),
+            starting_position=place(self.at, now_s),
             shards=() if self.shard is None else (self.shard,),
             partition_key=self.key,
             until_s=None if self.until is None else moment_s(self.until, now_s),

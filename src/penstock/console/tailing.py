@@ -144,8 +144,8 @@ class Tails:
     async def _read(self, key: tuple[str, str, tuple[str, ...]], shared: _Shared) -> None:
         stream, at, shards = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
-        reading = Reading(at=place(at, inspector.now_s), shards=shards, follow=True)
-        following = awaited(_hand_out(read(inspector, stream_name(stream), reading), shared))
+        reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True)
+        following = awaited(_deliver(read(inspector, stream_name(stream), reading), shared))
         watching = awaited(self._until_left(shared))
         try:
             await asyncio.wait((following, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -170,7 +170,7 @@ class Tails:
             basket.filled.set()
 
 
-async def _hand_out(records: AsyncGenerator[SeenRecord, None], shared: _Shared) -> None:
+async def _deliver(records: AsyncGenerator[SeenRecord, None], shared: _Shared) -> None:
     async with contextlib.aclosing(records):
         async for record in records:
             for basket in tuple(shared.baskets):

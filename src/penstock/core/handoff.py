@@ -1,7 +1,7 @@
 """How a lease moves from one live worker to another: a table of states and inputs for each of the two sides.
 
-The owner goes on delivering while the receiver warms up. Then it stops, settles what is out, and gives the lease away
-in one conditional write, which the tenure (`penstock.core.leases.tenure`) repeats until its outcome is known. From
+The owner goes on delivering while the receiver warms up. Then it stops, settles what is in flight, and gives the lease
+away in one conditional write, which the tenure (`penstock.core.leases.tenure`) repeats until its outcome is known. From
 the moment at which that write is sent there is no way back to delivering: it may be applied at any time.
 
 The receiver asks, is named, warms up without delivering anything, and delivers when the row names it as owner. If the
@@ -36,7 +36,7 @@ class OwnerState(StrEnum):
     OFFERING = "offering"
     """A receiver is named and warms up; this worker still delivers."""
     DRAINING = "draining"
-    """Nothing more is delivered; what is out is being settled, for the receiver."""
+    """Nothing more is delivered; what is in flight is being settled, for the receiver."""
     DRAINING_TO_FREE = "draining to free"
     """The same, but no worker is there to give the lease to: it is freed when all is settled."""
     GIVING = "giving"

@@ -83,7 +83,7 @@ class Owned:
 
     side: OwnerSide
     stopped_s: float | None = None
-    """Since when nothing is handed out, as it is to go. None: it is not."""
+    """Since when nothing is delivered, as it is to go. None: it is not."""
     given_to: str | None = None
     """The worker that the last write gives it to. None: it frees the lease, or that worker has no row of its own."""
 
@@ -420,7 +420,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
+class Deliver:
     """The program may read the shard from now on."""
 
     key: str
@@ -428,7 +428,7 @@ class HandOut:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Hand out nothing more of a shard; say `OwnerLearnt` when all is settled, or when it is ``due_s``."""
+    """Deliver nothing more of a shard; say `OwnerLearnt` when all is settled, or when it is ``due_s``."""
 
     key: str
     due_s: float
@@ -495,7 +495,7 @@ class LookAt:
 Slow: TypeAlias = CreateMissing | FreeRows | WarmUp | LookAt
 SLOW = (CreateMissing, FreeRows, WarmUp, LookAt)
 Action: TypeAlias = (
-    Show | Stir | Take | ReadAhead | Follow | Discard | HandOut | Stop | Resume | EndTenure | Measure | KeepUp | Slow
+    Show | Stir | Take | ReadAhead | Follow | Discard | Deliver | Stop | Resume | EndTenure | Measure | KeepUp | Slow
 )
 
 SHOW = Show()
@@ -881,7 +881,7 @@ def _delivers(mine: Mine, given: Delivers, now_s: float, said: list[Action]) -> 
     mine.receiving.pop(key, None)
     side = OwnerSide(key, warm_deadline_s=terms.warm_deadline_s, drain_deadline_s=terms.drain_deadline_s)
     mine.held[key] = Owned(side)
-    said += (HandOut(key), SHOW, STIR)
+    said += (Deliver(key), SHOW, STIR)
 
 
 def _over(mine: Mine, given: Over, now_s: float, said: list[Action]) -> None:

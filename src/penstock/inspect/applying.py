@@ -1,7 +1,7 @@
 """Writes what a plan says, and nothing else: lease by lease, each on condition of the row as the plan saw it.
 
 A lease whose owner lives is written only if the owner is a Penstock worker that hands it over. It is asked for as the
-leader of a KCL 3.x fleet asks. So the owner stops, settles what is out, and gives the lease away with its last
+leader of a KCL 3.x fleet asks. So the owner stops, settles what is in flight, and gives the lease away with its last
 checkpoint, and what is written then frees it. A lease that was asked for is let go again in any case.
 
 What was there is kept before the first write.

@@ -304,7 +304,7 @@ _LISTED = (
     ),
     Symptom(
         id="PST-D017",
-        title="leases changed hands since their last checkpoint: records are handed out again",
+        title="leases changed hands since their last checkpoint: records are delivered again",
         severity=Severity.INFO,
         confidence=Confidence.CERTAIN,
         seen_by="`ownerSwitchesSinceCheckpoint`",
@@ -580,7 +580,7 @@ _LISTED = (
         severity=Severity.WARNING,
         confidence=Confidence.CERTAIN,
         seen_by="the checkpoints that were seen",
-        do="ask which program or person moved it: records are handed out again from there",
+        do="ask which program or person moved it: records are delivered again from there",
         verify="penstock app lag --history says it no more after an hour",
         evidence=evidence.rewound,
     ),

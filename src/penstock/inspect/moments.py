@@ -1,4 +1,4 @@
-"""Times and places in a stream as people write them: ``10m ago``, ``2026-11-22T10:00Z``, ``seq:495...``."""
+"""Times and positions in a stream as people write them: ``10m ago``, ``2026-11-22T10:00Z``, ``seq:495...``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 
 _SEQUENCE = re.compile(r"(seq|after):(\d{1,128})", re.ASCII)
 _WORDS = {
     "latest": IteratorAt.latest(),
-    "now": IteratorAt.latest(),
     "trim-horizon": IteratorAt.trim_horizon(),
-    "start": IteratorAt.trim_horizon(),
 }
 HOW = (
     "write a span as in 10m (s, m, h, d, w), a time as in 2026-11-22T10:00Z, latest, trim-horizon, seq:NUMBER or "

@@ -107,7 +107,7 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. Without a bound of time it ends at the tip, as that was when it began."""
 
-    at: IteratorAt
+    starting_position: IteratorAt
     shards: tuple[str, ...] = ()
     """None given: all."""
     partition_key: str | None = None
@@ -200,7 +200,7 @@ class _Reader:
         self._end_s = reading.until_s if reading.until_s is not None else None if reading.follow else now_s
 
     async def records(self) -> AsyncGenerator[SeenRecord, None]:
-        self._begin_ready(self._reading.at)
+        self._begin_ready(self._reading.starting_position)
         while self._waiting:
             done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -228,12 +228,12 @@ class _Reader:
 
     def _choose(self) -> set[str]:
         reading, shards = self._reading, self._lineage.shards
-        if reading.at.sequence_number is not None and not reading.shards:
-            first = shard_of(reading.at.sequence_number)
+        if reading.starting_position.sequence_number is not None and not reading.shards:
+            first = shard_of(reading.starting_position.sequence_number)
             chosen = {first, *(self._lineage.descendants([first]) if first in shards else ())}
         elif reading.shards:
             chosen = set(reading.shards)
-        elif reading.at.type == "LATEST":
+        elif reading.starting_position.type == "LATEST":
             chosen = {one.shard_id for one in shards.values() if not one.closed}
         else:
             chosen = set(shards)
@@ -282,7 +282,7 @@ class _Reader:
     def _finish(self, shard_id: str) -> None:
         self._finished.add(shard_id)
         # A child's first record is its oldest one, unless the reading begins at a time, which holds for all.
-        at = self._reading.at
+        at = self._reading.starting_position
         self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
 
     def _wants(self, record: Record) -> bool:

@@ -242,7 +242,7 @@ def _sqlite_table(connection: sqlite3.Connection, table: str, *, needed: bool = 
     if there is None and not needed:
         return []
     if there is None:
-        raise OptionError(f"there is no table {table} in the file: name the lease table (--table)")
+        raise OptionError(f"there is no table {table} in the file: name the lease table (--lease-table)")
     return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]  # noqa: S608 - its form is checked
 
 

@@ -258,9 +258,9 @@ def _worker(given: _Properties) -> dict[str, Any]:
         found["batch_records_max"] = int(records_max)
     if drain_s := given.number("gracefulLeaseHandoffTimeoutMillis", least=1, per=1000):
         found["drain_deadline_s"] = drain_s
-    ledger = LedgerSettings(retry=Retry(tries_max=None))
+    ledger = LedgerSettings(retry=Retry(failures_max=None))
     if stalled_s := given.number("logWarningForTaskAfterMillis", least=1, per=1000):
-        ledger = LedgerSettings(retry=Retry(tries_max=None), settle_deadline_s=stalled_s)
+        ledger = LedgerSettings(retry=Retry(failures_max=None), settle_deadline_s=stalled_s)
     found["ledger"] = ledger
     return found
 

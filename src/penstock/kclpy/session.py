@@ -87,7 +87,7 @@ class ShardSession:
         """It has taken records, and not raised."""
 
     async def run(self) -> None:
-        """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is handed out again then."""
+        """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is delivered again then."""
         follower = _Follower(self)
         with self._reader.home.lock:
             self._reader.listen(follower)

@@ -113,9 +113,9 @@ class Neighbours:
     def __init__(self, settings: LocalSettings, answers: Answers) -> None:
         self._answers = answers
         self._fixed = {
-            "dynamodb": settings.dynamodb_endpoint or settings.neighbour_endpoint,
-            "cloudwatch": settings.neighbour_endpoint,
-            "sts": settings.neighbour_endpoint,
+            "dynamodb": settings.dynamodb_endpoint_url or settings.neighbour_endpoint_url,
+            "cloudwatch": settings.neighbour_endpoint_url,
+            "sts": settings.neighbour_endpoint_url,
         }
         self._moto = _Moto(settings.account_id)
         self._connections: tuple[Dialer, Pool] | None = None

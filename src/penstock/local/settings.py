@@ -64,9 +64,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """False: the clock moves only when it is advanced."""
     seed: int | None = None
     """Seed of the service's random choices (stream ids); faults have their own."""
-    neighbour_endpoint: str | None = None
+    neighbour_endpoint_url: str | None = None
     """Where DynamoDB, CloudWatch and STS are answered; None: by moto, started at the first use."""
-    dynamodb_endpoint: str | None = None
+    dynamodb_endpoint_url: str | None = None
     """Where DynamoDB alone is answered (moto makes some 460 conditional writes/s)."""
     origins: tuple[str, ...] = ()
     """Web pages that may call it, by origin (``http://localhost:3000``); ``*``: any. Without, none may: a page of any

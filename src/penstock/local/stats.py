@@ -19,7 +19,7 @@ class Count(msgspec.Struct):
     errors: int = 0
     """Calls answered with an error, or with nothing (a connection broken on order)."""
     records: int = 0
-    """Records handed out (GetRecords, SubscribeToShard) or stored (PutRecord, PutRecords)."""
+    """Records delivered (GetRecords, SubscribeToShard) or stored (PutRecord, PutRecords)."""
     response_bytes: int = 0
     """Bytes of response bodies."""
 

@@ -5,10 +5,10 @@ They are plain PySpark and mix with any other step.
 
 from penstock.pipeline.batches import POSITION, position_order, read_once, sort_by_key
 from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
+from penstock.pipeline.deduplication import deduplicate, late_rows
 from penstock.pipeline.metrics import MetricsListener, StreamMetrics, observed, stream_metrics
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
-from penstock.pipeline.repeats import deduplicate, late_rows
-from penstock.pipeline.stamps import drop_repeats, open_stamps
+from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 from penstock.spark.columns import ALL_COLUMNS
 
@@ -25,8 +25,8 @@ __all__ = [
     "decode_json",
     "decode_text",
     "deduplicate",
+    "deduplicate_by_stamps",
     "delta_settings",
-    "drop_repeats",
     "explain_json",
     "late_rows",
     "observed",

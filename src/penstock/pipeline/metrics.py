@@ -49,16 +49,16 @@ class StreamMetrics(NamedTuple):
     """Rows read. An action more on a batch that is not kept reads, and counts, them again."""
     bytes: int | None
     """Their data; None without ``observed``."""
-    lag_ms: int
-    """How long the oldest record that is known and unread has been waiting. On Spark 4.0 and 4.1: the time from the
-    batch's cut to its end."""
+    lag_s: float
+    """How long the oldest record that is known and unread has been waiting, in seconds. On Spark 4.0 and 4.1: the time
+    from the batch's cut to its end."""
     cut_ms: int
     """The time up to which the batch read, epoch milliseconds of the service's clock."""
     shards: int
     """Shards in the offset."""
     unread_shards: int
     """Those of them that are not read to their ends."""
-    aggregates_outside: int | None
+    aggregates_outside_range: int | None
     """KPL aggregates with user records outside of their shard's hash range; None where they are not counted."""
     possible_losses: int
     """Losses that were passed over (``failOnDataLoss=false``) since the checkpoint directory was made."""
@@ -73,8 +73,8 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
     """Records of the source, as they are, whose numbers Spark shows in the query's progress.
 
     ``observedMetrics[name]`` has ``stream``, ``rows`` and, where the columns are there, ``bytes`` (of data) and
-    ``aggregates_outside``. For that last one read with all columns, and with ``aggregatesOutsideRange`` deliver, its
-    default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; the column that tells is gone behind this
+    ``aggregates_outside_range``. For that last one read with all columns, and with ``aggregatesOutsideRange`` deliver,
+    its default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; the column that tells is gone behind this
     step. Put it right behind ``load()``. Two streams in one query need two names.
     """
     numbers = [fn.first("stream", ignorenulls=True).alias("stream"), fn.count(fn.lit(1)).alias("rows")]
@@ -83,7 +83,7 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
         numbers.append(fn.coalesce(fn.sum(fn.octet_length("data")), fn.lit(0)).alias("bytes"))
     if OUTSIDE in columns:
         first = fn.col(OUTSIDE) & (fn.col("sub_sequence_number") == 0)  # an aggregate is delivered whole
-        numbers.append(fn.count(fn.when(first, 1)).alias("aggregates_outside"))
+        numbers.append(fn.count(fn.when(first, 1)).alias("aggregates_outside_range"))
     return records.observe(name, *numbers).drop(OUTSIDE)
 
 
@@ -106,11 +106,11 @@ def stream_metrics(progress: Mapping[str, Any]) -> list[StreamMetrics]:
                 batch_id=int(progress["batchId"]),
                 rows=int(source["numInputRows"]),
                 bytes=seen.get("bytes"),
-                lag_ms=_lag_ms(progress, end, told),
+                lag_s=_lag_ms(progress, end, told) / 1000,
                 cut_ms=end.cut_ms,
                 shards=len(end.shards),
                 unread_shards=len(end.unread()),
-                aggregates_outside=seen.get("aggregates_outside"),
+                aggregates_outside_range=seen.get("aggregates_outside_range"),
                 possible_losses=max(end.losses, int(told.get("possibleLosses", 0))),
                 silent_shards=_told_count(told, "silentShards"),
                 left_out_shards=_told_count(told, "leftOutShards"),
@@ -127,8 +127,8 @@ class MetricsListener(StreamingQueryListener):
     In Spark's metrics system each is a gauge of the source ``AccumulatorSource`` on the driver,
     ``penstock.QUERY.STREAM.NUMBER``; QUERY is the query's name, or the beginning of its id. ``lagMs``, ``shards``,
     ``unreadShards``, ``silentShards``, ``leftOutShards``, ``possibleLosses`` and ``batch`` are as of the last batch;
-    ``rows``, ``bytes`` and ``aggregatesOutside`` count from the listener's start on. ``on_metrics`` is called with the
-    query's name and each StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing
+    ``rows``, ``bytes`` and ``aggregatesOutsideRange`` count from the listener's start on. ``on_metrics`` is called with
+    the query's name and each StreamMetrics, for what is not in Spark. It must not wait: Spark tells listeners one thing
     after the other.
 
     ``on_event`` is called with a `QueryMetrics` event for each stream of each batch, and of each idle spell of ten
@@ -208,7 +208,7 @@ class BatchNumbers(NamedTuple):
     data_bytes: int
     seconds: float
     dead_letters: int = 0
-    repeats: int = 0
+    duplicates: int = 0
     late: int = 0
 
 
@@ -237,10 +237,10 @@ class QueryNumbers:
             records_read=counted.records,
             bytes_read=counted.data_bytes,
             records_dead_lettered=counted.dead_letters,
-            records_duplicate=counted.repeats,
+            records_duplicate=counted.duplicates,
             records_late=counted.late,
-            aggregates_outside=metrics.aggregates_outside or 0,
-            lag_s=metrics.lag_ms / 1000,
+            aggregates_outside_range=metrics.aggregates_outside_range or 0,
+            lag_s=metrics.lag_s,
             shards=metrics.shards,
             shards_unread=metrics.unread_shards,
             shards_silent=metrics.silent_shards,
@@ -319,7 +319,7 @@ class _Gauges:
 
 def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:
     """(name, value, True if it adds up)."""
-    yield "lagMs", metrics.lag_ms, False
+    yield "lagMs", round(metrics.lag_s * 1000), False
     yield "shards", metrics.shards, False
     yield "unreadShards", metrics.unread_shards, False
     yield "possibleLosses", metrics.possible_losses, False
@@ -331,8 +331,8 @@ def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:
     yield "rows", metrics.rows, True
     if metrics.bytes is not None:
         yield "bytes", metrics.bytes, True
-    if metrics.aggregates_outside is not None:
-        yield "aggregatesOutside", metrics.aggregates_outside, True
+    if metrics.aggregates_outside_range is not None:
+        yield "aggregatesOutsideRange", metrics.aggregates_outside_range, True
 
 
 def _lag_ms(progress: Mapping[str, Any], end: StreamOffset, told: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Reading a stream that was written with stamps: envelopes opened, repeats removed.
+"""Reading a stream that was written with stamps: envelopes opened, duplicates removed.
 
 The envelope is described in ``penstock.spark.stamps``, which makes it. It is opened by Spark's own functions, in the
 JVM.
@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline.batches import POSITION, position_order
-from penstock.pipeline.repeats import ARRIVAL, deduplicate
+from penstock.pipeline.deduplication import ARRIVAL, deduplicate
 from penstock.pipeline.spark_calls import columns_of, is_stream, with_column, without
 from penstock.spark import stamps
 
@@ -35,27 +35,27 @@ def open_stamps(records: DataFrame) -> DataFrame:
     by a key column. It is null for a record in no envelope, which stays as it is. An envelope in an envelope, as
     written by a pipeline that stamps what was stamped, stays closed.
 
-    Removes nothing; ``drop_repeats`` does. A query fails on an envelope of a version that is not known here.
+    Removes nothing; ``deduplicate_by_stamps`` does. A query fails on an envelope of a version that is not known here.
     """
     _check(records)
     return without(_opened(records), _LABEL)
 
 
-def drop_repeats(records: DataFrame, *, within: str, time: str = ARRIVAL) -> DataFrame:
+def deduplicate_by_stamps(records: DataFrame, *, window: str, time: str = ARRIVAL) -> DataFrame:
     """Records with their envelopes opened, as by ``open_stamps``, and of those with equal stamps the first only.
 
-    ``within`` is a time span such as ``"1 hour"``: longer than the longest time between a batch that was broken off
+    ``window`` is a time span such as ``"1 hour"``: longer than the longest time between a batch that was broken off
     and its next run, so as long as the longest outage of the job that writes. Records in no envelope are never
-    repeats of one another.
+    duplicates of one another.
 
-    On a stream this is ``deduplicate`` by the stamp: Spark keeps one state row per record for about ``within``. On a
+    On a stream this is ``deduplicate`` by the stamp: Spark keeps one state row per record for about ``window``. On a
     batch read the whole DataFrame is one window, and the first is the one with the lowest position. Rows come out in
     any order: ``sort_by_key`` puts a batch into the order in which each key was written.
     """
     _check(records)
     opened = _opened(records)
     if is_stream(records):
-        return without(deduplicate(opened, _LABEL, within=within, time=time), _LABEL)
+        return without(deduplicate(opened, _LABEL, window=window, time=time), _LABEL)
     alone = fn.when(fn.col(_LABEL).isNull(), fn.concat_ws("/", *POSITION))
     order = Window.partitionBy(_LABEL, _ALONE).orderBy(*position_order())
     ranked = with_column(with_column(opened, _ALONE, alone), _RANK, fn.row_number().over(order))

@@ -1,4 +1,4 @@
-"""What runs beside the reading of a stream: how its failure is told, and how a worker ends all that it began."""
+"""What runs beside the reading of a stream: its failure becomes an event, and a worker ends all that it began."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from penstock.tasks import Heard
 
 
-def told(
+def emits_failure(
     on_event: Callable[[Any], None],
     where: tuple[str, str | None],
     work: str,
     what_follows: str,
     then: Callable[[BaseException], object] | None = None,
 ) -> Heard:
-    """A handler for a task (`penstock.tasks.spawn`): tells `TaskFailed`, and does then what follows. ``where``: the
+    """A handler for a task (`penstock.tasks.spawn`): emits `TaskFailed`, and does then what follows. ``where``: the
     stream and the shard.
     """
 
@@ -39,7 +39,7 @@ def told(
 
 
 def _at(error: BaseException) -> str:
-    """The deepest line. The message is not told: it may be a record's."""
+    """The deepest line. The message is left out: it may be a record's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return f"{PurePath(frames[-1][0].f_code.co_filename).name}:{frames[-1][1]}" if frames else "not raised"
 

@@ -27,7 +27,14 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.events import AggregatesOutside, CheckpointTrimmed, FanOutLeft, FanOutReturned, ReadFailed, ReadRefused
+from penstock.events import (
+    AggregatesOutsideRange,
+    CheckpointTrimmed,
+    FanOutLeft,
+    FanOutReturned,
+    ReadFailed,
+    ReadRefused,
+)
 from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
@@ -129,7 +136,7 @@ class PollingFeed:
                 if not await self._is_trimmed():
                     raise
                 taken = self.cursor.gone(horizon_s=self.horizon_s)
-                tell(self.source.stream, self.shard_id, taken, self.on_event)
+                emit_taken(self.source.stream, self.shard_id, taken, self.on_event)
                 return taken
             except ThrottledError:
                 self.pace.refused(now_s := loop.time())
@@ -143,7 +150,7 @@ class PollingFeed:
                 self.on_event(ReadFailed(self.source.stream, self.shard_id, code, wait_s, str(error)))
             else:
                 if taken is not None:
-                    tell(self.source.stream, self.shard_id, taken, self.on_event)
+                    emit_taken(self.source.stream, self.shard_id, taken, self.on_event)
                     return taken
 
     @property
@@ -224,10 +231,10 @@ def _payload_bytes(page: ReadPage, taken: Taken | None) -> int:
     return sum([len(raw.data) for raw in page.records])
 
 
-def tell(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
+def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
     """Tell what was noticed in a page."""
     if taken.outside:
-        on_event(AggregatesOutside(stream, shard_id, taken.outside, taken.dropped))
+        on_event(AggregatesOutsideRange(stream, shard_id, taken.outside, taken.dropped))
     if (trimmed := taken.trimmed) is not None:
         on_event(CheckpointTrimmed(stream, shard_id, trimmed.position, trimmed.resumes_at, trimmed.surely_nothing_lost))
 
@@ -406,7 +413,7 @@ class FanOutFeed:
             # Nothing is awaited between the page and its return: a caller that is cancelled there would lose the page.
             self._is_over = taken is None or taken.ended
             if taken is not None:
-                tell(self._source.stream, self.shard_id, taken, self._on_event)
+                emit_taken(self._source.stream, self.shard_id, taken, self._on_event)
                 return taken
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ while the user's code blocks the loop that it was called on.
 
 What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
 waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop.
-From outside only plain state is changed under it (records are handed out and settled); what follows from that is left
+From outside only plain state is changed under it (records are delivered and settled); what follows from that is left
 to the loop: `soon`. Nothing of asyncio is touched from another thread.
 
 On one loop the same holds for the threads that settle records: they change plain state under the lock, which that loop
@@ -53,7 +53,7 @@ class _InheritedLock(HomeLock):  # type: ignore[misc]
 
     def _refuse(self, *_: object) -> bool:
         raise RuntimeError(
-            f"this consumer, and what it handed out, belong to the process that made it: process {os.getpid()} was "
+            f"this consumer, and what it delivered, belong to the process that made it: process {os.getpid()} was "
             "forked off it, and nothing that is settled here counts. Settle there, with what this process returns; or "
             "make a consumer here"
         )

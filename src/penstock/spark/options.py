@@ -16,6 +16,7 @@ from penstock.aws.settings import region_fault, url_fault
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition, StreamName
 from penstock.spark.cut import UNCAPPED, Caps
+from penstock.withdrawn import SPARK_OPTIONS, is_called
 
 # --- reading --------------------------------------------------------------------------------------
 
@@ -322,7 +323,7 @@ class ReadOptions:
     ending_timestamp: dt.datetime | None = None
     caps: Caps = UNCAPPED
     fail_on_data_loss: bool = True
-    aggregates_outside: OutsidePolicy = OutsidePolicy.DELIVER
+    aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER
     role_arn: str | None = None
     role_session_name: str | None = None
     role_external_id: str | None = None
@@ -351,7 +352,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         ending_timestamp=values.get("endingTimestamp"),
         caps=Caps(values.get("maxRecordsPerTrigger"), values.get("maxBytesPerTrigger")),
         fail_on_data_loss=values.get("failOnDataLoss", True),
-        aggregates_outside=values.get("aggregatesOutsideRange", OutsidePolicy.DELIVER),
+        aggregates_outside_range=values.get("aggregatesOutsideRange", OutsidePolicy.DELIVER),
         role_arn=values.get("roleArn"),
         role_session_name=values.get("roleSessionName"),
         role_external_id=values.get("roleExternalId"),
@@ -441,7 +442,6 @@ def _names(table: Sequence[Option]) -> set[str]:
 
 
 def _unknown(key: str, faults: list[str], *, writing: bool) -> None:
-
     lower = key.lower()
     if lower in _SPARKS_OWN or lower.startswith("__"):
         return
@@ -450,6 +450,9 @@ def _unknown(key: str, faults: list[str], *, writing: bool) -> None:
             f"{key} is not taken: options are shown in plans and sent to every executor. Credentials come from the AWS "
             "SDK's chain on each machine (environment, profile, instance or pod role); roleArn assumes a role"
         )
+        return
+    if lower in SPARK_OPTIONS:
+        faults.append(f"{key} {is_called(SPARK_OPTIONS[lower])}")
         return
     elsewhere = {option.name.lower(): option.name for option in (READ_OPTIONS if writing else SINK_OPTIONS)}
     name = elsewhere.get(ALIASES.get(lower, lower).lower())
@@ -516,8 +519,8 @@ def region_of(stream: StreamName) -> str | None:
 
 MIB = 1024 * 1024
 
-BUFFER_BYTES = 16 * MIB
-BUFFER_BYTES_MIN = 11 * MIB
+BUFFER_BYTES_MAX = 16 * MIB
+BUFFER_BYTES_MAX_LEAST = 11 * MIB
 """A record of 10 MiB, the largest that Kinesis takes, and its book-keeping fit in."""
 WRITE_TIMEOUT_MS = 120_000
 
@@ -565,12 +568,12 @@ SINK_OPTIONS = (
         any_text,
     ),
     Option(
-        "bufferBytes",
+        "bufferBytesMax",
         "bytes",
-        f"{BUFFER_BYTES:,}",
+        f"{BUFFER_BYTES_MAX:,}",
         "The most memory of a task for rows that are not written yet: data, partition key and 256 bytes each. When it "
         "is full, the task waits.",
-        whole(BUFFER_BYTES_MIN),
+        whole(BUFFER_BYTES_MAX_LEAST),
     ),
     Option(
         "writeTimeoutMs",
@@ -598,7 +601,7 @@ class SinkOptions(NamedTuple):
     stamps: str = NO_STAMPS
     """``none``, ``position``, or the name of a key column."""
     stamp_index: str | None = None
-    buffer_bytes: int = BUFFER_BYTES
+    buffer_bytes_max: int = BUFFER_BYTES_MAX
     write_timeout_s: float = WRITE_TIMEOUT_MS / 1000
 
 
@@ -639,7 +642,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         ordered_by_key=values.get("orderedByKey", False),
         stamps=stamps,
         stamp_index=values.get("stampIndex"),
-        buffer_bytes=values.get("bufferBytes", BUFFER_BYTES),
+        buffer_bytes_max=values.get("bufferBytesMax", BUFFER_BYTES_MAX),
         write_timeout_s=values.get("writeTimeoutMs", WRITE_TIMEOUT_MS) / 1000,
     )
 

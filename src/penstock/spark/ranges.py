@@ -97,7 +97,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The columns asked for, in the order asked for (`penstock.spark.columns.asked_columns`)."""
     columns_not_null: tuple[str, ...] = ()
     """Those of them that the query's schema declares NOT NULL."""
-    aggregates_outside: OutsidePolicy = OutsidePolicy.DELIVER
+    aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER
     fail_on_data_loss: bool = True
     batch_bytes_max: int = 2**20
     """Data and keys of a record batch (a single record may exceed it). Larger batches cost Spark as much CPU per

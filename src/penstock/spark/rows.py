@@ -81,7 +81,7 @@ class OutsideTally:
             logger.warning(
                 "stream %s: %d user records of %d aggregates lie outside their shards' hash ranges (written with a "
                 "shard map from before a reshard); %s, because aggregatesOutsideRange is %s",
-                stream, self.user_records, self.aggregates, done, settings.aggregates_outside.value,
+                stream, self.user_records, self.aggregates, done, settings.aggregates_outside_range.value,
             )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ class RowMaker:
     def __init__(self, range_: ShardRange, settings: ReadSettings, tally: OutsideTally) -> None:
         self.range = range_
         self._tally = tally
-        self._policy = settings.aggregates_outside
+        self._policy = settings.aggregates_outside_range
         self._rows_max = settings.batch_rows_max
         self._keys = "partition_key" in settings.columns
         self._numbers = "sequence_number" in settings.columns

@@ -97,7 +97,7 @@ class ProducerSettings(NamedTuple):
     connection: ConnectionOptions
     aggregation: bool
     ordered_by_key: bool
-    buffer_bytes: int
+    buffer_bytes_max: int
 
 
 _producers: OrderedDict[ProducerSettings, SyncProducer[Any]] = OrderedDict()
@@ -157,7 +157,7 @@ def _options(settings: ProducerSettings) -> ProducerOptions:
     return ProducerOptions(
         aggregation=settings.aggregation,
         ordered_by_key=settings.ordered_by_key,
-        buffer_bytes_max=settings.buffer_bytes,
+        buffer_bytes_max=settings.buffer_bytes_max,
         # No record is given up alone, so that none of a key is written after one before it that was not: the task
         # gives up as a whole when nothing gets on.
         record_ttl_s=float("inf"),
@@ -337,7 +337,7 @@ class Window:
 
     def __init__(self, options: SinkOptions, producer: SyncProducer[Any]) -> None:
         self._stream = str(options.stream)
-        self._bytes_max = options.buffer_bytes
+        self._bytes_max = options.buffer_bytes_max
         self._patience_s = options.write_timeout_s
         self._producer = producer
         self._waiting: deque[tuple[SyncPuts, int]] = deque()
@@ -396,7 +396,7 @@ def _met(before: ProducerSnapshot, after: ProducerSnapshot) -> str:
 def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
     options = settings.options
     wanted = ProducerSettings(
-        str(options.stream), settings.connection, options.aggregation, options.ordered_by_key, options.buffer_bytes
+        str(options.stream), settings.connection, options.aggregation, options.ordered_by_key, options.buffer_bytes_max
     )
     first = next(portions, None)
     if first is None:
@@ -464,7 +464,7 @@ def _hash_key(text: str) -> int:
 
 
 def _shared_position() -> PenstockError:
-    """Of rows that share a stamp: they would be removed as repeats of one another."""
+    """Of rows that share a stamp: they would be removed as duplicates of one another."""
     return PenstockError(
         "stamps position: two rows come from the same record of the source, and a reader would take one for a "
         "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "

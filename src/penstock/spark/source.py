@@ -394,7 +394,7 @@ def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
         connection=as_the_driver_finds_it(connection_options(options, "task")),
         columns=columns,
         columns_not_null=not_null,
-        aggregates_outside=options.aggregates_outside,
+        aggregates_outside_range=options.aggregates_outside_range,
         fail_on_data_loss=options.fail_on_data_loss,
         no_progress_s=options.outage_s,
     )

@@ -1,7 +1,7 @@
 """Stamps: an envelope around a record's data that says which row of its writer it is.
 
 A batch that runs again writes its rows again, and a stream cannot take them back; a reader that knows the rows apart
-removes the repeats. The envelope, byte by byte (all numbers unsigned, the high byte first)::
+removes the duplicates. The envelope, byte by byte (all numbers unsigned, the high byte first)::
 
     at      bytes  what
     0       4      magic: F5 50 53 54. F5 begins no UTF-8 text, and no KPL aggregate begins so
@@ -17,7 +17,7 @@ A position is the stream's name, the shard and the sequence number, each as one 
 ``shardId-000000000007``, or its whole id where that has another form. The sequence number is in packed decimal: two
 digits a byte, a zero in front where their number is odd. A key is UTF-8 text.
 
-Kind, length and stamp together are the *label*: two records are repeats of one another if their labels are equal.
+Kind, length and stamp together are the *label*: two records are duplicates of one another if their labels are equal.
 Later versions keep the first nine bytes, so that a reader can tell what it does not know from data that looks alike.
 """
 

@@ -56,7 +56,7 @@ class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
     """What was read from one shard."""
 
     records_delivered: int = 0
-    """Handed out; those that came again are counted again."""
+    """Delivered; those that came again are counted again."""
     bytes_delivered: int = 0
     """Data of the records delivered, without keys."""
     fetches_failed: int = 0
@@ -105,8 +105,8 @@ class ShardLevels(msgspec.Struct, kw_only=True, frozen=True):
     """Records that are fetched and not settled."""
     bytes_held: int
     """The memory that they take."""
-    records_out: int
-    """Those of them that handlers have."""
+    records_in_flight: int
+    """Those of them that are in flight."""
     is_full: bool = False
     """True while nothing more is fetched, as there is no room for it before more is settled."""
 
@@ -147,7 +147,7 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
     bytes_fetched: int = 0
     """Their data, without keys."""
     records_delivered: int = 0
-    """Handed out. A record that came again is counted again."""
+    """Delivered. A record that came again is counted again."""
     bytes_delivered: int = 0
     """Their data, without keys."""
     batches_delivered: int = 0
@@ -359,7 +359,7 @@ class ConsumerMeter:
 
     # --- what is told -----------------------------------------------------------------------------
 
-    def told(self, event: events.Event) -> None:
+    def count(self, event: events.Event) -> None:
         """Count by an event, if it is of a kind that counts."""
         with self._lock:
             kind = type(event)

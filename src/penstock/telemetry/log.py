@@ -100,7 +100,7 @@ LINES: dict[type, Line] = {
         every_s=10,
     ),
     events.DeadLetterFailed: Line(
-        ERROR, "{shard_id}: the dead letter of {position} could not be written ({error_type}), try {tries}; the "
+        ERROR, "{shard_id}: the dead letter of {position} could not be written ({error_type}), failure {failures}; the "
         "next in {delay_s:.1f} s", every_s=10,
     ),
     events.RecordsSkipped: Line(
@@ -116,7 +116,7 @@ LINES: dict[type, Line] = {
     ),
     events.FetchingHeld: Line(
         WARNING, "{shard_id}: nothing more is fetched for {held_s:.0f} s, as {records} records that take {bytes_held} "
-        "bytes are out and not settled, the oldest at {position}",
+        "bytes are in flight, the oldest at {position}",
     ),
     events.LoopBlocked: Line(
         WARNING, "the event loop was blocked for {seconds:.1f} s by the program's own code (still so: {so_far}): "
@@ -124,12 +124,12 @@ LINES: dict[type, Line] = {
     ),
     events.StopBegun: Line(INFO, "{signal}: the consumer stops, and hands its shards over"),
     events.StopWaits: Line(
-        INFO, "stopping for {since_s:.0f} s: {shards} shards are held and {records} records are with handlers; at most "
+        INFO, "stopping for {since_s:.0f} s: {shards} shards are held and {records} records are in flight; at most "
         "{left_s:.0f} s more",
     ),
-    events.HandoverWaits: Line(
+    events.HandoffWaits: Line(
         WARNING, "{shard_id} is to be handed over, and waits for {waits_for} for {left_s:.0f} s more at most: "
-        "{records} records are out, the oldest that is not settled is at {position}",
+        "{records} records are in flight, the oldest that is not settled is at {position}",
     ),
     events.ShardGivenUp: Line(
         ERROR, "{shard_id} is given up ({action}) for {cool_down_s:.0f} s: {reason}"
@@ -170,7 +170,7 @@ LINES: dict[type, Line] = {
         ERROR, "{shard_id}: the checkpoint {position} is older than the retention; reading goes on at {resumes_at} "
         "(surely nothing lost: {surely_nothing_lost})",
     ),
-    events.AggregatesOutside: Line(
+    events.AggregatesOutsideRange: Line(
         INFO, "{shard_id}: {aggregates} aggregates hold records of another shard's range; {dropped} user records of "
         "them are left out", every_s=30,
     ),

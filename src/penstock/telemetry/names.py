@@ -189,7 +189,8 @@ _CONSUMER = (
         level="bytes_held", sums=True,
     ),
     _gauge(
-        "penstock.consumer.out", "shards", "{record}", "Records that handlers have", level="records_out", sums=True
+        "penstock.consumer.in_flight", "shards", "{record}", "Records in flight: delivered and not settled",
+        level="records_in_flight", sums=True,
     ),
     # --- records ------------------------------------------------------------------------------------
     _counter("penstock.consumer.fetched", "records_fetched", "{record}", "Records read from the stream"),
@@ -488,7 +489,7 @@ _QUERY = (
         "penstock.query.late", Kind.COUNTER, "records_late", "{record}", "Rows dropped, as the watermark was past them"
     ),
     _of_query(
-        "penstock.query.aggregates_outside", Kind.COUNTER, "aggregates_outside", "{record}",
+        "penstock.query.aggregates_outside_range", Kind.COUNTER, "aggregates_outside_range", "{record}",
         "Aggregates with user records outside of their shard's range",
     ),
     _of_query("penstock.query.shards", Kind.GAUGE, "shards", "{shard}", "Shards of which a query keeps a position"),

@@ -34,7 +34,7 @@ class QuerySnapshot(Snapshot, kw_only=True):
     """Rows that the de-duplication of a job removed."""
     records_late: int = 0
     """Rows that a job dropped, as they came later than its watermark allows."""
-    aggregates_outside: int = 0
+    aggregates_outside_range: int = 0
     """KPL aggregates with user records outside of their shard's hash range."""
 
     batch_s: Histogram = msgspec.field(default_factory=Histogram)

@@ -169,7 +169,7 @@ class Retried:
     """Of the first of them."""
     records: int
     attempt: int
-    """How often they were handed out by then."""
+    """How often they were delivered by then."""
     error_type: str
     next_step: str
     """``Again``, ``Halve``, or what the policy's end is: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
@@ -283,7 +283,7 @@ class TestConsumer(Consumer[Any]):
         self._whereabouts.lost.add(reader.shard_id)
 
     async def hand_over(self, shard: str | None = None) -> None:
-        """Let another consumer have a shard, as when one more is started. Returns when it has it: what is out is
+        """Let another consumer have a shard, as when one more is started. Returns when it has it: what is in flight is
         settled by then, or the drain's deadline has passed. Nothing is settled there, so all comes back with
         `get_back`.
         """
@@ -338,7 +338,7 @@ class TestConsumer(Consumer[Any]):
 
     @property
     def unsettled(self) -> list[Record]:
-        """The records that were handed out and are not settled: they come again, here or to the next owner."""
+        """The records that were delivered and are not settled: they come again, here or to the next owner."""
         out = {(shard, position) for shard, reader in self._newest.items() for position in reader.ledger.unsettled()}
         return [one for one in self.stream.records() if (one.shard_id, _position(one)) in out]
 
@@ -453,7 +453,7 @@ class TestConsumer(Consumer[Any]):
             )
         return (
             f"{len(unsettled)} records are not settled, and nothing was settled for {patience_s:g} s: {shown}.{failed} "
-            f"{len(self.unsettled)} of them were handed out: leave their batch's `async with` block, or call `ack` or "
+            f"{len(self.unsettled)} of them were delivered: leave their batch's `async with` block, or call `ack` or "
             "`settle_through`. What waits for another try needs time: pass_time(), or skip_waits=True."
         )
 
@@ -470,10 +470,10 @@ class TestConsumer(Consumer[Any]):
             strategy=self._whereabouts,
             starting_position=self._starting_position,
             fan_out=None,
-            dead_letters=None if letters is None else DeadLettersTo(lambda letter: self._bury(letter, letters)),
+            dead_letters=None if letters is None else DeadLettersTo(lambda letter: self._write_letter(letter, letters)),
         )
 
-    async def _bury(self, letter: Letter, choice: Any) -> None:
+    async def _write_letter(self, letter: Letter, choice: Any) -> None:
         if isinstance(choice, DeadLettersTo):
             written = choice.write(letter)
             if hasattr(written, "__await__"):

@@ -354,8 +354,8 @@ class Producing:
     def _hear(self) -> None:
         """Take what the batcher tells, as the producer does after each step."""
         settling = self.batcher.settling
-        while settling.told:
-            self.tally.note(settling.told.popleft())
+        while settling.facts_made:
+            self.tally.note(settling.facts_made.popleft())
         self.freed_bytes += settling.freed_bytes
         settling.freed_bytes = 0
         assert 0 <= self.freed_bytes <= sum(chunk.held_bytes for chunk in self.chunks)

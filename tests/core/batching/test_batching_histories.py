@@ -30,7 +30,7 @@ kinds = pytest.mark.parametrize(
 short = st.sampled_from([0.05, 0.3, 1.0, 3.0])
 denials = st.sampled_from([0.0, 0.3]).map(lambda way_s: Fate("denied", way_s))
 TROUBLES: dict[str, dict[str, Any]] = {
-    "times-to-live": {"record_ttl_s": short},
+    "times to live": {"record_ttl_s": short},
     "each-its-own": {"puts": puts(record_ttl_s=st.one_of(st.none(), short)), "record_ttl_s": 2.0},
     "poison": {"puts": puts(st.one_of(sizes, st.just(-1))), "service_bytes_max": st.sampled_from([500, 2_000, 10_000])},
     "denied": {"fates": st.lists(st.one_of(fates, denials), max_size=12).map(tuple)},

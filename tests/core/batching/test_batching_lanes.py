@@ -242,7 +242,7 @@ def test_a_key_that_is_on_its_way_stays_so_when_what_waits_is_cleared() -> None:
     assert take(lane, by_key=True) == [b"3"]
 
 
-# --- times-to-live --------------------------------------------------------------------------------
+# --- times to live --------------------------------------------------------------------------------
 
 
 def test_what_expires_is_taken_out_wherever_it_stands() -> None:

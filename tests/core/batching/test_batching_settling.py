@@ -205,7 +205,7 @@ def test_what_comes_back_from_a_shard_that_is_gone_goes_to_those_that_took_its_p
     assert outcome(chunk, 0) == PutResult(LEFT.shard_id, 1, None, 2, False)
 
 
-# --- times-to-live --------------------------------------------------------------------------------
+# --- times to live --------------------------------------------------------------------------------
 
 
 def test_a_record_that_never_went_expires_when_its_time_has_passed_and_is_certainly_not_there() -> None:

@@ -72,7 +72,7 @@ class Row(Search):
         return _is_honoured(self._as_seen(table, owns).row, self.worker(worker))
 
     def delivers(self, worker: int) -> bool:
-        """True while records of the shard may be handed out here."""
+        """True while records of the shard may be delivered here."""
         tenure = self.worker(worker).tenure
         if tenure is None or tenure.row.ended or not tenure.may_deliver(0):
             return False

@@ -48,7 +48,7 @@ class Kept:
     @property
     def told(self) -> list[Any]:
         """All that the ledger has told so far; a test may clear it."""
-        self._taken += self.ledger.take_told()
+        self._taken += self.ledger.take_events()
         return self._taken
 
     def admit(self, records: Sequence[Any], **more: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.ledger import HandsOut
+from penstock.core.ledger.ledger import MayDeliver
 from penstock.core.ledger.settings import ByKey, Redeliver, Retry
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
@@ -76,7 +76,7 @@ def test_keys_take_turns() -> None:
 
 
 def test_a_key_that_fails_holds_up_only_itself() -> None:
-    kept = Kept(order=ByKey(slots_max=1), retry=Retry(batch_tries_max=1, base_s=4.0), seed=5)
+    kept = Kept(order=ByKey(slots_max=1), retry=Retry(batch_failures_max=1, base_s=4.0), seed=5)
     kept.admit(keyed("aaab"))
     first = kept.deliver()
     kept.ledger.fail(first.ticket, KeyError(), kept.now_s)
@@ -167,7 +167,7 @@ def test_the_key_may_be_anything() -> None:
 )
 def test_each_key_is_done_in_its_order_whatever_fails(pages: list[str], slots: int, most: int, seed: int) -> None:
     random = Random(seed)
-    kept = Kept(order=ByKey(slots_max=slots), retry=Retry(tries_max=None, base_s=0.1, cap_s=1.0), seed=seed % 97)
+    kept = Kept(order=ByKey(slots_max=slots), retry=Retry(failures_max=None, base_s=0.1, cap_s=1.0), seed=seed % 97)
     number = 1
     records: list[Rec] = []
     for page in pages:
@@ -199,19 +199,19 @@ def test_each_key_is_done_in_its_order_whatever_fails(pages: list[str], slots: i
     assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
 
 
-def test_while_draining_only_what_lies_before_records_that_were_handed_out() -> None:
-    """Else no checkpoint passes the gap, and the next owner hands out again what lies behind it."""
+def test_while_draining_only_what_lies_before_records_that_were_delivered() -> None:
+    """Else no checkpoint passes the gap, and the next owner delivers again what lies behind it."""
     kept = Kept(order=ByKey(slots_max=2))
     kept.admit(keyed("aabcdabe"))
     first = kept.deliver(records_max=1)  # a: 1
     second = kept.deliver(records_max=1)  # b: 3
     kept.ledger.ack(second.ticket)
     third = kept.deliver(records_max=1)  # c: 4
-    kept.ledger.hands_out = HandsOut.NOTHING
+    kept.ledger.may_deliver = MayDeliver.NOTHING
     assert now(kept.ledger.has_gaps)
     kept.ledger.ack(third.ticket)
     assert kept.nothing()  # it is not asked to fill them
-    kept.ledger.hands_out = HandsOut.GAPS
+    kept.ledger.may_deliver = MayDeliver.GAPS
     kept.ledger.ack(first.ticket)
     assert now(kept.ledger.has_gaps)
     gap = kept.deliver()
@@ -221,7 +221,7 @@ def test_while_draining_only_what_lies_before_records_that_were_handed_out() -> 
     kept.ledger.ack(gap.ticket)
     assert kept.ledger.drained
     assert kept.ledger.safe == at(4)
-    kept.ledger.hands_out = HandsOut.ALL
+    kept.ledger.may_deliver = MayDeliver.ALL
     assert sorted(kept.deliver().records[0].sequence_number for _ in range(2)) == [5, 8]
 
 
@@ -248,7 +248,7 @@ def test_a_drain_that_is_filled_leaves_nothing_settled_behind_its_checkpoint(
             out.append(delivery)
         elif out:
             settle_one()
-    kept.ledger.hands_out = HandsOut.GAPS
+    kept.ledger.may_deliver = MayDeliver.GAPS
     while out or kept.ledger.has_gaps:
         delivery = kept.ledger.deliver(kept.now_s, records_max)
         if delivery is not None:

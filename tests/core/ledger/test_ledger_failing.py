@@ -48,11 +48,11 @@ POISON = PoisonError()
 
 
 def handle_all(kept: Kept, is_poison: Callable[[Rec], bool], steps_max: int = 1_000) -> list[list[int]]:
-    """Hand out and handle until nothing is left; what was handed out."""
+    """Deliver and handle until nothing is left; what was delivered."""
     handed: list[list[int]] = []
     for _ in range(steps_max):
         for letter in kept.ledger.dead_letters(kept.now_s):
-            kept.ledger.buried(letter)
+            kept.ledger.letter_written(letter)
         delivery = kept.ledger.deliver(kept.now_s)
         if delivery is None:
             if not kept.ledger.held.records or kept.ledger.ending is not None:
@@ -71,7 +71,7 @@ def handle_all(kept: Kept, is_poison: Callable[[Rec], bool], steps_max: int = 1_
 
 
 def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter() -> None:
-    kept = Kept(retry=Retry(batch_tries_max=2, tries_max=3))
+    kept = Kept(retry=Retry(batch_failures_max=2, failures_max=3))
     kept.admit(recs(1, 8))
     handed = handle_all(kept, lambda record: record.sequence_number == 6)
     batch = list(range(1, 9))
@@ -93,8 +93,8 @@ def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter() -> None:
 
 
 @given(st.integers(1, 100), st.sets(st.integers(1, 100), max_size=5), st.integers(1, 3))
-def test_exactly_the_poison_records_are_given_up_and_order_is_kept(count: int, poison: set[int], tries: int) -> None:
-    kept = Kept(retry=Retry(batch_tries_max=1, tries_max=tries))
+def test_exactly_the_poison_records_are_given_up_and_order_is_kept(count: int, poison: set[int], attempts: int) -> None:
+    kept = Kept(retry=Retry(batch_failures_max=1, failures_max=attempts))
     kept.admit(recs(1, count))
     handed = handle_all(kept, lambda record: record.sequence_number in poison)
     bad = sorted(number for number in poison if number <= count)
@@ -105,11 +105,11 @@ def test_exactly_the_poison_records_are_given_up_and_order_is_kept(count: int, p
         number for number in range(1, count + 1) if number not in poison
     ]
     assert last == sorted(last)
-    assert len(handed) <= 1 + len(bad) * (2 * count.bit_length() + tries)
+    assert len(handed) <= 1 + len(bad) * (2 * count.bit_length() + attempts)
 
 
 def test_a_batch_that_is_not_halved_shares_its_fate() -> None:
-    kept = Kept(retry=Retry(halve=False, tries_max=2, then=Skip()))
+    kept = Kept(retry=Retry(halve=False, failures_max=2, then=Skip()))
     kept.admit(recs(1, 3))
     assert handle_all(kept, lambda record: record.sequence_number == 2) == [[1, 2, 3], [1, 2, 3]]
     (skipped,) = kept.of(RecordsSkipped)
@@ -117,7 +117,7 @@ def test_a_batch_that_is_not_halved_shares_its_fate() -> None:
 
 
 def test_only_what_the_handler_left_unsettled_fails() -> None:
-    kept = Kept(retry=Retry(batch_tries_max=1))
+    kept = Kept(retry=Retry(batch_failures_max=1))
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
     kept.ledger.ack(delivery.ticket, [0, 1, 3])
@@ -185,7 +185,7 @@ def test_a_delivery_that_lost_a_record_to_a_later_one_can_still_settle_it_but_no
     assert kept.told == []
 
 
-def test_what_waits_is_handed_out_in_the_order_of_the_shard_however_it_was_put_off() -> None:
+def test_what_waits_is_delivered_in_the_order_of_the_shard_however_it_was_put_off() -> None:
     kept = Kept()
     kept.admit(recs(1, 4))
     delivery = kept.deliver(3)
@@ -196,7 +196,7 @@ def test_what_waits_is_handed_out_in_the_order_of_the_shard_however_it_was_put_o
 
 
 def test_what_is_cut_in_two_for_the_order_has_failed_as_often() -> None:
-    kept = Kept(retry=Retry(halve=False, tries_max=2))
+    kept = Kept(retry=Retry(halve=False, failures_max=2))
     kept.admit(recs(1, 3))
     delivery = kept.deliver()
     kept.ledger.nack(delivery.ticket, kept.now_s, [1])
@@ -256,7 +256,7 @@ def test_whatever_succeeds_meanwhile_shows_that_the_dependency_is_well() -> None
 
 
 def test_a_failure_may_stop_the_shard() -> None:
-    kept = Kept(retry=Retry(tries_max=1, then=Stop()))
+    kept = Kept(retry=Retry(failures_max=1, then=Stop()))
     kept.admit(recs(1, 1))
     error = PoisonError("why")
     kept.ledger.fail(kept.deliver().ticket, error, kept.now_s)
@@ -267,27 +267,31 @@ def test_a_failure_may_stop_the_shard() -> None:
 
 
 def test_the_table_of_steps() -> None:
-    retry = Retry(batch_tries_max=2, tries_max=3, base_s=1.0, cap_s=8.0, transient=(OSError,), give_up_after_s=9.0)
+    retry = Retry(
+        batch_failures_max=2, failures_max=3, base_s=1.0, cap_s=8.0, transient=(OSError,), give_up_after_s=9.0
+    )
 
-    def step(error: Any = POISON, records: int = 1, tries: int = 1, halved: bool = False, failing_s: float = 0) -> Any:
+    def step(
+        error: Any = POISON, records: int = 1, failures: int = 1, halved: bool = False, failing_s: float = 0
+    ) -> Any:
         rng = Random(0)
         return type(
-            after_failure(retry, error, records=records, tries=tries, halved=halved, failing_s=failing_s, rng=rng)
+            after_failure(retry, error, records=records, failures=failures, halved=halved, failing_s=failing_s, rng=rng)
         )
 
-    assert step(records=2, tries=1) is Again
-    assert step(records=2, tries=2) is Halve
-    assert step(records=2, tries=1, halved=True) is Halve
-    assert step(tries=2) is Again
-    assert step(tries=3) is Last
-    assert step(OSError(), tries=99, records=5, failing_s=8.9) is Again
+    assert step(records=2, failures=1) is Again
+    assert step(records=2, failures=2) is Halve
+    assert step(records=2, failures=1, halved=True) is Halve
+    assert step(failures=2) is Again
+    assert step(failures=3) is Last
+    assert step(OSError(), failures=99, records=5, failing_s=8.9) is Again
     assert step(TimeoutError(), failing_s=9.0) is Last
-    for tries, most_s in ((1, 1.0), (3, 4.0), (9, 8.0)):
+    for failures, most_s in ((1, 1.0), (3, 4.0), (9, 8.0)):
         delays = [
             after_failure(
-                Retry(base_s=1.0, cap_s=8.0, tries_max=None), PoisonError(),
-                records=1, tries=tries, halved=False, failing_s=0, rng=Random(seed),
-            ).told[1]
+                Retry(base_s=1.0, cap_s=8.0, failures_max=None), PoisonError(),
+                records=1, failures=failures, halved=False, failing_s=0, rng=Random(seed),
+            ).shown[1]
             for seed in range(50)
         ]  # fmt: skip
         assert 0.6 * most_s < max(delays) <= most_s
@@ -307,14 +311,14 @@ def test_a_dead_letter_counts_only_when_it_is_written() -> None:
     assert (letter.record, letter.position, letter.attempts) == (Rec(1), Position(1), 1)
     assert (letter.error_type, letter.error_message, letter.part) == ("PoisonError", "bad byte at 7", None)
     assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
-    kept.ledger.not_buried(letter, OSError("disk full"), kept.now_s)
+    kept.ledger.letter_not_written(letter, OSError("disk full"), kept.now_s)
     (failed,) = kept.of(DeadLetterFailed)
-    assert (failed.position, failed.error_type, failed.tries) == (Position(1), "OSError", 1)
+    assert (failed.position, failed.error_type, failed.failures) == (Position(1), "OSError", 1)
     assert kept.ledger.dead_letters(kept.now_s) == []
     kept.now_s = kept.ledger.next_at_s()
     assert kept.ledger.dead_letters(kept.now_s) == [letter]
-    kept.ledger.buried(letter)
-    kept.ledger.buried(letter)
+    kept.ledger.letter_written(letter)
+    kept.ledger.letter_written(letter)
     assert kept.ledger.safe == at(3)
     assert len(kept.of(RecordDeadLettered)) == 1
     assert "bad byte" not in str(kept.told)
@@ -339,7 +343,7 @@ def test_a_program_that_leaves_a_batch_settles_the_rest_and_not_what_was_put_off
     kept.ledger.ack(delivery.ticket)
     assert kept.ledger.unsettled() == [Position(2), Position(3)]
     (letter,) = kept.ledger.dead_letters(kept.now_s)
-    kept.ledger.buried(letter)
+    kept.ledger.letter_written(letter)
     kept.now_s += 5
     again = kept.deliver()
     assert numbers(again.records) == [2]
@@ -367,11 +371,11 @@ def test_settling_through_leaves_dead_letters_to_be_written() -> None:
     kept.ledger.settle_through(delivery.ticket, 2)
     assert kept.ledger.safe == at(1)
     (letter,) = kept.ledger.dead_letters(kept.now_s)
-    kept.ledger.buried(letter)
+    kept.ledger.letter_written(letter)
     assert kept.ledger.safe == at(3)
 
 
-def test_a_handler_that_was_only_slow_settles_what_was_handed_out_to_another_meanwhile() -> None:
+def test_a_handler_that_was_only_slow_settles_what_was_delivered_to_another_meanwhile() -> None:
     kept = Kept(settle_deadline_s=10.0, stalled=Redeliver())
     kept.admit(recs(1, 4))
     slow = kept.deliver()
@@ -383,7 +387,7 @@ def test_a_handler_that_was_only_slow_settles_what_was_handed_out_to_another_mea
     assert numbers(kept.deliver().records) == [4]
 
 
-def test_what_can_not_be_read_is_a_dead_letter_and_never_handed_out() -> None:
+def test_what_can_not_be_read_is_a_dead_letter_and_never_delivered() -> None:
     kept = Kept()
     kept.admit(
         recs(1, 4), settled=[3], unreadable={1: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 3: KeyError()}
@@ -394,7 +398,7 @@ def test_what_can_not_be_read_is_a_dead_letter_and_never_handed_out() -> None:
     assert kept.ledger.safe == at(1)
     (letter,) = kept.ledger.dead_letters(kept.now_s)
     assert (letter.position, letter.error_type, letter.attempts) == (Position(2), "UnicodeDecodeError", 0)
-    kept.ledger.buried(letter)
+    kept.ledger.letter_written(letter)
     assert kept.ledger.safe == at(4)
 
 
@@ -509,7 +513,7 @@ def test_one_that_is_told_again_and_again_hides_no_other() -> None:
 
 
 def test_the_clock_of_a_record_does_not_start_again_with_each_try() -> None:
-    kept = Kept(settle_deadline_s=30.0, retry=Retry(tries_max=None, cap_s=1.0))
+    kept = Kept(settle_deadline_s=30.0, retry=Retry(failures_max=None, cap_s=1.0))
     kept.admit(recs(1, 1))
     for _ in range(10):
         kept.ledger.fail(kept.deliver().ticket, PoisonError(), kept.now_s)
@@ -527,7 +531,7 @@ def test_the_clock_of_a_record_does_not_start_again_with_each_try() -> None:
         (lambda: LedgerSettings(settle_deadline_s=-1), "settle_deadline_s: -1"),
         (lambda: LedgerSettings(bytes_max=float("nan")), "bytes_max: nan"),  # type: ignore[arg-type]  # a wrong value
         (lambda: Retry(base_s=0), "base_s: 0"),
-        (lambda: Retry(tries_max=0), "tries_max: 0"),
+        (lambda: Retry(failures_max=0), "failures_max: 0"),
         (lambda: Retry(give_up_after_s=0), "give_up_after_s: 0"),
         (lambda: Retry(cool_down_s=-1), "cool_down_s: -1 is not at least 0"),
         (lambda: Redeliver(times_max=0), "times_max: 0"),

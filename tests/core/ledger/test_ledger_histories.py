@@ -1,4 +1,4 @@
-"""Whatever is handed out, settled, put off and given up, in whatever order: what a ledger says is what is so.
+"""Whatever is delivered, settled, put off and given up, in whatever order: what a ledger says is what is so.
 
 The model beside it is a list with one entry for each record, and looks at all of it each time.
 """
@@ -27,7 +27,7 @@ from tests.core.ledger.ledger_kit import Kept, Rec
 if TYPE_CHECKING:
     from penstock.core.ledger.book import DeadLetter, Delivery
 
-NEW, OUT, WAITING, BURYING, SETTLED = "new", "out", "waiting", "burying", "settled"
+NEW, OUT, WAITING, LETTER, SETTLED = "new", "out", "waiting", "letter", "settled"
 DEADLINE_S = 50.0
 
 
@@ -52,14 +52,14 @@ class Histories(RuleBasedStateMachine):
     latest_wins = False
 
     @initialize(
-        halve=st.booleans(), tries=st.sampled_from([1, 2, None]),
+        halve=st.booleans(), attempts=st.sampled_from([1, 2, None]),
         then=st.sampled_from([DeadLetters(), Skip(), GiveUp()]),
         stalled=st.sampled_from(
             [Redeliver(times_max=1, then=DeadLetters()), Redeliver(times_max=9), Skip(), DeadLetters()]
         ),
     )  # fmt: skip
-    def begin(self, halve: bool, tries: int | None, then: Any, stalled: Any) -> None:
-        retry = Retry(halve=halve, tries_max=tries, then=then, batch_tries_max=2, base_s=1.0, cap_s=8.0)
+    def begin(self, halve: bool, attempts: int | None, then: Any, stalled: Any) -> None:
+        retry = Retry(halve=halve, failures_max=attempts, then=then, batch_failures_max=2, base_s=1.0, cap_s=8.0)
         self.kept = Kept(
             order=self.order, retry=retry, stalled=stalled, settle_deadline_s=DEADLINE_S, latest_wins=self.latest_wins
         )
@@ -88,7 +88,7 @@ class Histories(RuleBasedStateMachine):
         self.kept.admit(records, ends_at=ends_at, settled=sorted(settled), unreadable=bad)
         for place, record in enumerate(records):
             entry = Entry(record)
-            entry.state = SETTLED if place in settled else BURYING if place in bad else NEW
+            entry.state = SETTLED if place in settled else LETTER if place in bad else NEW
             self.entries.append(entry)
             self.by_name[entry.position] = entry
         if ends_at is not None:
@@ -212,7 +212,7 @@ class Histories(RuleBasedStateMachine):
             step = self.kept.told[told].next_step
             assert self.kept.told[told].records == len(mine)
             for entry in mine:
-                entry.put({"DeadLetters": BURYING, "Skip": SETTLED}.get(step, WAITING))
+                entry.put({"DeadLetters": LETTER, "Skip": SETTLED}.get(step, WAITING))
             assert (self.ledger.ending is not None) >= (step == "GiveUp")
 
     @precondition(has_deliveries)
@@ -222,7 +222,7 @@ class Histories(RuleBasedStateMachine):
         assert self.ledger.dead_letter(delivery.ticket, self.kept.now_s, places)
         for entry in entries:
             if entry.state == OUT and entry.delivery is delivery:
-                entry.put(BURYING)
+                entry.put(LETTER)
 
     @precondition(has_deliveries)
     @rule(data=st.data())
@@ -234,7 +234,7 @@ class Histories(RuleBasedStateMachine):
                 self.ledger.settle_through(delivery.ticket, delivery.places[index])
             return
         assert self.ledger.settle_through(delivery.ticket, delivery.places[index])
-        if entries[index].state != BURYING:
+        if entries[index].state != LETTER:
             entries[index].state = SETTLED
         self.pass_all_before(entries[index])
 
@@ -250,14 +250,14 @@ class Histories(RuleBasedStateMachine):
         self.letters += self.ledger.dead_letters(self.kept.now_s)
         for letter in self.letters[:how_many]:
             entry = self.by_name[letter.position]
-            assert entry.state in (BURYING, SETTLED)
+            assert entry.state in (LETTER, SETTLED)
             assert letter.attempts == entry.times
             assert letter.record is entry.record
             if written:
-                self.ledger.buried(letter)
+                self.ledger.letter_written(letter)
                 entry.state = SETTLED
             else:
-                self.ledger.not_buried(letter, OSError(), self.kept.now_s)
+                self.ledger.letter_not_written(letter, OSError(), self.kept.now_s)
         del self.letters[:how_many]
 
     @rule(seconds=st.sampled_from([0.5, 9.0, 60.0]))
@@ -275,15 +275,15 @@ class Histories(RuleBasedStateMachine):
             now = seen.get(entry.position, SETTLED)
             if now != entry.state:
                 assert entry.state in (OUT, WAITING)
-                assert now in {SETTLED, WAITING, BURYING}
+                assert now in {SETTLED, WAITING, LETTER}
                 assert (now == SETTLED) <= ("Skip" in actions)
-                assert (now == BURYING) <= ("DeadLetters" in actions)
+                assert (now == LETTER) <= ("DeadLetters" in actions)
                 assert (now == WAITING) <= ("Redeliver" in actions)
                 entry.state = now
-                entry.put_off |= now == BURYING
+                entry.put_off |= now == LETTER
 
     def told_now(self) -> dict[Position, str]:
-        """Where the ledger has each record that was handed out and is not settled, from the inside."""
+        """Where the ledger has each record that was delivered and is not settled, from the inside."""
         found = {}
         for root in self.ledger._book.stalls:
             for ticket, places in self.ledger._book.by_ticket(root).items():
@@ -329,13 +329,13 @@ class Histories(RuleBasedStateMachine):
             return
         self.ledger.take_back(self.kept.now_s)
         letters = self.letters
-        if self.ledger.ending is not None:  # its handover waits only for letters
-            assert self.ledger.drained == all(entry.state != BURYING for entry in self.entries)
+        if self.ledger.ending is not None:  # its handoff waits only for letters
+            assert self.ledger.drained == all(entry.state != LETTER for entry in self.entries)
             return
         for _ in range(10 * len(self.entries) + 10):
             self.kept.now_s += 10
             for letter in [*letters, *self.ledger.dead_letters(self.kept.now_s)]:
-                assert self.ledger.buried(letter)
+                assert self.ledger.letter_written(letter)
             letters = []
             while (delivery := self.ledger.deliver(self.kept.now_s)) is not None:
                 assert self.ledger.ack(delivery.ticket)

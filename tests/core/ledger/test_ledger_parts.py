@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.ledger import HandsOut
+from penstock.core.ledger.ledger import MayDeliver
 from penstock.core.ledger.parts import Part, SplitError, split
 from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
 from penstock.model import Position
@@ -95,7 +95,7 @@ def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it() -> Non
     kept.ledger.dead_letter(again.ticket, kept.now_s)
     (letter,) = kept.ledger.dead_letters(kept.now_s)
     assert (letter.position, letter.part, letter.attempts) == (Position(1), 1, 2)
-    kept.ledger.buried(letter)
+    kept.ledger.letter_written(letter)
     assert kept.ledger.safe == at(1)
 
 
@@ -144,14 +144,14 @@ def test_parts_count_the_records_bytes_once_and_keep_its_key() -> None:
 
 
 @pytest.mark.parametrize("order", [InOrder(), AnyOrder(), ByKey()], ids=["in order", "any order", "by key"])
-def test_while_draining_the_further_parts_of_a_record_are_handed_out(order: OrderPolicy) -> None:
-    """Else its record is not settled, and the next owner hands out again the parts that were."""
+def test_while_draining_the_further_parts_of_a_record_are_delivered(order: OrderPolicy) -> None:
+    """Else its record is not settled, and the next owner delivers again the parts that were."""
     kept = Kept(order=order)
     admit(kept, [Rec(1, partition_key="a", data=b"a b"), Rec(2, partition_key="a", data=b"c d e")])
     admit(kept, [Rec(3, partition_key="a", data=b"f")])
     first = kept.deliver(records_max=3)
     assert [part.value for part in first.records] == [b"a", b"b", b"c"]
-    kept.ledger.hands_out = HandsOut.GAPS
+    kept.ledger.may_deliver = MayDeliver.GAPS
     kept.ledger.ack(first.ticket)
     for value in (b"d", b"e"):
         assert kept.ledger.has_gaps
@@ -162,5 +162,5 @@ def test_while_draining_the_further_parts_of_a_record_are_handed_out(order: Orde
     assert kept.nothing()
     assert kept.ledger.drained
     assert kept.ledger.safe == at(2)
-    kept.ledger.hands_out = HandsOut.ALL
+    kept.ledger.may_deliver = MayDeliver.ALL
     assert [part.value for part in kept.deliver().records] == [b"f"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import behind
-from penstock.core.ledger.ledger import HandsOut
+from penstock.core.ledger.ledger import MayDeliver
 from penstock.core.ledger.settings import ByKey, LedgerSettings, Retry, Skip
 from penstock.errors import OptionError
 from penstock.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
@@ -103,7 +103,7 @@ def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages() -
         kept.ledger.deliver(kept.now_s, 0)
 
 
-def test_what_came_settled_is_never_handed_out() -> None:
+def test_what_came_settled_is_never_delivered() -> None:
     kept = Kept()
     kept.admit(recs(1, 6), settled=[0, 1, 4])
     assert kept.ledger.safe == at(2)
@@ -158,7 +158,7 @@ def test_fetching_stops_at_each_bound_and_nothing_is_dropped() -> None:
         assert kept.ledger.has_room
 
 
-def test_what_lies_behind_one_that_is_stuck_counts_against_what_a_crash_repeats() -> None:
+def test_what_lies_behind_one_that_is_stuck_counts_against_what_comes_again_after_a_crash() -> None:
     kept = Kept(repeat_records_max=10)
     kept.admit(recs(1, 1))
     stuck = kept.deliver()
@@ -226,7 +226,7 @@ def test_a_program_that_waits_for_records_while_all_are_out_is_told() -> None:
     assert len(kept.of(FetchingHeld)) == 2
 
 
-def test_no_room_is_not_told_while_there_is_something_to_hand_out() -> None:
+def test_no_room_is_not_told_while_there_is_something_to_deliver() -> None:
     kept = Kept(records_max=4)
     kept.admit(recs(1, 6))
     kept.deliver(3)
@@ -237,7 +237,7 @@ def test_no_room_is_not_told_while_there_is_something_to_hand_out() -> None:
 # --- settling through, and the newest wins --------------------------------------------------------
 
 
-def test_settling_through_a_record_settles_all_that_were_handed_out_before() -> None:
+def test_settling_through_a_record_settles_all_that_were_delivered_before() -> None:
     kept = Kept()
     kept.admit(recs(1, 5))
     kept.admit(recs(6, 5))
@@ -365,8 +365,8 @@ def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
         kept.ledger.nack(delivery.ticket, kept.now_s),
         kept.ledger.fail(delivery.ticket, KeyError(), kept.now_s),
         kept.ledger.dead_letter(delivery.ticket, kept.now_s),
-        kept.ledger.buried(letter),
-        kept.ledger.not_buried(letter, OSError(), kept.now_s),
+        kept.ledger.letter_written(letter),
+        kept.ledger.letter_not_written(letter, OSError(), kept.now_s),
     ]
     assert late == [False] * 9
     assert kept.told == [LateSettlement("orders", "shardId-000000000000", 1, "lease lost")]
@@ -379,11 +379,11 @@ def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
     assert len(kept.told) == 1
 
 
-def test_draining_hands_out_nothing_and_waits_for_what_is_out() -> None:
+def test_draining_delivers_nothing_and_waits_for_what_is_out() -> None:
     kept = Kept()
     kept.admit(recs(1, 6))
     delivery = kept.deliver(4)
-    kept.ledger.hands_out = HandsOut.NOTHING
+    kept.ledger.may_deliver = MayDeliver.NOTHING
     assert kept.nothing()
     assert not now(kept.ledger.drained)
     kept.ledger.ack(delivery.ticket, [0])
@@ -392,9 +392,9 @@ def test_draining_hands_out_nothing_and_waits_for_what_is_out() -> None:
     assert kept.ledger.out == 0
     assert not now(kept.ledger.drained)
     for letter in kept.ledger.dead_letters(kept.now_s):
-        kept.ledger.buried(letter)
+        kept.ledger.letter_written(letter)
     assert kept.ledger.drained
-    kept.ledger.hands_out = HandsOut.ALL
+    kept.ledger.may_deliver = MayDeliver.ALL
     assert numbers(kept.deliver().records) == [2]
 
 
@@ -438,7 +438,7 @@ def test_the_bytes_of_what_is_settled_are_known_whatever_is_settled_first(
 
 
 def test_the_bytes_of_what_is_skipped_failed_and_left_out_are_told() -> None:
-    kept = Kept(retry=Retry(tries_max=1, then=Skip()))
+    kept = Kept(retry=Retry(failures_max=1, then=Skip()))
     kept.admit(sized(1, 6), settled=[5])
     assert kept.ledger.done_bytes == 6
     delivery = kept.deliver(3)

@@ -114,14 +114,14 @@ def test_at_a_bound_the_oldest_are_forgotten_and_it_is_told() -> None:
     keys.duplicates([Came(f"{number}", number) for number in range(30)])
     assert len(keys) == 10
     cut = DedupeWindowCut("orders", "shardId-000000000000", 10, 20 + 10 * KEY_OVERHEAD_BYTES, 9.0)
-    assert keys.window.take_told() == [cut]
+    assert keys.window.take_events() == [cut]
     keys.duplicates([Came("x", 31)])
-    assert keys.window.take_told() == []
+    assert keys.window.take_events() == []
     assert keys.duplicates([Came("29", 32), Came("5", 32)]) == [0]
     by_bytes = window(bytes_max=5 * (1 + KEY_OVERHEAD_BYTES))
     by_bytes.duplicates([Came(f"{number}", number) for number in range(10)])
     assert len(by_bytes) == 5
-    assert len(by_bytes.window.take_told()) == 1
+    assert len(by_bytes.window.take_events()) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"window_s": 0}, {"keys_max": 0}, {"bytes_max": 0}, {"skew_s": -1}])
@@ -137,7 +137,7 @@ def test_what_is_no_window_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_new_owner_that_reads_the_window_again_gives_the_same_answers(
     steps: list[tuple[str, float, float]], data: st.DataObject, early: bool
 ) -> None:
-    """``early``: it hands out before it has read all; then it may let duplicates pass, and drops nothing more."""
+    """``early``: it delivers before it has read all; then it may let duplicates pass, and drops nothing more."""
     at_s = 0.0
     log: list[Came] = []
     for key, gap_s, wobble_s in steps:

@@ -113,7 +113,7 @@ def test_of_a_silence_only_its_end_is_kept() -> None:
     assert driven.admitted == [[]], "a page that says nothing is no page"
 
 
-def test_without_wait_records_are_handed_out_at_once_and_counted() -> None:
+def test_without_wait_records_are_delivered_at_once_and_counted() -> None:
     driven = Driven(wait=False)
     driven.page(1, "ab")
     driven.page(3, "b")
@@ -132,7 +132,7 @@ def test_a_bound_is_told_with_the_page_that_met_it() -> None:
     assert [type(event) for event in driven.events] == [DedupeWindowCut]
 
 
-def test_what_the_former_owner_has_handed_out_is_remembered() -> None:
+def test_what_the_former_owner_has_delivered_is_remembered() -> None:
     driven = Driven(wait=False)
     driven.duplicates.is_read()
     driven.duplicates.follow(keyed("a"))

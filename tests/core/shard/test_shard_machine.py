@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
-from penstock.core.ledger.ledger import HandsOut, Ledger
+from penstock.core.ledger.ledger import Ledger, MayDeliver
 from penstock.core.ledger.settings import ByKey, DeadLetters, GiveUp, LedgerSettings, Retry
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard import machine
@@ -67,7 +67,7 @@ from penstock.core.shard.machine import (
     WriteLetter,
 )
 from penstock.errors import CheckpointError
-from penstock.events import HandoverWaits
+from penstock.events import HandoffWaits
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
@@ -113,7 +113,7 @@ class Driven:
         said = self.shard.tell(given, self.now_s)
         emitted = [one.event for one in said if isinstance(one, Emit)]
         assert said[: len(emitted)] == [Emit(event) for event in emitted]
-        assert not self.shard.ledger.told
+        assert not self.shard.ledger.events
         self.events += emitted
         return said[len(emitted) :]
 
@@ -203,7 +203,7 @@ def test_what_is_settled_while_a_write_is_on_its_way_has_an_alarm_from_its_answe
 
 
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
-    driven = Driven(settle_deadline_s=60.0, retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp()))
+    driven = Driven(settle_deadline_s=60.0, retry=Retry(batch_failures_max=1, failures_max=1, then=GiveUp()))
     driven.admit(1, 2)
     shard, first = driven.shard, driven.taken(1)
     assert named(shard.take(1, driven.now_s + 60.0)[1]) == ["RecordsStalled", "Alarm"]
@@ -216,7 +216,7 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
         "Stir",
     ]
     assert former.closed
-    assert not former.told
+    assert not former.events
 
 
 def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters() -> None:
@@ -288,7 +288,7 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
 
 
 def test_where_no_letters_are_written_none_is_given_out() -> None:
-    driven = Driven(letters_max=0, retry=Retry(batch_tries_max=1, tries_max=1, then=DeadLetters()))
+    driven = Driven(letters_max=0, retry=Retry(batch_failures_max=1, failures_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
     assert driven.tell(Look()) == [Stir()]
@@ -308,15 +308,15 @@ def by_keys() -> Driven:
     return driven
 
 
-def test_a_drain_hands_out_what_lies_before_and_waits_for_what_is_out() -> None:
+def test_a_drain_delivers_what_lies_before_and_waits_for_what_is_out() -> None:
     driven = by_keys()
     shard = driven.shard
     driven.admit(4, 1, partition_key="b")
     assert driven.tell(DRAIN) == [LastWords(), Alarm(1_001.0)]
-    assert (shard.stage, shard.ledger.hands_out) == (Stage.DRAINING, HandsOut.GAPS)
+    assert (shard.stage, shard.ledger.may_deliver) == (Stage.DRAINING, MayDeliver.GAPS)
     assert shard.waits_for(is_asked=False) == "handlers"
     assert driven.tell(Resume()) == [Resumed(), Stir()]
-    assert (shard.stage, shard.ledger.hands_out) == (Stage.READING, HandsOut.ALL)
+    assert (shard.stage, shard.ledger.may_deliver) == (Stage.READING, MayDeliver.ALL)
 
 
 def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
@@ -399,7 +399,7 @@ def test_what_a_drain_waits_for_is_told_once() -> None:
     driven.tell(SPOKEN)
     assert driven.tell(Rang(), after_s=1.0) == [LookAround(), Stir(), Alarm(1_300.0)]
     assert driven.tell(Around(False, None)) == []
-    assert driven.events == [HandoverWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
+    assert driven.events == [HandoffWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
     assert driven.tell(Rang(), after_s=1.0) == [Stir(), Alarm(1_300.0)]
 
 
@@ -413,7 +413,7 @@ def test_a_function_of_the_program_is_told_when_it_has_run_for_long_and_the_way_
     assert driven.events == []
     assert LookAround() in driven.tell(Rang(), after_s=0.75)
     assert driven.tell(Around(False, ("on_shards_revoked", 1.0))) == []
-    assert driven.events == [HandoverWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
+    assert driven.events == [HandoffWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
 
 
 def test_callers_that_may_take_the_rest_are_looked_for_again_and_again() -> None:
@@ -450,7 +450,7 @@ def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
     assert late.tell(Stop("over")) == [Over(), Stir(), Drained(True)]
 
 
-def test_once_the_shard_is_handed_over_nothing_is_handed_out_whatever_comes_late() -> None:
+def test_once_the_shard_is_handed_over_nothing_is_delivered_whatever_comes_late() -> None:
     driven = by_keys()
     driven.tell(DRAIN)
     assert driven.tell(HandOver()) == []
@@ -490,12 +490,12 @@ def test_a_fence_is_told_and_stirs() -> None:
 
 
 def test_a_shard_that_is_given_up_is_told_once() -> None:
-    driven = Driven(retry=Retry(batch_tries_max=1, tries_max=1, then=GiveUp(cool_down_s=9.0)))
+    driven = Driven(retry=Retry(batch_failures_max=1, failures_max=1, then=GiveUp(cool_down_s=9.0)))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
     ending = driven.shard.ledger.ending
     assert ending is not None
-    driven.shard.ledger.take_told()
+    driven.shard.ledger.take_events()
     assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
     assert driven.tell(Look()) == [Stir()]
@@ -647,7 +647,7 @@ class Tenures(RuleBasedStateMachine):
 
     @precondition(lambda self: self.out)
     @rule()
-    def buries(self) -> None:
+    def writes_a_letter(self) -> None:
         self.driven.shard.ledger.dead_letter(self.out.pop().ticket, self.driven.now_s)
         self.tell(Look())
 

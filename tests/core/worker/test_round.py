@@ -18,6 +18,7 @@ from penstock.core.worker import (
     SHOW,
     STIR,
     Began,
+    Deliver,
     Delivers,
     Discard,
     EndTenure,
@@ -25,7 +26,6 @@ from penstock.core.worker import (
     Freed,
     FreeRows,
     GaveUp,
-    HandOut,
     Inherited,
     KeepUp,
     LeaderNamed,
@@ -88,7 +88,7 @@ def test_what_is_free_is_taken_and_held() -> None:
     assert (mine.claims, key(0) in mine) == ({key(0), key(1)}, True)
     assert said(mine, view_of([row(0), row(1)])) == []
     assert said(mine, Began(key(0), True)) == [SHOW]
-    assert said(mine, Delivers(key(0))) == [HandOut(key(0)), SHOW, STIR]
+    assert said(mine, Delivers(key(0))) == [Deliver(key(0)), SHOW, STIR]
     assert (mine.claims, {*mine.held}, {*mine.receiving}) == ({key(1)}, {key(0)}, {key(1)})
     assert mine.shown(0.0).held == {key(0)}
 

@@ -62,7 +62,7 @@ path = "{lake}/dead"
 
 [deduplicate]
 keys = ["value.order_id"]
-within = "10 minutes"
+window = "10 minutes"
 
 [transform]
 function = "arranged:by_key"

@@ -16,7 +16,7 @@ import pytest
 from examples.cluster.guard import kill
 
 from penstock.local.faults import Fault
-from penstock.pipeline import drop_repeats, sort_by_key
+from penstock.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.pipeline.cluster.cluster_scene import Scene
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def read_copy(spark: SparkSession, local: LocalKinesis) -> tuple[int, list[tuple[str, str]]]:
-    """How many records the copy has, and key and order of each that is no repeat, in order."""
+    """How many records the copy has, and key and order of each that is no duplicate, in order."""
     options = {"streamName": "copy", "region": local.region, "endpointUrl": local.endpoint_url}
     raw = spark.read.format("penstock").options(**options).load()
-    unique = sort_by_key(drop_repeats(raw, within="1 hour")).select("partition_key", "data").collect()
+    unique = sort_by_key(deduplicate_by_stamps(raw, window="1 hour")).select("partition_key", "data").collect()
     return raw.count(), [(row.partition_key, json.loads(bytes(row.data))["order_id"]) for row in unique]
 
 
 def check_all(spark: SparkSession, scene: Scene) -> int:
-    """The folder has every order once, and the copy for a reader that drops repeats; how many it dropped."""
+    """The folder has every order once, and the copy for a reader that drops duplicates; how many it dropped."""
     scene.check(scene.rows())
     raw, unique = read_copy(spark, scene.local)
     scene.check(unique)
@@ -96,9 +96,9 @@ def test_an_executor_a_worker_and_the_driver_are_killed(
         scene.finish()
     finally:
         scene.close()
-    repeats = check_all(spark, scene)
-    print(f"{sum(map(len, scene.wanted.values()))} orders, {repeats} repeats in the copy")
-    assert repeats > 0, "no kill made a repeat: nothing was tested"
+    duplicates = check_all(spark, scene)
+    print(f"{sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy")
+    assert duplicates > 0, "no kill made a duplicate: nothing was tested"
 
 
 STRAGGLE_S = 40.0
@@ -156,7 +156,8 @@ def test_a_straggling_task_runs_twice(
         scene.close()
     while time.monotonic() < struck_s + STRAGGLE_S + 1:  # its request may still be taken, behind all others
         time.sleep(0.1)
-    repeats = check_all(spark, scene)
+    duplicates = check_all(spark, scene)
     print(
-        f"{sum(map(len, scene.wanted.values()))} orders, {repeats} repeats in the copy, {scene.overtaken()} overtaken"
+        f"{sum(map(len, scene.wanted.values()))} orders, {duplicates} duplicates in the copy, "
+        f"{scene.overtaken()} overtaken"
     )

@@ -148,7 +148,7 @@ def test_a_stream_that_takes_half_of_a_batch(world: World) -> None:
     assert orders(world) == [*NUMBERS, "order-20"]
 
     back = HEAD.replace("orders", "copies").replace("/checkpoint", "/checkpoint-back")
-    back += '[stamps]\nwithin = "1 hour"\n' + JSON.replace("/dead", "/dead-back") + PARQUET.replace("/orders", "/back")
+    back += '[stamps]\nwindow = "1 hour"\n' + JSON.replace("/dead", "/dead-back") + PARQUET.replace("/orders", "/back")
     assert world.run(back + ONCE).code is ExitCode.DONE
     assert sorted(world.rows("back", "order_id")) == sorted((one,) for one in [*NUMBERS, "order-20"])
 

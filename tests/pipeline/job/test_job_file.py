@@ -33,7 +33,7 @@ discard = true
 
 [deduplicate]
 keys = ["valu.order_id"]
-within = "ten minutes"
+window = "ten minutes"
 
 [transform]
 function = "nothere:clean"
@@ -63,7 +63,7 @@ def test_ten_faults_are_ten_messages_with_lines_and_the_nearest_names(write_job:
         "9: decode.format: must be json, text, bytes, avro or protobuf: did you mean json?",
         "13: dead_letters.discard: is given beside path: give one of them",
         "16: deduplicate.keys[0]: there is no column valu.order_id before the transform: did you mean value?",
-        '17: deduplicate.within: must be a time span like "10 seconds": a number and seconds, minutes, hours or days',
+        '17: deduplicate.window: must be a time span like "10 seconds": a number and seconds, minutes, hours or days',
         "20: transform.function: there is no module nothere in the folder of the job file or where Python looks"
         " (sys.path)",
         "22: sinks[0]: path is missing: where the parquet files go",
@@ -100,6 +100,12 @@ def test_a_good_job(write_job: Write) -> None:
         ('schema = "', 'schema_file = "', r"10: decode.schema_file: there is no file order_id"),
         ('path = "lake/dead"', "", r"12: dead_letters: give it a path, a stream or discard = true"),
         ('[dead_letters]\npath = "lake/dead"\n', "", r"1: dead_letters is missing: not every record is json"),
+        ('[dead_letters]', '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n[dead_letters]',
+         r"14: deduplicate.within: is called window since version 0.2"),
+        ('[dead_letters]', '[stamps]\nwithin = "1 hour"\n[dead_letters]',
+         r"13: stamps.within: is called window since version 0.2"),
+        ('path = "lake/dead"', 'stream = { streamName = "dead", bufferBytes = 20000000 }',
+         r"13: dead_letters.stream.*bufferBytes is called bufferBytesMax since version 0.2"),
         ('path = "lake/dead"', 'path = "lake/orders/"', r"13: dead_letters.path: is the same as sinks\[0\].path"),
         ('format = "parquet"\npath = "lake/orders"\n', "", r"15: sinks\[0\]: give a sink either a format or"),
         ('[[sinks]]\nformat = "parquet"\npath = "lake/orders"\n', "", r"1: sinks is missing"),
@@ -109,7 +115,7 @@ def test_a_good_job(write_job: Write) -> None:
         ('format = "parquet"', 'format = "console"', r"17: sinks\[0\].path: has no meaning for console"),
         ('format = "parquet"\npath = "lake/orders"', 'function = "json:dmps"',
          r"16: sinks\[0\].function: module json has no function dmps: did you mean dumps\?"),
-        ('[dead_letters]', '[deduplicate]\nkeys = ["value.id"]\nwithin = "1 hour"\n[dead_letters]',
+        ('[dead_letters]', '[deduplicate]\nkeys = ["value.id"]\nwindow = "1 hour"\n[dead_letters]',
          r"13: deduplicate.keys\[0\]: value has no field id \(there are amount, order_id\)"),
         ('[dead_letters]', '[transform]\nsql = "SELECT 1"\nfunction = "json:dumps"\n[dead_letters]',
          r"14: transform.function: is given beside sql"),

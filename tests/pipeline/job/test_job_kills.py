@@ -25,7 +25,7 @@ __all__ = ["scene"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
 LIVE = '[trigger]\nevery = "0 seconds"\n'
 JOB = HEAD + JSON + UNIQUE + SINK + LIVE + SPARK
 HDFS = (

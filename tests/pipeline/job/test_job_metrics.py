@@ -83,17 +83,17 @@ def test_a_job_is_metered(spark: SparkSession, tmp_path: Path) -> None:
         told: list[QueryMetrics] = []
         ended = World(spark, local, tmp_path).run(text, on_event=told.append)
     assert (ended.code, ended.errors) == (ExitCode.DONE, "")
-    wanted = {"rows": 20, "bytes": sum(map(len, data)), "aggregates_outside": 1, "possible_losses": 0}
+    wanted = {"rows": 20, "bytes": sum(map(len, data)), "aggregates_outside_range": 1, "possible_losses": 0}
     assert {name: ended.summary[name] for name in wanted} == wanted
     (batch,) = [one for one in ended.of("batch") if one["rows"]]
     assert {name: batch[name] for name in (*wanted, "shards")} == {**wanted, "shards": 2}
     assert {(one.stream, one.application) for one in told} == {("metered", "metered")}
     whole = functools.reduce(operator.add, [one.snapshot for one in told])
-    assert (whole.records_read, whole.bytes_read, whole.aggregates_outside) == (20, wanted["bytes"], 1)
+    assert (whole.records_read, whole.bytes_read, whole.aggregates_outside_range) == (20, wanted["bytes"], 1)
     assert (whole.batches, whole.batch_s.count) == (len(ended.of("batch")), len(ended.of("batch")))
     assert (told[-2].snapshot.shards, told[-2].snapshot.shards_unread) == (2, 2)
     assert told[0].snapshot.batches == 0, "it is told that the query has begun"
     assert [one.last for one in told] == [False] * (len(told) - 1) + [True]
     told_all(spark)
     shown = gauges(spark, "penstock.metered.metered.")
-    assert (shown["rows"], shown["bytes"], shown["aggregatesOutside"]) == (20, wanted["bytes"], 1)
+    assert (shown["rows"], shown["bytes"], shown["aggregatesOutsideRange"]) == (20, wanted["bytes"], 1)

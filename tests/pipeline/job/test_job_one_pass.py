@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 PARQUET = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'
-UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
 
 
 def slow(value: str) -> Any:
@@ -40,7 +40,7 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
 
 
 def told(ended: Any) -> tuple[Any, ...]:
-    return tuple(ended.summary[name] for name in ("exit_code", "rows", "dead_letters", "repeats", "bytes"))
+    return tuple(ended.summary[name] for name in ("exit_code", "rows", "dead_letters", "duplicates", "bytes"))
 
 
 def ids(*numbers: int) -> list[tuple[str]]:
@@ -53,9 +53,9 @@ def test_good_rows_and_dead_letters_come_from_one_reading(world: World, unique: 
     world.put(*data)
     text = HEAD + JSON + unique + PARQUET + ONCE
     ended = world.run(text)
-    repeats = 1 if unique else 0
+    duplicates = 1 if unique else 0
     assert ended.errors == ""
-    assert told(ended) == (0, len(data), 2, repeats, sum(map(len, data)))  # rows that were read twice count twice
+    assert told(ended) == (0, len(data), 2, duplicates, sum(map(len, data)))  # rows that were read twice count twice
     assert world.rows("orders", "order_id") == sorted([*ids(*range(20)), *([] if unique else ids(3))])
     dead = world.rows("dead", "data", "reason", "partition_key", "approximate_arrival_timestamp")
     assert [row[:2] for row in dead] == [
@@ -116,7 +116,7 @@ def test_an_action_that_ends_without_metrics_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("partitions", ["2", slow("8")])
-def test_a_batch_of_repeats_alone_writes_nothing(world: World, spark: SparkSession, partitions: str) -> None:
+def test_a_batch_of_duplicates_alone_writes_nothing(world: World, spark: SparkSession, partitions: str) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
     try:

@@ -246,7 +246,7 @@ def test_what_a_job_sets_where_nothing_is_said(scene: Scene) -> None:
     probe += "    pathlib.Path(__file__).with_name('seen').write_text(' '.join(found))\n"
     (scene.folder / "probe_orders.py").write_text(probe)
     spark = SPARK.replace('"spark.sql.shuffle.partitions" = 2\n', "").replace("local[2]", "local[3]")
-    unique = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+    unique = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
     process = scene.start(HEAD + JSON + unique + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + spark)
     _, errors = rest(process)
     assert process.returncode == 0, errors

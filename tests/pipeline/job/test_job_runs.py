@@ -64,10 +64,10 @@ def seen(world: World) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (world.folder / "seen.jsonl").read_text().splitlines()]
 
 
-def test_several_sinks_dead_letters_and_repeats_from_one_read(world: World) -> None:
+def test_several_sinks_dead_letters_and_duplicates_from_one_read(world: World) -> None:
     world.put(*(order(number) for number in range(40)), order(3), b"no json", order(50, "x"), b'{"amount": 1}')
     text = (
-        HEAD + JSON + '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+        HEAD + JSON + '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
         '[transform]\nsql = "SELECT value.*, rand() AS lot, approximate_arrival_timestamp FROM records"\n'
         + PARQUET + 'partition_by = ["hour"]\n'
         '[[sinks]]\nformat = "parquet"\npath = "{folder}/lots"\nsql = "SELECT order_id, lot FROM rows"\n'
@@ -86,8 +86,8 @@ def test_several_sinks_dead_letters_and_repeats_from_one_read(world: World) -> N
     assert sum(one["rows"] for one in seen(world)) == 40
 
     summary = ended.summary
-    told = {name: summary[name] for name in ("outcome", "exit_code", "rows", "dead_letters", "repeats", "late")}
-    assert told == {"outcome": "done", "exit_code": 0, "rows": 44, "dead_letters": 3, "repeats": 1, "late": 0}
+    told = {name: summary[name] for name in ("outcome", "exit_code", "rows", "dead_letters", "duplicates", "late")}
+    assert told == {"outcome": "done", "exit_code": 0, "rows": 44, "dead_letters": 3, "duplicates": 1, "late": 0}
     batches = ended.of("batch")
     assert sum(batch["rows"] for batch in batches) == 44
     assert set(batches[0]["lag_s"]) == {"orders"}
@@ -101,16 +101,16 @@ def test_several_sinks_dead_letters_and_repeats_from_one_read(world: World) -> N
     assert len(world.rows("dead", "reason")) == 4
 
 
-def test_exact_repeats_and_a_state_of_the_other_kind(world: World) -> None:
-    """Rows further apart than ``within`` stay with ``exact``, in one batch too; neither knows the other's state."""
+def test_exact_duplicates_and_a_state_of_the_other_kind(world: World) -> None:
+    """Rows further apart than ``window`` stay with ``exact``, in one batch too; neither knows the other's state."""
     for _ in range(3):
         world.put(order(1), order(1))  # then three seconds pass
-    parts = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "2 seconds"\n'
+    parts = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "2 seconds"\n'
     default, exact = HEAD + JSON + parts + PARQUET + ONCE, HEAD + JSON + parts + "exact = true\n" + PARQUET + ONCE
     ended = world.run(exact)
     assert (ended.code, ended.errors) == (ExitCode.DONE, "")
     assert world.rows("orders", "order_id") == [("order-1",)] * 3
-    assert ended.summary["repeats"] == 3
+    assert ended.summary["duplicates"] == 3
     world.put(order(1), order(2))
     again = world.run(default)
     assert again.code is ExitCode.WRONG_JOB

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 PARQUET = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'
-UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
 JOB = HEAD + JSON + UNIQUE + PARQUET + ONCE
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -87,7 +87,7 @@ def test_a_checkpoint_of_version_0_1_goes_on_with_the_store_that_it_began_with(w
     after = world.run(text)
     assert after.errors == ""
     assert [state["store"] for state in states(after)] == ["hdfs"]
-    assert after.summary["repeats"] == 1
+    assert after.summary["duplicates"] == 1
     assert world.rows("orders", "order_id") == ids(1, 2, 3)
     assert not list(world.folder.rglob("*.changelog"))
 
@@ -163,7 +163,7 @@ def test_a_state_that_is_damaged_stops_the_job_and_goes_on_when_it_is_put_back(
     shutil.rmtree(state, ignore_errors=True)
     shutil.copytree(whole, state)
     ended = world.run(JOB)
-    assert (ended.errors, ended.summary["repeats"], ended.summary["dead_letters"]) == ("", 10, 1)
+    assert (ended.errors, ended.summary["duplicates"], ended.summary["dead_letters"]) == ("", 10, 1)
     assert world.rows("orders", "order_id") == ids(*range(20))
     assert world.rows("dead", "data") == [(b"no json",)]
 
@@ -185,7 +185,7 @@ def test_a_state_that_cannot_be_stored_leaves_the_batch_to_the_next_start(world:
     assert world.rows("dead", "data") == []
     shutil.rmtree(in_the_way.parent)
     ended = world.run(JOB)
-    assert (ended.errors, ended.summary["repeats"], ended.summary["dead_letters"]) == ("", 10, 1)
+    assert (ended.errors, ended.summary["duplicates"], ended.summary["dead_letters"]) == ("", 10, 1)
     assert world.rows("orders", "order_id") == ids(*range(20))
     assert world.rows("dead", "data") == [(b"no json",)]
 
@@ -207,5 +207,5 @@ def test_a_copy_of_a_state_that_is_damaged_is_passed_over_where_the_changes_are_
     if tuple(map(int, world.spark.version.split(".")[:2])) < (4, 1):
         assert (ended.code, ended.of("error")[0]["step"]) == (ExitCode.FAILED, "state")
         return
-    assert (ended.errors, ended.summary["repeats"]) == ("", 20)
+    assert (ended.errors, ended.summary["duplicates"]) == ("", 20)
     assert world.rows("orders", "order_id") == ids(*range(30))

@@ -240,7 +240,7 @@ def new_columns(scene: Scene) -> dict[str, Any]:
 
 
 def two_writes_of_a_batch(scene: Scene) -> dict[str, Any]:
-    """Under one name the second is an error, not a repeat; under two both are there, once."""
+    """Under one name the second is an error, not the same batch again; under two both are there, once."""
     scene.add(0, 4)
 
     def twice(batch: DataFrame, number: int) -> None:

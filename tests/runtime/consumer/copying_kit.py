@@ -146,7 +146,7 @@ class Copiers:
         return [data.decode() if isinstance(data, bytes) else data for (data,) in self.rows("SELECT data FROM copies")]
 
     def written(self) -> int:
-        """All that was written, repeats too."""
+        """All that was written, duplicates too."""
         if self._kinesis is not None:
             return len(self.stamped())
         return int(self.rows("SELECT COUNT(*) FROM deliveries")[0][0])
@@ -179,8 +179,8 @@ def _locked(path: str) -> bool:
 
 
 def once(stamped: Iterable[tuple[str, int, int, str]]) -> list[tuple[str, int, int, str]]:
-    """Drops late writers and repeats: of each shard of the source, a token below one that was seen, and a position that
-    is not above all that were taken.
+    """Drops late writers and duplicates: of each shard of the source, a token below one that was seen, and a position
+    that is not above all that were taken.
     """
     tokens: dict[str, int] = {}
     positions: dict[str, int] = {}

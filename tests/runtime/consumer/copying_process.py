@@ -3,7 +3,7 @@
 OUTPUT is the path of a database, or ``stream:NAME``. The database keeps, for each shard, the highest fencing token and
 the last position, in one transaction with the rows: it refuses late writers, and writes nothing twice.
 To a stream each record is written stamped with its token and position, in order per shard of the source: there the
-reader tells late writers and repeats (`copying_kit.once`).
+reader tells late writers and duplicates (`copying_kit.once`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> 
     async with contextlib.AsyncExitStack() as stack:
         to: Output
         if output.startswith(TO_STREAM):
-            # A record that expired, and was put again, would come behind later ones: the reader takes it for a repeat.
+            # A record that expired, and was put again, would come behind later ones: a duplicate for the reader.
             options = ProducerOptions(ordered_by_key=True, record_ttl_s=3600.0)
             name = output.removeprefix(TO_STREAM)
             to = Stamped(await stack.enter_async_context(Producer(name, options=options, connection=wire)))

@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
 QUICK_LEASES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
 """Settings under which a lease's counter moves several times a second."""
-QUICK_RETRIES = LedgerSettings(retry=Retry(tries_max=None, base_s=0.001, cap_s=0.01))
+QUICK_RETRIES = LedgerSettings(retry=Retry(failures_max=None, base_s=0.001, cap_s=0.01))
 """What fails is tried again at once, and for ever."""
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from penstock.local import LocalKinesis
 
 SHARD_ID = "shardId-000000000000"
-FAST = Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002)
+FAST = Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002)
 """Two tries of a record, and it is given up."""
-FOR_EVER = Retry(tries_max=None, base_s=0.01, cap_s=0.05)
+FOR_EVER = Retry(failures_max=None, base_s=0.01, cap_s=0.05)
 
 
 def wire_of(local: LocalKinesis) -> ConnectionOptions:

@@ -85,7 +85,7 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
     assert set(got.values()) == {1}
 
 
-async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
+async def test_fan_out_over_a_handoff(local: LocalKinesis, kinesis: Any) -> None:
     await two_share_and_one_leaves(local, kinesis, fan_out=FanOutOptions(again_after_s=0.1))
     assert local.stats().operations["SubscribeToShard"].calls > 0
     assert local.stats().operations["RegisterStreamConsumer"].calls in (1, 2)  # both, if they look at one moment
@@ -144,7 +144,7 @@ async def test_a_task_per_record_settled_in_any_order_never_blocks(local: LocalK
 async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kinesis: Any) -> None:
     wanted = put(kinesis, 0, 50) - {b"17"}
     got: set[bytes] = set()
-    settings = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002))
+    settings = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
     letters: list[Letter] = []
     chosen = {"ledger": settings, "dead_letters": DeadLettersTo(letters.append)}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:

@@ -98,7 +98,7 @@ async def test_a_handler_that_is_stuck_is_found_though_the_loop_is_blocked(
     put(kinesis, range(3), key=lambda _: "one")
     caplog.set_level(logging.WARNING, "penstock")
     heard: list[Any] = []
-    ledger = LedgerSettings(retry=Retry(tries_max=None), settle_deadline_s=0.2)
+    ledger = LedgerSettings(retry=Retry(failures_max=None), settle_deadline_s=0.2)
     async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=heard.append, **QUICK) as consumer:
         (batch,) = await consumer.getmany()
         told = consumer.statistics
@@ -154,7 +154,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
     async def revoked(shards: Any) -> None:
         here("revoked")
 
-    def bury(letter: Any) -> None:
+    def write(letter: Any) -> None:
         here("letters")
 
     async def handle(batch: Any) -> None:
@@ -166,7 +166,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
         MemoryLeaseTable(),
         deserializer=deserialize,
         unreadable=Skip(),
-        dead_letters=DeadLettersTo(bury),
+        dead_letters=DeadLettersTo(write),
         on_shards_assigned=assigned,
         on_shards_revoked=revoked,
         on_event=lambda event: here("events"),

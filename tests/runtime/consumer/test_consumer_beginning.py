@@ -19,7 +19,7 @@ SHARDS = 4
 
 
 class Counting(Fleet):
-    """Knows each reader that was handed out."""
+    """Knows each reader that was delivered."""
 
     def __init__(self, local: LocalKinesis) -> None:
         super().__init__(local, MemoryLeaseTable())

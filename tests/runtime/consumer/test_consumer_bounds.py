@@ -33,7 +33,7 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
 ) -> None:
     wanted = put(kinesis, [b"%0100d" % number for number in range(60)], key=lambda _: "k")
     told: list[Any] = []
-    ledger = LedgerSettings(retry=Retry(tries_max=None), full_after_s=0.05, **bound)
+    ledger = LedgerSettings(retry=Retry(failures_max=None), full_after_s=0.05, **bound)
     async with consumer_of(
         local, MemoryLeaseTable(), ledger=ledger, polling=PAGES, on_event=told.append, drain_deadline_s=0.1
     ) as consumer:
@@ -48,7 +48,7 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
                 out += asking.result()
                 asking = asyncio.create_task(consumer.getmany())
         (shard,) = consumer.statistics().shards
-        assert shard.records_out == shard.records_held
+        assert shard.records_in_flight == shard.records_held
         if "bytes_max" in bound:
             assert 15 <= shard.records_held <= 20, "the first page is small: no record's size is known before it"
             assert shard.bytes_held <= bound["bytes_max"]
@@ -92,7 +92,7 @@ async def test_a_receiver_whose_buffer_is_full_is_warm(local: LocalKinesis, kine
 
     async with consumer_of(local, table, drain_deadline_s=DEADLINE_S, **chosen) as owner:
         first = asyncio.create_task(owner.run_batches(slow))
-        await until(lambda: owner.statistics().records_out)
+        await until(lambda: owner.statistics().records_in_flight)
         async with consumer_of(local, table, leases_max=1, **chosen) as receiver:
             second = asyncio.create_task(receiver.run_batches(quick))
             while len(await table.workers()) < 2:
@@ -123,7 +123,7 @@ async def test_all_shards_together_hold_no_more_than_the_buffer_and_each_gets_so
         local,
         MemoryLeaseTable(),
         stream="many",
-        ledger=LedgerSettings(order=order, retry=Retry(tries_max=None)),
+        ledger=LedgerSettings(order=order, retry=Retry(failures_max=None)),
         polling=PAGES,
         buffer_bytes_max=bound,
     ) as consumer:

@@ -121,7 +121,7 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
     assert most > 1
 
 
-async def test_by_key_keeps_order_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
+async def test_by_key_keeps_order_over_a_handoff(local: LocalKinesis, kinesis: Any) -> None:
     """Two consumers, of which one leaves while records come: each key's order holds, and nothing comes twice."""
     table = MemoryLeaseTable()
     got: defaultdict[int, list[int]] = defaultdict(list)
@@ -311,7 +311,7 @@ async def test_a_handler_may_close_the_consumer_and_closing_twice_is_closing_onc
 async def test_an_error_of_the_loop_itself_leaves_nothing_that_a_close_waits_for(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """The drain's deadline is far away: what is out is given back when the iteration is left, by an error too."""
+    """The drain's deadline is far away: what is in flight is given back when the iteration is left, by an error too."""
     put(kinesis, range(5))
     table = MemoryLeaseTable()
 
@@ -428,7 +428,7 @@ async def test_leases_in_a_table_of_another_name(local: LocalKinesis, kinesis: A
 # --- steering ---------------------------------------------------------------------------------------
 
 
-async def test_a_paused_shard_hands_out_nothing_and_the_others_go_on(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_paused_shard_delivers_nothing_and_the_others_go_on(local: LocalKinesis, kinesis: Any) -> None:
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.1) as consumer:
         await until(lambda: len(consumer.statistics().shards) == 2)
         paused, other = (shard.shard_id for shard in consumer.statistics().shards)
@@ -566,7 +566,7 @@ async def test_statistics_add_up(local: LocalKinesis, kinesis: Any) -> None:
             batches = await consumer.getmany()
             taken += sum(map(len, batches))
         one = consumer.statistics()
-        assert one.records_delivered == one.records_out == len(wanted)
+        assert one.records_delivered == one.records_in_flight == len(wanted)
         needed = one.bytes_held - sum(map(len, wanted))
         assert 300 * len(wanted) < needed < 400 * len(wanted), "what Python needs for each record counts too"
         assert {shard.settled for shard in one.shards} == {None}

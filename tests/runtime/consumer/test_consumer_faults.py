@@ -243,7 +243,7 @@ async def test_writes_that_the_tables_capacity_refuses_for_longer_than_the_failo
         await fleet.account.until(set(load.put))
         table.writes_are_cut = True
         await fleet.until(lambda: not any(held.keeper.may_deliver() for held in fleet.workers["a"].held.values()))
-        await load.more(40)  # what was handed out before has arrived
+        await load.more(40)  # what was delivered before has arrived
         delivered = len(fleet.account.got)
         await load.more(100)
         assert len(fleet.account.got) == delivered

@@ -149,7 +149,7 @@ async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
             settings=settings(
                 fan_out=FanOutOptions(),
                 subscriptions_per_s=1000.0,
-                ledger=LedgerSettings(bytes_max=200_000, retry=Retry(tries_max=None)),
+                ledger=LedgerSettings(bytes_max=200_000, retry=Retry(failures_max=None)),
             ),
         )
         async with asyncio.timeout(DEADLINE_S), consumer:

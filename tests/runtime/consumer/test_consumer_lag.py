@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 AGE_S = 0.6
 """Longer than a shard at its tip goes without a read here."""
-FOREVER = LedgerSettings(retry=Retry(tries_max=None))
+FOREVER = LedgerSettings(retry=Retry(failures_max=None))
 
 
 async def test_a_shard_that_cannot_be_read_shows_for_how_long(local: LocalKinesis, kinesis: Any) -> None:
@@ -177,7 +177,7 @@ async def test_the_bytes_of_what_is_given_up_are_counted(local: LocalKinesis, ki
     async def handler(record: Any) -> None:
         raise KeyError("secret")
 
-    ledger = LedgerSettings(retry=Retry(tries_max=1, base_s=0.001, cap_s=0.001, then=DeadLetters()))
+    ledger = LedgerSettings(retry=Retry(failures_max=1, base_s=0.001, cap_s=0.001, then=DeadLetters()))
     chosen = {"ledger": ledger, "dead_letters": DeadLettersTo(letters.append)}
     async with consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
         running = asyncio.create_task(consumer.run_records(handler))
@@ -203,7 +203,7 @@ async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_fo
     async def handler(batch: Any) -> None:
         raise ValueError("secret of a record")
 
-    ledger = LedgerSettings(retry=Retry(tries_max=None), log_errors=log_errors)
+    ledger = LedgerSettings(retry=Retry(failures_max=None), log_errors=log_errors)
     async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=on_event) as consumer:
         running = asyncio.create_task(consumer.run_batches(handler))
         event = await failed

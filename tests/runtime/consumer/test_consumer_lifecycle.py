@@ -44,7 +44,7 @@ class Diary:
         return {f"on_shards_{what}": self._note(what) for what in ("assigned", "ended", "revoked", "lost")}
 
 
-async def test_nothing_is_handed_out_before_the_assignment_was_told(local: LocalKinesis, kinesis: Any) -> None:
+async def test_nothing_is_delivered_before_the_assignment_was_told(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(5))
     diary = Diary()
     diary.gate.clear()

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import (
     Consumer,
-    HandOut,
+    Deliver,
     LedgerSettings,
     OptionError,
     Retry,
@@ -65,8 +65,8 @@ async def test_statistics_are_for_any_thread(local: LocalKinesis, kinesis: Any) 
         async with consumer:
             batches = await consumer.getmany()
             told = await asyncio.get_running_loop().run_in_executor(pool, consumer.statistics)
-            assert told.records_out == sum(map(len, batches))
-            assert told.shards[0].oldest_out_s is not None
+            assert told.records_in_flight == sum(map(len, batches))
+            assert told.shards[0].oldest_in_flight_s is not None
             for batch in batches:
                 batch.ack()
         assert pool.submit(consumer.statistics).result().records_delivered == told.records_delivered
@@ -103,10 +103,10 @@ def test_settings_of_a_wrong_type_are_named(wrong: dict[str, Any], told: str) ->
 
 
 def test_policies_of_a_wrong_type_are_named() -> None:
-    with pytest.raises(OptionError, match="tries_max is a number, not a str"):
-        Retry(tries_max="3")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="then is DeadLetters or Skip or Stop or GiveUp, not a HandOut"):
-        Retry(then=HandOut())  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="failures_max is a number, not a str"):
+        Retry(failures_max="3")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="then is DeadLetters or Skip or Stop or GiveUp, not a Deliver"):
+        Retry(then=Deliver())  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="order is InOrder or AnyOrder or ByKey, not a str"):
         LedgerSettings(order="key")  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ async def test_plain_functions_will_do_too(local: LocalKinesis, kinesis: Any) ->
     assert len(told) == 1
 
 
-async def test_what_a_handover_waits_for_is_told(
+async def test_what_a_handoff_waits_for_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
@@ -184,7 +184,7 @@ async def test_what_a_handover_waits_for_is_told(
         closing = asyncio.create_task(consumer.close())
 
         def waits() -> list[Any]:
-            return [event for event in heard if isinstance(event, events.HandoverWaits)]
+            return [event for event in heard if isinstance(event, events.HandoffWaits)]
 
         await until(lambda: len(waits()) == 1)
         assert (waits()[0].waits_for, waits()[0].records) == ("on_shards_revoked", len(batch))
@@ -195,7 +195,7 @@ async def test_what_a_handover_waits_for_is_told(
         await closing
 
 
-async def test_a_callback_that_is_awaited_before_the_one_of_the_handover_is_named(
+async def test_a_callback_that_is_awaited_before_the_one_of_the_handoff_is_named(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
@@ -214,10 +214,10 @@ async def test_a_callback_that_is_awaited_before_the_one_of_the_handover_is_name
     ) as consumer:
         await came.wait()
         closing = asyncio.create_task(consumer.close())
-        await until(lambda: any(isinstance(event, events.HandoverWaits) for event in heard))
+        await until(lambda: any(isinstance(event, events.HandoffWaits) for event in heard))
         going_on.set()
         await closing
-    assert [event.waits_for for event in heard if isinstance(event, events.HandoverWaits)] == ["on_shards_assigned"]
+    assert [event.waits_for for event in heard if isinstance(event, events.HandoffWaits)] == ["on_shards_assigned"]
 
 
 async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
@@ -250,7 +250,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
         await consumer.close()
     assert went
     assert looks >= 3
-    assert not [event for event in heard if isinstance(event, events.HandoverWaits)]
+    assert not [event for event in heard if isinstance(event, events.HandoffWaits)]
 
 
 async def test_a_handler_that_hangs_at_the_end_is_told(
@@ -262,5 +262,5 @@ async def test_a_handler_that_hangs_at_the_end_is_told(
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.5, on_event=heard.append) as consumer:
         (batch,) = await consumer.getmany()
         await consumer.close()
-    (waits,) = [event for event in heard if isinstance(event, events.HandoverWaits)]
+    (waits,) = [event for event in heard if isinstance(event, events.HandoffWaits)]
     assert (waits.waits_for, waits.records) == ("handlers", len(batch))

@@ -52,7 +52,7 @@ def test_a_worker_that_is_killed_costs_no_record(local: LocalKinesis, kinesis: A
     copiers.stop(other)
 
 
-def test_a_reader_of_stamps_drops_late_writers_and_repeats() -> None:
+def test_a_reader_of_stamps_drops_late_writers_and_duplicates() -> None:
     late, repeat = ("a", 1, 4, "late"), ("a", 2, 2, "repeat")
     stamped = [("a", 1, 1, "one"), ("a", 1, 2, "two"), repeat, ("a", 2, 3, "three"), late, ("b", 1, 1, "other")]
     assert [data for *_, data in once(stamped)] == ["one", "two", "three", "other"]

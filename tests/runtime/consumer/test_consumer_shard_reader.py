@@ -102,7 +102,7 @@ async def test_a_shard_that_ends_is_told_with_its_children_and_checkpointed_as_e
     assert (await lease_of(table)).ended
 
 
-async def test_a_lease_that_another_took_is_lost_once_and_nothing_is_handed_out_after_it(
+async def test_a_lease_that_another_took_is_lost_once_and_nothing_is_delivered_after_it(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     put(kinesis, b"0")
@@ -174,7 +174,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
 ) -> None:
     put(kinesis, *[b"%d" % number for number in range(8)])
     table = MemoryLeaseTable()
-    settings = LedgerSettings(retry=Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002))
+    settings = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
     done: list[bytes] = []
     async with reading(local, table, settings=settings) as one:
         async with asyncio.timeout(DEADLINE_S):
@@ -190,7 +190,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
     assert [(letter.record.data, letter.error_type) for letter in letters] == [(b"5", "ValueError")]
 
 
-async def test_a_drain_waits_for_what_is_out_and_a_handover_carries_the_last_checkpoint(
+async def test_a_drain_waits_for_what_is_out_and_a_handoff_carries_the_last_checkpoint(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = put(kinesis, b"0", b"1")

@@ -15,7 +15,7 @@ from penstock import (
     AnyOrder,
     ByKey,
     DeadLetters,
-    HandOut,
+    Deliver,
     InOrder,
     LedgerSettings,
     OneByOne,
@@ -240,7 +240,7 @@ async def test_what_cannot_be_read_becomes_a_dead_letter_if_told(local: LocalKin
     assert row.checkpoint.position.sequence_number == batch.records[1].sequence_number
 
 
-async def test_what_cannot_be_read_is_handed_out_as_it_is_if_told(local: LocalKinesis, kinesis: Any) -> None:
+async def test_what_cannot_be_read_is_delivered_as_it_is_if_told(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, MIXED, key=lambda _: "one")
     got: list[Any] = []
 
@@ -248,7 +248,7 @@ async def test_what_cannot_be_read_is_handed_out_as_it_is_if_told(local: LocalKi
         got.append(record.value)
 
     async with consumer_of(
-        local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=HandOut()
+        local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=Deliver()
     ) as consumer:
         running = asyncio.create_task(consumer.run_records(handle))
         await until(lambda: len(got) == len(MIXED))
@@ -259,7 +259,7 @@ async def test_what_cannot_be_read_is_handed_out_as_it_is_if_told(local: LocalKi
     assert [one.data for one in got[1:3]] == MIXED[1:3]
 
 
-async def test_a_batch_of_nothing_that_can_be_read_is_not_handed_out(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_batch_of_nothing_that_can_be_read_is_not_delivered(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, [b"no", b"json"], key=lambda _: "one")
     async with consumer_of(
         local, MemoryLeaseTable(), deserializer=deserializers.json(Order), unreadable=Skip()
@@ -356,7 +356,7 @@ async def test_a_stream_that_ignores_keys_is_not_driven_in_an_order(
 
 @pytest.mark.parametrize("order", [ByKey(), InOrder()], ids=["by key", "in order"])
 async def test_an_order_that_was_chosen_refuses_a_stream_that_ignores_keys(auto: LocalKinesis, order: Any) -> None:
-    ledger = LedgerSettings(order=order, retry=Retry(tries_max=None))
+    ledger = LedgerSettings(order=order, retry=Retry(failures_max=None))
     with pytest.raises(OptionError, match=f"^{type(order).__name__}: {STREAM} spreads records"):
         async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger):
             raise AssertionError("not reached")
@@ -381,7 +381,7 @@ async def test_a_stream_that_ignores_keys_where_that_is_accepted_or_no_order_is_
     async def handle(record: Delivered[Any]) -> None:
         got.append(record.data)
 
-    ledger = LedgerSettings(order=order, retry=Retry(tries_max=None))
+    ledger = LedgerSettings(order=order, retry=Retry(failures_max=None))
     async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger, accept_ignored_keys=accepted) as consumer:
         running = asyncio.create_task(consumer.run_records(handle, concurrency=concurrency))
         await until(lambda: sorted(got) == [b"0", b"1", b"2"])

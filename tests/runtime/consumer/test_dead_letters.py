@@ -254,8 +254,8 @@ async def test_a_disk_that_is_full_is_told_to_all_that_wait(tmp_path: Path) -> N
     "ledger",
     [
         LedgerSettings(),
-        LedgerSettings(retry=Retry(tries_max=None), stalled=DeadLetters()),
-        LedgerSettings(retry=Retry(tries_max=None), stalled=Redeliver(then=DeadLetters())),
+        LedgerSettings(retry=Retry(failures_max=None), stalled=DeadLetters()),
+        LedgerSettings(retry=Retry(failures_max=None), stalled=Redeliver(then=DeadLetters())),
     ],
     ids=["retry", "stalled", "redelivered"],
 )
@@ -267,8 +267,8 @@ def test_policies_that_make_dead_letters_need_to_know_where_to(ledger: LedgerSet
 
 
 def test_the_default_gives_records_up_only_where_there_is_somewhere_to_keep_them() -> None:
-    assert WorkerSettings().ledger.retry.tries_max is None
-    assert WorkerSettings(dead_letters=DeadLettersTo(print)).ledger.retry.tries_max is not None
+    assert WorkerSettings().ledger.retry.failures_max is None
+    assert WorkerSettings(dead_letters=DeadLettersTo(print)).ledger.retry.failures_max is not None
 
 
 def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from penstock.core.shard.duplicates import Admit, Deduplicate
 from penstock.core.shard.machine import Shard, WindowKnown
 from penstock.errors import OptionError
 from penstock.events import (
-    AggregatesOutside,
+    AggregatesOutsideRange,
     DedupeKeyFailed,
     DedupeWindowRebuilding,
     DedupeWindowRebuilt,
@@ -53,7 +53,7 @@ EACH = Deduplicate(key=lambda record: record.data)
 async def read_until(
     consumer: Any, leases: Any, number: int, shard_id: str = SHARD_ID, also: Any = lambda: True
 ) -> list[bytes]:
-    """All that is handed out until the checkpoint has come to a record, and ``also`` holds."""
+    """All that is delivered until the checkpoint has come to a record, and ``also`` holds."""
     got: list[bytes] = []
 
     async def handle(batch: Any) -> None:
@@ -384,14 +384,14 @@ async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesi
         number = put_there(b"a")
         async with consumer() as two:
             assert await read_until(two, leases, number) == [b"a"]
-    assert of(events, AggregatesOutside)
+    assert of(events, AggregatesOutsideRange)
 
 
 def shard_of(key: str) -> int:
     return hashlib.md5(key.encode()).digest()[0] >> 7
 
 
-async def test_a_key_that_cannot_be_made_is_told_and_the_record_handed_out(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_key_that_cannot_be_made_is_told_and_the_record_delivered(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"1", b"x", b"1", b"x")
     leases = MemoryLeaseTable()
     events: list[Any] = []
@@ -404,7 +404,7 @@ async def test_a_key_that_cannot_be_made_is_told_and_the_record_handed_out(local
 async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"a")
     leases, tries = MemoryLeaseTable(), 0
-    retry = Retry(tries_max=None, base_s=0.001, cap_s=0.01)
+    retry = Retry(failures_max=None, base_s=0.001, cap_s=0.01)
     chosen: dict[str, Any] = {"deduplicate": EACH, "cadence": Prompt(), "ledger": LedgerSettings(retry=retry)}
 
     async def handle(batch: Any) -> None:

@@ -44,7 +44,7 @@ class Workers:
         process.communicate()
 
     def got(self) -> dict[str, set[str]]:
-        """The numbers of the records that were handed out, by their data."""
+        """The numbers of the records that were delivered, by their data."""
         found: dict[str, set[str]] = defaultdict(set)
         for line in self.output.read_text().splitlines():
             data, number = line.split()

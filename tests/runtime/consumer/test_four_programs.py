@@ -123,7 +123,7 @@ async def test_ten_collected_and_settled_through_the_last_one(local: LocalKinesi
 
 
 async def test_batches_per_customer_settled_when_one_has_a_hundred(local: LocalKinesis, kinesis: Any) -> None:
-    """Never blocks; a slow customer's records are told, and handed out again, and no record is in two collections."""
+    """Never blocks; a slow customer's records are told, and delivered again, and no record is in two collections."""
     customers = [b"slow" if number % 50 == 0 else b"customer %d" % (number % 2) for number in range(250)]
     numbers = put_many(kinesis, customers)
     leases = MemoryLeaseTable()
@@ -171,7 +171,7 @@ async def test_batches_per_customer_with_a_flush_by_age(local: LocalKinesis, kin
     assert not of(events, RecordsStalled)
 
 
-async def test_what_waits_for_its_customer_is_handed_out_when_the_shard_leaves(
+async def test_what_waits_for_its_customer_is_delivered_when_the_shard_leaves(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = numbered(kinesis, 5)

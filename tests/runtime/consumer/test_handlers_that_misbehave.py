@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from penstock import AssignedShard, Delivered
 
 pytestmark = pytest.mark.timeout(60)
-QUICK = Retry(batch_tries_max=1, tries_max=2, base_s=0.001, cap_s=0.002, then=Skip())
-FOR_EVER = Retry(tries_max=None, base_s=0.001, cap_s=0.002)
+QUICK = Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002, then=Skip())
+FOR_EVER = Retry(failures_max=None, base_s=0.001, cap_s=0.002)
 DATAS = [b"%d" % number for number in range(6)]
 
 
@@ -129,7 +129,7 @@ async def test_a_collection_that_was_put_off_in_its_block_comes_again() -> None:
 @pytest.mark.parametrize(
     "way", ["records", OneByOne(), by_key(1), unordered(2)], ids=["iterated", "one by one", "by key", "unordered"]
 )
-async def test_no_record_is_handed_out_after_its_shard_was_lost_in_the_middle_of_a_batch(way: Any) -> None:
+async def test_no_record_is_delivered_after_its_shard_was_lost_in_the_middle_of_a_batch(way: Any) -> None:
     """Records of one batch go to a handler one at a time: each of them is a delivery."""
     got: list[tuple[int, bytes]] = []
 
@@ -212,7 +212,7 @@ async def test_a_letter_whose_writing_was_cancelled_from_within_is_written_later
         if tries == 1:
             await cancelled_inside()
 
-    chosen = WorkerSettings(ledger=LedgerSettings(retry=Retry(tries_max=1)), dead_letters=DeadLettersTo(write))
+    chosen = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=1)), dead_letters=DeadLettersTo(write))
     async with TestConsumer([b"poison"], settings=chosen, skip_waits=True) as consumer:
         async for batch in consumer:
             with batch:
@@ -309,7 +309,7 @@ async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
         with batch:
             raise ValueError("no")
 
-    chosen = settings(Retry(batch_tries_max=1, tries_max=1, halve=False, then=Stop()))
+    chosen = settings(Retry(batch_failures_max=1, failures_max=1, halve=False, then=Stop()))
     async with TestConsumer(DATAS, settings=chosen, ends=False) as consumer:
         (batch,) = await consumer.getmany()
         for _ in range(2):

@@ -49,7 +49,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 async def test_threads_settle_what_a_program_on_a_loop_was_handed(pool: ThreadPoolExecutor) -> None:
-    """Each record by another thread, while the loop hands out more."""
+    """Each record by another thread, while the loop delivers more."""
     stream, table = stream_of(COUNT), MemoryLeaseTable()
     told: list[tuple[int, RecordsSkipped]] = []
 
@@ -91,7 +91,7 @@ async def test_a_thread_settles_while_the_loop_waits_for_it(pool: ThreadPoolExec
 
 
 async def test_one_with_serves_tasks_and_threads(pool: ThreadPoolExecutor) -> None:
-    """Left well it is done, left by an error it has failed, left by an interrupt it is handed out again."""
+    """Left well it is done, left by an error it has failed, left by an interrupt it is delivered again."""
     stream, table = stream_of(9), MemoryLeaseTable()
     failed, interrupted = False, False
 
@@ -134,7 +134,7 @@ async def test_two_that_settle_the_same_at_once_count_once_and_both_are_told_tru
             assert all(await asyncio.gather(*(asyncio.wrap_future(pool.submit(settle)) for _ in range(2))))
             assert batch.ack(), "also a third time"
         await until(lambda: consumer.statistics().shards[0].records_held == 0)
-        assert consumer.statistics().records_out == 0
+        assert consumer.statistics().records_in_flight == 0
         assert consumer.statistics().records_delivered == 200
 
 
@@ -255,7 +255,7 @@ def test_a_forked_process_is_told_where_to_settle(apart: bool) -> None:
         if apart:
             holder.join(DEADLINE_S)
         assert [line.partition(" belong to the process that made it")[0] for line in lines[:3]] == [
-            "this consumer, and what it handed out,"
+            "this consumer, and what it delivered,"
         ] * 3
         assert "stayed in the process" in lines[3]
         assert batch.ack(), "the parent goes on"
@@ -290,7 +290,7 @@ def test_a_call_that_waits_raises_on_the_loops_own_thread() -> None:
     with SyncConsumer(**given(stream, table, on_event=hear)) as consumer:
         (batch,) = consumer.getmany()
         assert batch.skip()
-        assert consumer.statistics().records_out == 0
+        assert consumer.statistics().records_in_flight == 0
     assert len(told) == 1
     assert "it would wait for itself" in told[0]
 

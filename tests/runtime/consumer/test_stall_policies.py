@@ -53,7 +53,7 @@ async def test_stall_warn_tells_the_records_each_time_and_does_nothing(local: Lo
         await checkpoint_reaches(leases, numbers[2])
 
 
-async def test_stall_redeliver_hands_the_records_out_again_and_late_settlements_count(
+async def test_stall_redeliver_delivers_the_records_again_and_late_settlements_count(
     local: LocalKinesis, kinesis: Any
 ) -> None:
     numbers = put(kinesis, b"0", b"1")
@@ -118,7 +118,7 @@ async def test_a_handlers_error_that_stops_a_shard_is_the_cause_of_what_is_raise
     local: LocalKinesis, kinesis: Any
 ) -> None:
     put(kinesis, b"0")
-    ledger = LedgerSettings(retry=Retry(tries_max=1, then=Stop()))
+    ledger = LedgerSettings(retry=Retry(failures_max=1, then=Stop()))
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), ledger=ledger) as consumer:
         batches = aiter(consumer)
         async with await anext(batches):
@@ -171,7 +171,9 @@ async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: Loca
     leases = MemoryLeaseTable()
     events: list[Any] = []
     works = asyncio.Event()
-    retry = Retry(tries_max=None, base_s=0.001, cap_s=0.01, transient=(OSError,), give_up_after_s=0.1, cool_down_s=0.5)
+    retry = Retry(
+        failures_max=None, base_s=0.001, cap_s=0.01, transient=(OSError,), give_up_after_s=0.1, cool_down_s=0.5
+    )
     chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
     loop = asyncio.get_running_loop()
     failed_s: list[float] = []
@@ -201,7 +203,7 @@ async def test_a_shard_that_is_given_up_without_a_cool_down_begins_anew(local: L
     leases = MemoryLeaseTable()
     events: list[Any] = []
     tokens: list[int] = []
-    retry = Retry(tries_max=1, then=GiveUp(cool_down_s=0.0))
+    retry = Retry(failures_max=1, then=GiveUp(cool_down_s=0.0))
     chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
 
     async def handle(batch: Any) -> None:

@@ -223,7 +223,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
                 if sum(len(numbers) for _, numbers in got) == 20:
                     break
         assert sorted(number for _, numbers in got for number in numbers) == list(range(20))
-        until(lambda: all(shard.records_out == 0 for shard in consumer.statistics().shards))
+        until(lambda: all(shard.records_in_flight == 0 for shard in consumer.statistics().shards))
         put(kinesis, [b"20"], key=lambda _: "0")
         with closing(consumer.collect(lambda record: record.partition_key, records=4, age_s=0.01)) as groups:
             left = next(groups)
@@ -251,7 +251,7 @@ def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesi
             assert set(again) == {b"2", b"3"}
             assert all(group.ack() for group in again.values())
         until(lambda: len(letters) == 1)
-        until(lambda: all(one.records_out == 0 for one in consumer.statistics().shards))
+        until(lambda: all(one.records_in_flight == 0 for one in consumer.statistics().shards))
         assert letters[0].data == b"1"
 
 

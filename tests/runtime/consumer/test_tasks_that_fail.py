@@ -134,12 +134,12 @@ async def test_a_dead_letter_that_is_neither_written_nor_put_off_lets_the_shard_
     put(kinesis, range(3))
     events = list[Any]()
 
-    def buried(*_: object) -> None:
+    def letter_written(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Ledger, "buried", buried)
+    monkeypatch.setattr(Ledger, "letter_written", letter_written)
     letters = DeadLettersTo(lambda letter: asyncio.sleep(0))
-    ledger = LedgerSettings(retry=Retry(tries_max=1))
+    ledger = LedgerSettings(retry=Retry(failures_max=1))
     async with heard(local, events, ledger=ledger, dead_letters=letters) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await consumer.run_batches(bug)

@@ -114,7 +114,7 @@ async def leave_pending(local: LocalKinesis, table: MemoryLeaseTable) -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["chosen", "by default"])
-async def test_the_next_owner_hands_the_records_out_again_and_its_checkpoint_clears_the_pending_one(
+async def test_the_next_owner_delivers_the_records_again_and_its_checkpoint_clears_the_pending_one(
     local: LocalKinesis, kinesis: Any, asked: bool
 ) -> None:
     numbers = put(kinesis, b"0", b"1", b"2")

@@ -181,14 +181,14 @@ def framing(head: Head) -> Framing:
 # --- a connection ---------------------------------------------------------------------------------
 # One HTTP/1.1 connection, client side: one request at a time, its answer whole or as a stream.
 #
-# A body of known length is received straight into the buffer that is handed out.
+# A body of known length is received straight into the buffer that the caller gets.
 
 HEAD_BYTES_MAX = 64 * 1024
 """Of one answer's status line and headers; also the size of each connection's receive buffer."""
 JOIN_BYTES_MAX = 64 * 1024
 """A request's body up to this size leaves in one write with its head."""
 COPY_BYTES_MAX = 64 * 1024
-"""Bodies up to this size are handed out as bytes, larger ones as the bytearray they were received into."""
+"""Bodies up to this size are given as bytes, larger ones as the bytearray they were received into."""
 WAITING_BYTES_MAX = 1024 * 1024
 """The connection is not read while this much of a stream waits to be taken."""
 

@@ -5,8 +5,8 @@ record, whose bytes are handed on untouched; :func:`why_plain` tells the reason.
 (``AggregatorUtil``) too for a wrong magic, a wrong digest and a broken message. Where it differs, the KCL
 loses user records:
 
-- An index outside its table, a hash key that is no number, an aggregate without user records: the KCL hands
-  out nothing, or what came before the fault, and writes a log line. Here it is one plain record.
+- An index outside its table, a hash key that is no number, an aggregate without user records: the KCL delivers
+   nothing, or what came before the fault, and writes a log line. Here it is one plain record.
 - A user record outside the shard's hash range: the KCL drops the whole aggregate in silence. Here it is a
   question that callers ask (:meth:`Aggregate.outside`) and decide: deliver, drop like the KCL, or raise.
 

@@ -145,7 +145,7 @@ class Batcher:
         return (load for request in self.in_flight for load in request.loads)
 
     def expire(self, now_s: float) -> None:
-        """Tell the records whose time-to-live has passed."""
+        """Tell the records whose time to live has passed."""
         self.settling.expire(now_s)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
@@ -405,7 +405,7 @@ class Batcher:
             self._failures, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
         )
         if failure is Failure.UNKNOWN:
-            self.settling.told.append(facts.Unknown(len(request.entries), reason))
+            self.settling.facts_made.append(facts.Unknown(len(request.entries), reason))
         for load in request.loads:
             load.reason = reason
             load.doubtful = load.doubtful or failure is Failure.UNKNOWN

@@ -42,7 +42,7 @@ class Refused(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """The time-to-live of user records has passed."""
+    """The time to live of user records has passed."""
 
     shard_id: str | None
     user_records: int

@@ -182,7 +182,7 @@ class Lane:
         self.make_entry = make_entry
         self.runs: deque[Run] = deque()
         self.mixed = False
-        """True if what waits may not expire in its order: times-to-live differ, or a reshard put runs together."""
+        """True if what waits may not expire in its order: times to live differ, or a reshard put runs together."""
         self.waiting = 0
         """User records in ``runs``, and the first of each key in ``ready``."""
         self.waiting_bytes = 0.0
@@ -264,7 +264,7 @@ class Lane:
         self.waiting, self.waiting_bytes, self.in_flight = 0, 0.0, 0
 
     def may_expire(self, now_s: float) -> bool:
-        """False if no time-to-live has passed here."""
+        """False if no time to live has passed here."""
         queues = (*self.held.values(), self.runs)
         some = self.everything() if self.mixed else [queue[0] for queue in queues if queue]
         return any(run.chunk.expires_at_s <= now_s for run in some) or any(
@@ -272,7 +272,7 @@ class Lane:
         )
 
     def expire(self, now_s: float) -> list[Run]:
-        """Remove and return the runs whose time-to-live has passed."""
+        """Remove and return the runs whose time to live has passed."""
 
         def wanted(run: Run) -> bool:
             return run.chunk.expires_at_s > now_s

@@ -50,7 +50,7 @@ class Settling:
         """The chunks of which a record has no outcome yet, by number, the oldest first."""
         self.freed_bytes = 0
         """What became free of the buffer's bound. The caller sets it to 0 when it has taken it."""
-        self.told: deque[Fact] = deque()
+        self.facts_made: deque[Fact] = deque()
         """What was told and was not taken yet. It is always the same object."""
         self.place = ""
         """The stream, and once it is known the region, for messages."""
@@ -88,7 +88,7 @@ class Settling:
         if bad:
             load.reason = results[bad[0]].error_code or ""
             load.alone = False  # what spoils a request gets no answer of its own
-            self.told.append(facts.Refused(lane.shard_id, len(bad), load.reason))
+            self.facts_made.append(facts.Refused(lane.shard_id, len(bad), load.reason))
         if load.is_aggregate:
             if bad:
                 load.doubtful = load.doubtful or load.reason not in NOT_DONE
@@ -129,7 +129,7 @@ class Settling:
             if shard is None or not holds_all(shard, load.runs):
                 self._repeat(load, shard_id)
                 return
-        self.told.append(facts.Landed(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes))
+        self.facts_made.append(facts.Landed(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes))
         # A single record goes as it is, unless it would be taken for an aggregate.
         framed = load.user_records > 1 or load.payload_bytes != load.runs[0].payload_bytes()
         sub, number = 0, int(result.sequence_number or 0)
@@ -137,14 +137,14 @@ class Settling:
             attempts, doubtful = load.history_of(run)
             fate = PutResult(shard_id, number, sub if framed else None, attempts, doubtful)
             latency_s = now_s - run.chunk.put_at_s
-            self.told.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
+            self.facts_made.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
             self._settle(run.chunk, run.indices, fate)
             sub += len(run.keys)
         self._lanes.came_back(load.lane)
 
     def _repeat(self, load: Load, shard_id: str) -> None:
         """Put all records of an aggregate again, by shard: the KCL drops it whole, as it leaves its shard's range."""
-        self.told.append(facts.Repeated(shard_id, 1, load.user_records))
+        self.facts_made.append(facts.Repeated(shard_id, 1, load.user_records))
         load.doubtful, load.reason = True, ACROSS_A_RESHARD
         remember(load, *load.runs)
         for run in load.runs:
@@ -191,13 +191,13 @@ class Settling:
             whole = records == load.user_records
             payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
-            self.told.append(facts.Landed(shard_id, records, records, payload_bytes, data_bytes))
+            self.facts_made.append(facts.Landed(shard_id, records, records, payload_bytes, data_bytes))
             counts: dict[tuple[float, int, bool], int] = {}
             for run in ours:  # with order by key, each is a record: those that went through the same are told as one
                 went_through = (run.chunk.put_at_s, *load.history_of(run))
                 counts[went_through] = counts.get(went_through, 0) + len(run.keys)
             for (put_at_s, attempts, doubtful), count in counts.items():
-                self.told.append(facts.Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
+                self.facts_made.append(facts.Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
@@ -292,7 +292,7 @@ class Settling:
         self._lanes.moving = []
 
     def expire(self, now_s: float) -> None:
-        """Tell the records whose time-to-live has passed."""
+        """Tell the records whose time to live has passed."""
         for lane in list(self._lanes):
             self._expire(lane, now_s)
         for load in [load for load in self._undecided if all(run.chunk.expires_at_s <= now_s for run in load.runs)]:
@@ -307,7 +307,7 @@ class Settling:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
-        self.told.append(facts.Withdrawn(1))
+        self.facts_made.append(facts.Withdrawn(1))
         freed_bytes = chunk.settle((index,), self._withdrawn())
         # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
         # leave a record that is neither sent nor settled, for ever.
@@ -366,7 +366,7 @@ class Settling:
             if indices:
                 self._settle(chunk, indices, outcome)
                 withdrawn += len(indices)
-        self.told.append(facts.Withdrawn(withdrawn))
+        self.facts_made.append(facts.Withdrawn(withdrawn))
         return withdrawn
 
     def _withdrawn(self) -> NotWritten:
@@ -445,8 +445,8 @@ class Settling:
             run.without_withdrawn()
             if len(run):
                 latency_s = now_s - run.chunk.put_at_s
-                self.told.append(facts.Expired(lane.shard_id, len(run), run.attempts, run.doubtful, latency_s))
-        self._fail(expired, RecordExpiredError, "a record's time-to-live passed", lane.shard_id, reason)
+                self.facts_made.append(facts.Expired(lane.shard_id, len(run), run.attempts, run.doubtful, latency_s))
+        self._fail(expired, RecordExpiredError, "a record's time to live passed", lane.shard_id, reason)
         return left
 
     def _settle(self, chunk: Chunk, indices: Sequence[int], fate: Fate) -> None:
@@ -455,7 +455,7 @@ class Settling:
             self.live.pop(chunk.number, None)
 
     def _tell_failed(self, run: Run, shard_id: str | None, reason: str, now_s: float) -> None:
-        self.told.append(facts.Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
+        self.facts_made.append(facts.Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
 
     def _placed(self, message: str) -> str:
         return f"{self.place}: {message}" if self.place else message

@@ -1,4 +1,4 @@
-"""Which records of a shard are out, waiting or settled, and how far all is. No policies: those are the ledger's.
+"""Which records of a shard are in flight, waiting or settled, and how far all is. No policies: those are the ledger's.
 
 - A `Page` holds records that came together. A record is named by its *place*: its number in its page, which never
   changes. What is settled is one byte a record, made only when a part of a page is settled before the rest; a page that
@@ -62,7 +62,7 @@ class Held:
         self.size_of = size_of
         self._share = share
         self.records = 0
-        """How many records are not settled yet, handed out or not."""
+        """How many records are not settled yet, delivered or not."""
         self.held_bytes = 0
         """The bytes of all records that are still kept. Settled ones are among them until their page lets them go."""
         self.settled_bytes = 0
@@ -133,7 +133,7 @@ class Page(Generic[R]):
         self.count = self.left = len(records)
         """How many there were; how many of them are not settled."""
         self.fed = 0
-        """The place up to which records were handed out for the first time."""
+        """The place up to which records were delivered for the first time."""
         self.gaps = False
         """True when some of them must not be: they came settled, or as dead letters."""
         self.before = before
@@ -143,7 +143,7 @@ class Page(Generic[R]):
         self.ends_at = ends_at
         """What is done when the whole page is settled; it may lie behind the last record."""
         self.moved: dict[int, Ticket] = {}
-        """The ticket of each record that is not with the one that it was handed out with first."""
+        """The ticket of each record that is not with the one that it was delivered with first."""
         self.held_bytes = held_bytes
         self.held = held
         self.data_bytes = payload_bytes_of_all(records)
@@ -208,7 +208,7 @@ class Page(Generic[R]):
             self._shrink()
 
     def feed(self, records_max: int) -> Sequence[int]:
-        """The next places that were never handed out, at most so many; empty at the page's end."""
+        """The next places that were never delivered, at most so many; empty at the page's end."""
         while self.fed < self.count:
             start, stop = self.fed, min(self.fed + records_max, self.count)
             self.fed = stop
@@ -386,12 +386,12 @@ class Where(Enum):
     """Where the records of a ticket are."""
 
     QUEUED = "queued"
-    """The records were not handed out yet."""
+    """The records were not delivered yet."""
     OUT = "out"
     """A handler has them."""
     WAITING = "waiting"
-    """They wait to be handed out again."""
-    BURYING = "burying"
+    """They wait to be delivered again."""
+    LETTER = "letter"
     """They become dead letters that are not known to be written yet."""
 
 
@@ -399,8 +399,22 @@ class Ticket:
     """Records of one page that share their history. Each record is with one ticket, until it is settled."""
 
     __slots__ = (
-        "attempt", "due_s", "first_at_s", "halved", "key", "left", "page", "places", "put_off", "redelivered",
-        "remind_at_s", "root", "serial", "tries", "unsettled", "where",
+        "attempt",
+        "due_s",
+        "failures",
+        "first_at_s",
+        "halved",
+        "key",
+        "left",
+        "page",
+        "places",
+        "put_off",
+        "redelivered",
+        "remind_at_s",
+        "root",
+        "serial",
+        "unsettled",
+        "where",
     )  # fmt: skip
 
     def __init__(self, page: Page[Any], places: Sequence[int], *, serial: int, root: Ticket | None = None) -> None:
@@ -412,25 +426,25 @@ class Ticket:
         """How many of its records are not settled and still with this ticket."""
         self.where = Where.QUEUED
         self.root = self if root is None else root
-        """The ticket that the records were handed out with first."""
+        """The ticket that the records were delivered with first."""
         self.unsettled = len(places)
         """Of a root: how many of its records are not settled, with this ticket or with a later one."""
         self.attempt: int = 0 if root is None else root.attempt
-        """How often the records were handed out."""
-        self.tries = 0
+        """How often the records were delivered."""
+        self.failures = 0
         """How often the records failed as the batch that they are now. Failures of larger batches do not count."""
         self.halved = False
         """True when they are a part of a batch that failed."""
         self.first_at_s: float = 0.0 if root is None else root.first_at_s
-        """When they were handed out first."""
+        """When they were delivered first."""
         self.due_s = 0.0
-        """While the records wait: they are not handed out before this time."""
+        """While the records wait: they are not delivered before this time."""
         self.remind_at_s = 0.0
         """Of a root: when its unsettled records are reported."""
         self.put_off = False
         """True when a handler put the records off, gave them up, or failed, with this ticket or an earlier one."""
         self.redelivered = 0
-        """Of a root: how often it was handed out again because it was not settled in time."""
+        """Of a root: how often it was delivered again because it was not settled in time."""
         self.key: object = None
         """Their partition key, where that matters."""
 
@@ -452,7 +466,7 @@ class Ticket:
 
 
 class Delivery(NamedTuple, Generic[R]):
-    """Records that are handed out. What becomes of them is told to the ledger with the ticket."""
+    """Records that are delivered. What becomes of them is told to the ledger with the ticket."""
 
     ticket: Ticket
     records: Sequence[R]
@@ -467,7 +481,7 @@ class DeadLetter(Generic[R]):
 
     __slots__ = (
         "attempts", "error_message", "error_type", "failures", "first_at_s", "part", "place", "position", "record",
-        "ticket", "tries",
+        "ticket", "write_failures",
     )  # fmt: skip
 
     def __init__(
@@ -487,15 +501,15 @@ class DeadLetter(Generic[R]):
         self.ticket = ticket
         self.place = place
         self.attempts = ticket.attempt
-        """How often it was handed out."""
+        """How often it was delivered."""
         self.failures = failures
         """How often it failed as it is."""
         self.first_at_s = ticket.first_at_s
-        """When it was handed out first, on the caller's clock."""
+        """When it was delivered first, on the caller's clock."""
         self.error_type = reason if error is None else type(error).__name__
         self.error_message = "" if error is None else str(error)
         """What the handler said: it may hold anything, and belongs into the dead letter, not into a log."""
-        self.tries = 0
+        self.write_failures = 0
         """How often writing it failed."""
 
 
@@ -601,7 +615,7 @@ class Chain(Generic[R]):
 class Stalls:
     """The deliveries of which something is not settled, by when they are due to be reported.
 
-    The clock of a record starts when it is handed out first and does not start again, however often it is tried: a
+    The clock of a record starts when it is delivered first and does not start again, however often it is tried: a
     record that is put off for ever is noticed like one that is forgotten.
     """
 
@@ -619,7 +633,7 @@ class Stalls:
         return iter(list(self._roots.values()))
 
     def watch(self, root: Ticket) -> None:
-        """A ticket was handed out for the first time, at its ``first_at_s``. Times do not go back."""
+        """A ticket was delivered for the first time, at its ``first_at_s``. Times do not go back."""
         root.remind_at_s = root.first_at_s + self._deadline_s
         self._roots[root.serial] = root
 
@@ -628,7 +642,7 @@ class Stalls:
         self._roots.pop(root.serial, None)
 
     def next_at_s(self) -> float:
-        """When the next is due; infinity when nothing is out."""
+        """When the next is due; infinity when nothing is in flight."""
         for root in self._roots.values():
             return root.remind_at_s
         return math.inf
@@ -672,7 +686,7 @@ class Book(Generic[R]):
     def add(
         self, records: Sequence[R], ends_at: Position | None, held_bytes: int | None, settled: Iterable[int]
     ) -> Page[R]:
-        """A page of records, one at least, which follow all others; ``settled`` ones are never handed out.
+        """A page of records, one at least, which follow all others; ``settled`` ones are never delivered.
 
         It is to be put into the queue. Raises ValueError when the records don't follow.
         """
@@ -695,7 +709,7 @@ class Book(Generic[R]):
         return page
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Delivery[R] | None:
-        """The next records that may be handed out now. ``gaps_only``: see `Queue.take`."""
+        """The next records that may be delivered now. ``gaps_only``: see `Queue.take`."""
         ticket = self.queue.take(now_s, records_max, gaps_only=gaps_only)
         if ticket is None:
             return None
@@ -735,7 +749,7 @@ class Book(Generic[R]):
             for place in self.not_put_off(ticket, ticket.places):
                 self.settle(ticket, place)
             return
-        # The usual case: nothing of the page was ever handed out twice, so all that is left of it is known.
+        # The usual case: nothing of the page was ever delivered twice, so all that is left of it is known.
         if not ticket.left:
             return
         self.out -= ticket.left
@@ -762,16 +776,16 @@ class Book(Generic[R]):
         groups: Sequence[Sequence[int]],
         due_s: float,
         *,
-        tries: int,
+        failures: int,
         halved: bool = False,
         put_off: bool = True,
     ) -> None:
-        """Records that are out wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
+        """Records in flight wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
         waiting = []
         for places in groups:
             if ticket.where is Where.OUT and places:
                 moved = self.move(ticket, places, Where.WAITING, put_off=put_off)
-                moved.due_s, moved.tries, moved.halved = due_s, tries, halved or ticket.halved
+                moved.due_s, moved.failures, moved.halved = due_s, failures, halved or ticket.halved
                 waiting.append(moved)
         if waiting:
             self.queue.again(waiting)
@@ -792,7 +806,7 @@ class Book(Generic[R]):
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
         """A ticket of its own for a part of one that waits; it waits as long."""
         tail = self.move(ticket, places, ticket.where, put_off=False)
-        tail.due_s, tail.tries, tail.halved = ticket.due_s, ticket.tries, ticket.halved
+        tail.due_s, tail.failures, tail.halved = ticket.due_s, ticket.failures, ticket.halved
         return tail
 
     # --- which ticket has which records ---
@@ -824,7 +838,7 @@ class Book(Generic[R]):
         return found
 
     def before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
-        """What was handed out and is not settled before a place, by the ticket that it was handed out with first.
+        """What was delivered and is not settled before a place, by the ticket that it was delivered with first.
 
         Without dead letters: those are to be written.
         """
@@ -838,13 +852,13 @@ class Book(Generic[R]):
             if page.number == number and places and places[-1] >= stop:
                 places = [each for each in places if each < stop]
             if page.moved:
-                places = [each for each in places if page.moved.get(each, root).where is not Where.BURYING]
+                places = [each for each in places if page.moved.get(each, root).where is not Where.LETTER]
             if places:
                 found.append((root, places))
         return found
 
     def unsettled(self, positions_max: int | None = None) -> list[Position]:
-        """The records that were handed out and are not settled, in the order of the shard."""
+        """The records that were delivered and are not settled, in the order of the shard."""
         found: list[Position] = []
         for root in sorted(self.stalls, key=_order):
             page = root.page
@@ -852,7 +866,7 @@ class Book(Generic[R]):
         return sorted(found)[:positions_max]
 
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
-        """Make a ticket for records that were never handed out."""
+        """Make a ticket for records that were never delivered."""
         return Ticket(page, places, serial=next(self._tickets))
 
 

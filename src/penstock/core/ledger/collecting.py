@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Handed(Protocol[R_co]):
-    """Records that were handed out together."""
+    """Records that were delivered together."""
 
     @property
     def ticket(self) -> Any:
@@ -48,12 +48,12 @@ class Collected(Generic[R]):
         return len(self._entries)
 
     def add(self, name: Hashable, record: R, ticket: Any, place: int) -> None:
-        """A record that is here already was handed out again: it counts once, and is settled where it is now."""
+        """A record that is here already was delivered again: it counts once, and is settled where it is now."""
         self._entries[name] = (record, ticket, place)
 
     @property
     def records(self) -> list[R]:
-        """Each record once, also where one was handed out again while it waited here."""
+        """Each record once, also where one was delivered again while it waited here."""
         return [record for record, _, _ in self._entries.values()]
 
     def places(self) -> dict[Any, list[int]]:
@@ -78,7 +78,7 @@ class Collected(Generic[R]):
 
 
 class Collector(Generic[R]):
-    """Collections that are not complete yet. The ledger bounds them: they hold only records that are out."""
+    """Collections that are not complete yet. The ledger bounds them: they hold only records that are in flight."""
 
     __slots__ = ("_age_s", "_groups", "_key_of", "_name_of", "_records")
 

@@ -1,4 +1,4 @@
-"""What becomes of records that fail, stay unsettled or are given up: tried again, skipped, buried.
+"""What becomes of records that fail, stay unsettled or are given up: tried again, skipped, or made dead letters.
 
 What a failure leads to is a table in the form of one function, `after_failure`. A record that becomes a dead letter
 counts as settled only when its letter is known to be written.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.ledger.book import Book, Page, Ticket
-    from penstock.core.ledger.ledger import Teller
+    from penstock.core.ledger.ledger import LedgerEvents
 
 
 class Ending(NamedTuple):
-    """Why nothing more is handed out, though the tenure still holds: the shard is to be given up."""
+    """Why nothing more is delivered, though the tenure still holds: the shard is to be given up."""
 
     action: str
     """GiveUp or Stop."""
@@ -56,7 +56,7 @@ class Again(NamedTuple):
     delay_s: float
 
     @property
-    def told(self) -> tuple[str, float]:
+    def shown(self) -> tuple[str, float]:
         """Its name, and the seconds before it is done."""
         return "Again", self.delay_s
 
@@ -67,18 +67,18 @@ class Halve(NamedTuple):
     delay_s: float
 
     @property
-    def told(self) -> tuple[str, float]:
+    def shown(self) -> tuple[str, float]:
         """Its name, and the seconds before it is done."""
         return "Halve", self.delay_s
 
 
 class Last(NamedTuple):
-    """No more tries."""
+    """No further attempt."""
 
     resort: LastResort
 
     @property
-    def told(self) -> tuple[str, float]:
+    def shown(self) -> tuple[str, float]:
         """Its name; it is done at once."""
         return type(self.resort).__name__, 0.0
 
@@ -87,22 +87,22 @@ Step = Again | Halve | Last
 
 
 def after_failure(
-    retry: Retry, error: BaseException, *, records: int, tries: int, halved: bool, failing_s: float, rng: Random
+    retry: Retry, error: BaseException, *, records: int, failures: int, halved: bool, failing_s: float, rng: Random
 ) -> Step:
     """The next step of ``records`` that failed together.
 
-    ``tries``: how often they failed as they are, this time included. ``halved``: they are a part of a batch that
+    ``failures``: how often they failed as they are, this time included. ``halved``: they are a part of a batch that
     failed. ``failing_s``: for how long nothing of the shard was settled while everything failed for transient reasons.
     """
-    delay_s = full_jitter_s(tries, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
+    delay_s = full_jitter_s(failures, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
     if isinstance(error, retry.transient):
         if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:
             return Last(GiveUp(cool_down_s=retry.cool_down_s))
         return Again(delay_s)
     if records > 1 and retry.halve:
         # A half is not tried twice: what was in the way the first time had its chance with the whole batch.
-        return Halve(delay_s) if halved or tries >= retry.batch_tries_max else Again(delay_s)
-    if retry.tries_max is not None and tries >= retry.tries_max:
+        return Halve(delay_s) if halved or failures >= retry.batch_failures_max else Again(delay_s)
+    if retry.failures_max is not None and failures >= retry.failures_max:
         return Last(retry.then)
     return Again(delay_s)
 
@@ -113,7 +113,7 @@ class Letters(Generic[R]):
     __slots__ = ("_base_s", "_cap_s", "_due", "_numbers", "_rng")
 
     def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
-        """``base_s``, ``cap_s``: of the pauses between tries of one."""
+        """``base_s``, ``cap_s``: of the pauses between attempts to write one."""
         self._base_s, self._cap_s = base_s, cap_s
         self._due: list[tuple[float, int, DeadLetter[R]]] = []
         self._numbers = count()
@@ -125,8 +125,8 @@ class Letters(Generic[R]):
 
     def failed(self, letter: DeadLetter[R], now_s: float) -> float:
         """It could not be written, and is to be later; returns in how many seconds."""
-        letter.tries += 1
-        delay_s = full_jitter_s(letter.tries, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
+        letter.write_failures += 1
+        delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
         heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
         return delay_s
 
@@ -148,12 +148,12 @@ class Letters(Generic[R]):
 class Faults(Generic[R]):
     """Does to the book what the policies say. Of one ledger, which asks only while it is open."""
 
-    __slots__ = ("_book", "_rng", "_settings", "_tell", "ending", "failing_since_s", "letters")
+    __slots__ = ("_book", "_events", "_rng", "_settings", "ending", "failing_since_s", "letters")
 
-    def __init__(self, book: Book[R], settings: LedgerSettings, tell: Teller, *, rng: Random) -> None:
+    def __init__(self, book: Book[R], settings: LedgerSettings, events: LedgerEvents, *, rng: Random) -> None:
         self._book = book
         self._settings = settings
-        self._tell = tell
+        self._events = events
         self._rng = rng
         self.letters: Letters[R] = Letters(rng, base_s=settings.letter_backoff_s, cap_s=settings.letter_backoff_max_s)
         """Dead letters on their way."""
@@ -164,7 +164,7 @@ class Faults(Generic[R]):
 
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
         """A handler raised: what it left unsettled meets the retry policy."""
-        book, retry, tries = self._book, self._settings.retry, ticket.tries + 1
+        book, retry, failures = self._book, self._settings.retry, ticket.failures + 1
         mine = book.mine(ticket, places)
         if ticket.where is not Where.OUT or not mine:
             return
@@ -174,18 +174,18 @@ class Faults(Generic[R]):
             self.failing_since_s = now_s
         failing_s = 0.0 if self.failing_since_s is None else now_s - self.failing_since_s
         step = after_failure(
-            retry, error, records=len(mine), tries=tries, halved=ticket.halved, failing_s=failing_s, rng=self._rng
+            retry, error, records=len(mine), failures=failures, halved=ticket.halved, failing_s=failing_s, rng=self._rng
         )
-        self._tell.failed(ticket, mine, error, step)
+        self._events.failed(ticket, mine, error, step)
         if isinstance(step, Again):
-            book.again(ticket, [mine], now_s + step.delay_s, tries=tries)
+            book.again(ticket, [mine], now_s + step.delay_s, failures=failures)
         elif isinstance(step, Halve):
             middle = (len(mine) + 1) // 2
-            book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, tries=0, halved=True)
+            book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, failures=0, halved=True)
         else:
-            self._resort_to(step.resort, ticket, mine, error, "failed", now_s, tries)
+            self._resort_to(step.resort, ticket, mine, error, "failed", now_s, failures)
             if self.ending is not None:  # no handler works on them now, so the drain must not wait for them
-                book.again(ticket, [book.mine(ticket, mine)], now_s, tries=tries)
+                book.again(ticket, [book.mine(ticket, mine)], now_s, failures=failures)
 
     def stalled(self, root: Ticket, now_s: float) -> None:
         """Records were not settled in time."""
@@ -195,20 +195,20 @@ class Faults(Generic[R]):
         groups = self._book.by_ticket(root)
         places = sorted(place for group in groups.values() for place in group)
         waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not Where.OUT)
-        self._tell.stalled(root, places, waiting, now_s, policy)
+        self._events.stalled(root, places, waiting, now_s, policy)
         if isinstance(policy, Redeliver):
             root.redelivered += 1
             self.redeliver(root, now_s)
         elif not isinstance(policy, Warn):
             for ticket, group in groups.items():
-                if ticket.where is not Where.BURYING:
+                if ticket.where is not Where.LETTER:
                     self._resort_to(policy, ticket, group, None, "not settled in time", now_s)
 
     def redeliver(self, root: Ticket, now_s: float) -> None:
-        """What is out of these records is handed out again, though its handler did not say so."""
+        """What is in flight of these records is delivered again, though its handler did not say so."""
         for ticket, places in self._book.by_ticket(root).items():
             if ticket.where is Where.OUT:
-                self._book.again(ticket, [places], now_s, tries=ticket.tries, put_off=False)
+                self._book.again(ticket, [places], now_s, failures=ticket.failures, put_off=False)
 
     def skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
         """These count as settled."""
@@ -217,9 +217,9 @@ class Faults(Generic[R]):
             first, last = page.position(places[0]), page.position(places[-1])
             size = payload_bytes_of_all(page.chosen(places))
             self._book.settle_some(ticket, places)
-            self._tell.skipped(first, last, len(places), reason, size)
+            self._events.skipped(first, last, len(places), reason, size)
 
-    def bury(
+    def dead_letter(
         self,
         ticket: Ticket,
         places: Sequence[int],
@@ -230,9 +230,9 @@ class Faults(Generic[R]):
     ) -> None:
         """Each becomes a dead letter."""
         page: Page[R] = ticket.page
-        failures = ticket.tries if failures is None else failures
+        failures = ticket.failures if failures is None else failures
         for place in places:
-            moved = self._book.move(ticket, [place], Where.BURYING)
+            moved = self._book.move(ticket, [place], Where.LETTER)
             letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason, failures)
             self.letters.add(letter, now_s)
         if not ticket.left:
@@ -250,7 +250,7 @@ class Faults(Generic[R]):
     ) -> None:
         match resort:
             case DeadLetters():
-                self.bury(ticket, places, error, reason, now_s, failures)
+                self.dead_letter(ticket, places, error, reason, now_s, failures)
             case Skip():
                 self.skip(ticket, places, reason)
             case GiveUp(cool_down_s=cool_down_s):
@@ -261,4 +261,4 @@ class Faults(Generic[R]):
     def _end(self, ending: Ending) -> None:
         if self.ending is None:
             self.ending = ending
-            self._tell.given_up(ending.action, ending.reason, ending.error, ending.cool_down_s)
+            self._events.given_up(ending.action, ending.reason, ending.error, ending.cool_down_s)

@@ -1,11 +1,11 @@
-"""What of one shard is handed out, what is settled, and how far a checkpoint may go. One ledger for each tenure.
+"""What of one shard is delivered, what is settled, and how far a checkpoint may go. One ledger for each tenure.
 
-Records come in pages (`admit`), are handed out (`deliver`), and are settled in any order by any task: by `ack`, by
-`skip`, or by a dead letter that was written. A record that failed or was put off is handed out again. `safe` never
+Records come in pages (`admit`), are delivered (`deliver`), and are settled in any order by any task: by `ack`, by
+`skip`, or by a dead letter that was written. A record that failed or was put off is delivered again. `safe` never
 passes a record that is not settled.
 
 The time is monotonic seconds and an argument; so is chance. Not for several threads at a time. What a call tells is
-collected in `told`: the caller takes it after the call (`take_told`), and emits it where no lock is held.
+collected in `events`: the caller takes it after the call (`take_events`), and emits it where no lock is held.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Closing(NamedTuple):
     checkpoint: Checkpoint
     """The last that may be written."""
     unsettled: int
-    """Records that were handed out and that the next owner delivers again."""
+    """Records that were delivered and that the next owner delivers again."""
 
 
-POSITIONS_TOLD_MAX = 20
+POSITIONS_SHOWN_MAX = 20
 """The most records that an event names."""
 MESSAGE_CHARS_MAX = 2_000
 """The most of a handler's error message that an event holds, where the message is asked for."""
@@ -60,73 +60,73 @@ CALLERS = ("penstock", "concurrent", "asyncio")
 """Packages that call handlers: where the handler begins is behind them."""
 
 
-class Teller:
-    """Makes events, and tells what is only told once."""
+class LedgerEvents:
+    """Makes events; what is emitted once is made once."""
 
-    __slots__ = ("_late_told", "_shard_id", "_stream", "_with_message", "told")
+    __slots__ = ("_late_made", "_shard_id", "_stream", "_with_message", "made")
 
     def __init__(self, stream: str, shard_id: str, *, with_message: bool = False) -> None:
         """``with_message``: also the message of a handler's error, and the traceback."""
-        self.told: list[events.LedgerEvent] = []
-        """What was told and was not taken yet. It is always the same list."""
+        self.made: list[events.LedgerEvent] = []
+        """What was made and was not taken yet. It is always the same list."""
         self._stream = stream
         self._shard_id = shard_id
-        self._late_told = False
+        self._late_made = False
         self._with_message = with_message
 
     def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
         """Records are not settled in time."""
-        told = tuple(root.page.position(place) for place in places[:POSITIONS_TOLD_MAX])
+        first = tuple(root.page.position(place) for place in places[:POSITIONS_SHOWN_MAX])
         age_s, name = now_s - root.first_at_s, type(action).__name__
-        self.told.append(
-            events.RecordsStalled(self._stream, self._shard_id, told, len(places), waiting, age_s, name),
+        self.made.append(
+            events.RecordsStalled(self._stream, self._shard_id, first, len(places), waiting, age_s, name),
         )
 
     def failed(self, ticket: Ticket, places: Sequence[int], error: BaseException, step: Step) -> None:
         """A handler raised."""
         position, kind = ticket.page.position(places[0]), type(error).__name__
-        name, delay_s = step.told
+        name, delay_s = step.shown
         what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
         message, trace = _in_full(error) if self._with_message else (None, None)
         size = payload_bytes_of_all(ticket.page.chosen(places))
-        self.told.append(events.BatchFailed(self._stream, self._shard_id, *what, message, trace, size))
+        self.made.append(events.BatchFailed(self._stream, self._shard_id, *what, message, trace, size))
 
-    def buried(self, letter: DeadLetter[Any]) -> None:
+    def letter_written(self, letter: DeadLetter[Any]) -> None:
         """A dead letter is written."""
         what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
         size = payload_bytes_of(letter.record)
-        self.told.append(events.RecordDeadLettered(self._stream, self._shard_id, *what, payload_bytes=size))
+        self.made.append(events.RecordDeadLettered(self._stream, self._shard_id, *what, payload_bytes=size))
 
-    def not_buried(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
+    def letter_not_written(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
         """A dead letter could not be written."""
-        what = letter.position, named(error), letter.tries, delay_s
-        self.told.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
+        what = letter.position, named(error), letter.write_failures, delay_s
+        self.made.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
 
     def skipped(self, first: Position, last: Position, records: int, reason: str, payload_bytes: int) -> None:
         """Records count as settled without having been processed."""
         what = first, last, records, reason, payload_bytes
-        self.told.append(events.RecordsSkipped(self._stream, self._shard_id, *what))
+        self.made.append(events.RecordsSkipped(self._stream, self._shard_id, *what))
 
     def unsettled(self, positions: Sequence[Position], reason: str) -> None:
-        """Records were handed out, and the program did not settle them."""
-        told = tuple(positions[:POSITIONS_TOLD_MAX])
-        self.told.append(events.RecordsUnsettled(self._stream, self._shard_id, told, len(positions), reason, ADVICE))
+        """Records were delivered, and the program did not settle them."""
+        first = tuple(positions[:POSITIONS_SHOWN_MAX])
+        self.made.append(events.RecordsUnsettled(self._stream, self._shard_id, first, len(positions), reason, ADVICE))
 
     def late(self, records: int, reason: str) -> None:
         """A tenure that has ended is settled: a thousand tasks that end late are one fact."""
-        if not self._late_told:
-            self._late_told = True
-            self.told.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
+        if not self._late_made:
+            self._late_made = True
+            self.made.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
 
     def held(self, held: Held, oldest: Position, held_s: float) -> None:
         """Nothing more is fetched, and the program waits for records."""
         what = held.records, held.held_bytes, oldest, held_s
-        self.told.append(events.FetchingHeld(self._stream, self._shard_id, *what))
+        self.made.append(events.FetchingHeld(self._stream, self._shard_id, *what))
 
     def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
-        """Nothing more is handed out."""
+        """Nothing more is delivered."""
         why = reason if error is None else f"{reason}: {type(error).__name__}"
-        self.told.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
+        self.made.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
 
 
 def named(error: BaseException) -> str:
@@ -167,11 +167,11 @@ class Starving:
         self._told = False
 
     def gets(self) -> None:
-        """Records were handed out, or there is room."""
+        """Records were delivered, or there is room."""
         self._since_s = None
 
     def gets_none(self, now_s: float) -> None:
-        """Nothing was handed out, and nothing will come before something is settled."""
+        """Nothing was delivered, and nothing will come before something is settled."""
         if self._since_s is None:
             self._since_s, self._told = now_s, False
 
@@ -185,7 +185,7 @@ class Starving:
         return math.inf if self._since_s is None or self._told else self._since_s + self._after_s
 
     def due(self, now_s: float) -> float | None:
-        """For how long it lasts, when that is to be told now: once."""
+        """For how long it lasts, when that is to be emitted now: once."""
         if self._since_s is None or now_s < self.next_at_s():
             return None
         self._told = True
@@ -227,12 +227,12 @@ class OnlyTheLast:
         return stride
 
 
-class HandsOut(Enum):
-    """What a ledger hands out. What is out may be settled all the same."""
+class MayDeliver(Enum):
+    """What a ledger delivers. What is in flight may be settled all the same."""
 
     ALL = "all"
     GAPS = "gaps"
-    """What lies before records that were handed out, without which those come again; see `Queue.take`."""
+    """What lies before records that were delivered, without which those come again; see `Queue.take`."""
     NOTHING = "nothing"
 
 
@@ -256,7 +256,7 @@ class Ledger(Generic[R]):
         self.stream = stream
         self.shard_id = shard_id
         self.settings = settings
-        self.hands_out = HandsOut.ALL
+        self.may_deliver = MayDeliver.ALL
         """What may be had of it. The machine of the shard sets it, by its stage."""
         self._book: Book[R] = Book(
             after,
@@ -265,22 +265,22 @@ class Ledger(Generic[R]):
             size_of=size_of,
             share=share,
         )
-        self._tell = Teller(stream, shard_id, with_message=settings.log_errors == "with_message")
-        self.told: Sequence[LedgerEvent] = self._tell.told
-        """What was told and was not taken yet: a look costs next to nothing. Most calls tell nothing."""
-        self._faults: Faults[R] = Faults(self._book, settings, self._tell, rng=rng)
+        self._events = LedgerEvents(stream, shard_id, with_message=settings.log_errors == "with_message")
+        self.events: Sequence[LedgerEvent] = self._events.made
+        """What was made and was not taken yet: a look costs next to nothing. Most calls make none."""
+        self._faults: Faults[R] = Faults(self._book, settings, self._events, rng=rng)
         self._shard_ended = False
         self._starving = Starving(settings.full_after_s)
         self._closed: str | None = None
         self._habit = OnlyTheLast()
 
-    def take_told(self) -> Sequence[LedgerEvent]:
-        """What was told since the last call, in its order."""
-        told = self._tell.told
-        if not told:
+    def take_events(self) -> Sequence[LedgerEvent]:
+        """What was made since the last call, in its order."""
+        made = self._events.made
+        if not made:
             return ()
-        found = tuple(told)
-        told.clear()
+        found = tuple(made)
+        made.clear()
         return found
 
     # --- in ---
@@ -292,17 +292,17 @@ class Ledger(Generic[R]):
 
     @property
     def ending(self) -> Ending | None:
-        """Why nothing more is handed out, where the policies have had enough of the shard."""
+        """Why nothing more is delivered, where the policies have had enough of the shard."""
         return self._faults.ending
 
     @property
     def given_up(self) -> bool:
-        """True when nothing more is handed out, and the lease is to go."""
+        """True when nothing more is delivered, and the lease is to go."""
         return self.ending is not None and not self.ending.stops
 
     @property
     def held(self) -> Held:
-        """What came and is not settled, handed out or not: records, and the bytes that are kept for them."""
+        """What came and is not settled, delivered or not: records, and the bytes that are kept for them."""
         return self._book.held
 
     @property
@@ -339,7 +339,7 @@ class Ledger(Generic[R]):
 
         ``ends_at``: where the page ends, if behind its last record (others were left out). ``held_bytes``: what all of
         them take together, where the caller knows it. ``settled``: numbers of
-        records that are not to be handed out (duplicates, records that were split into nothing). ``unreadable``:
+        records that are not to be delivered (duplicates, records that were split into nothing). ``unreadable``:
         numbers of those that become dead letters at once, with the reason. Raises ValueError when they don't follow.
         """
         book = self._book
@@ -356,7 +356,7 @@ class Ledger(Generic[R]):
                 ticket = book.new_ticket(page, [place])
                 ticket.first_at_s = now_s
                 book.stalls.watch(ticket)
-                self._faults.bury(ticket, [place], error, "unreadable", now_s)
+                self._faults.dead_letter(ticket, [place], error, "unreadable", now_s)
         if page.left:
             book.queue.add(page)
 
@@ -368,8 +368,10 @@ class Ledger(Generic[R]):
 
     @property
     def draining(self) -> bool:
-        """True when the shard is about to go: what is out may be settled, and little or nothing more is handed out."""
-        return self.hands_out is not HandsOut.ALL
+        """True when the shard is about to go: what is in flight may be settled, and little or nothing more is
+        delivered.
+        """
+        return self.may_deliver is not MayDeliver.ALL
 
     @property
     def out(self) -> int:
@@ -377,16 +379,16 @@ class Ledger(Generic[R]):
         return self._book.out
 
     def deliver(self, now_s: float, records_max: int = 10_000) -> Delivery[R] | None:
-        """The next records, all of one page. None: nothing is to be handed out now (see `next_at_s`).
+        """The next records, all of one page. None: nothing is to be delivered now (see `next_at_s`).
 
-        What is handed out again comes as it failed, however many that are.
+        What is delivered again comes as it failed, however many that are.
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
-        if self._closed is not None or self._faults.ending is not None or self.hands_out is HandsOut.NOTHING:
+        if self._closed is not None or self._faults.ending is not None or self.may_deliver is MayDeliver.NOTHING:
             return None
         book = self._book
-        delivery = book.take(now_s, records_max, gaps_only=self.hands_out is HandsOut.GAPS)
+        delivery = book.take(now_s, records_max, gaps_only=self.may_deliver is MayDeliver.GAPS)
         if delivery is not None:
             self._starving.gets()
         elif book.out and self.is_full and not book.queue.has_new():
@@ -410,12 +412,12 @@ class Ledger(Generic[R]):
         return min(self._book.stalls.next_at_s(), self._starving.next_at_s())
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
-        """The places of a delivery that are not settled and were not handed out again meanwhile."""
+        """The places of a delivery that are not settled and were not delivered again meanwhile."""
         return self._book.mine(delivery.ticket)
 
     @property
     def has_gaps(self) -> bool:
-        """True when records were never handed out that lie before others that were: only with `ByKey`."""
+        """True when records were never delivered that lie before others that were: only with `ByKey`."""
         return self._book.queue.has_gaps()
 
     @property
@@ -424,13 +426,13 @@ class Ledger(Generic[R]):
         if self._book.out:
             return False
         return not any(
-            ticket.where is Where.BURYING
+            ticket.where is Where.LETTER
             for root in self._book.stalls
             for ticket in self._book.by_ticket(root)
         )  # fmt: skip
 
     def holds_up(self, ticket: Ticket, place: int) -> bool:
-        """True when a record was put off, and by the order those behind it wait until it was handed out again."""
+        """True when a record was put off, and by the order those behind it wait until it was delivered again."""
         if self._closed is not None or isinstance(self.settings.order, AnyOrder):
             return False
         holder = ticket.page.moved.get(place)
@@ -474,27 +476,27 @@ class Ledger(Generic[R]):
 
     @property
     def oldest(self) -> Position | None:
-        """The first record that is not settled, handed out or not."""
+        """The first record that is not settled, delivered or not."""
         return self._book.chain.oldest
 
     @property
     def oldest_record(self) -> R | None:
-        """The first record that is not settled, handed out or not. Its arrival tells how far the work is behind."""
+        """The first record that is not settled, delivered or not. Its arrival tells how far the work is behind."""
         return self._book.chain.oldest_record
 
     @property
     def out_since_s(self) -> float | None:
-        """When the longest unsettled record was handed out first; None when all that was handed out is settled."""
+        """When the longest unsettled record was delivered first; None when all that was delivered is settled."""
         return min((root.first_at_s for root in self._book.stalls), default=None)
 
     def unsettled(self, positions_max: int | None = None) -> list[Position]:
-        """The records that were handed out and are not settled, in the order of the shard."""
+        """The records that were delivered and are not settled, in the order of the shard."""
         return self._book.unsettled(positions_max)
 
     # --- settling ---
 
     def ack(self, ticket: Ticket, places: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-        """These records of a delivery are done, also when they were handed out again meanwhile. Twice is no fault.
+        """These records of a delivery are done, also when they were delivered again meanwhile. Twice is no fault.
 
         Without ``places``: all of it, but for those that were put off or became dead letters before: a program that
         leaves a batch has settled the rest. ``chosen``: they were picked out of several deliveries, so that none of
@@ -538,9 +540,9 @@ class Ledger(Generic[R]):
         return True
 
     def settle_through(self, ticket: Ticket, place: int) -> bool:
-        """Settle this record and all before it that were handed out; dead letters among them are written all the same.
+        """Settle this record and all before it that were delivered; dead letters among them are written all the same.
 
-        Raises ValueError with ``ByKey``: there others lie between them that were not handed out.
+        Raises ValueError with ``ByKey``: there others lie between them that were not delivered.
         """
         if self._closed is not None:
             return self._late(1)
@@ -557,17 +559,17 @@ class Ledger(Generic[R]):
         if stride and not self.settings.latest_wins:
             found = self._book.before(ticket, newest)
             passed = [root.page.position(each) for root, places in found for each in places]
-            self._tell.unsettled(passed, f"only the last of {stride} records is settled each time")
+            self._events.unsettled(passed, f"only the last of {stride} records is settled each time")
 
     # --- again ---
 
     def nack(self, ticket: Ticket, now_s: float, places: Sequence[int] | None = None, *, delay_s: float = 0.0) -> bool:
         """Hand these records out again, not before ``delay_s``. Nothing happens to those that are settled, or were
-        handed out again already.
+        delivered again already.
         """
         if self._closed is not None:
             return False
-        self._book.again(ticket, [self._book.mine(ticket, places)], now_s + delay_s, tries=ticket.tries)
+        self._book.again(ticket, [self._book.mine(ticket, places)], now_s + delay_s, failures=ticket.failures)
         return True
 
     def fail(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None = None) -> bool:
@@ -578,12 +580,12 @@ class Ledger(Generic[R]):
         return True
 
     def take_back(self, now_s: float) -> None:
-        """The program has stopped iterating: all that it was handed out and did not settle is handed out again."""
+        """The program has stopped iterating: all that it has and did not settle is delivered again."""
         if self._closed is None:
             for root in self._book.stalls:
                 self._faults.redeliver(root, now_s)
 
-    # --- the end of a record's tries ---
+    # --- the end of a record's attempts ---
 
     def dead_letter(
         self,
@@ -598,27 +600,27 @@ class Ledger(Generic[R]):
         if self._closed is not None:
             return False
         if ticket.where is Where.OUT:
-            self._faults.bury(ticket, self._book.mine(ticket, places), error, reason, now_s)
+            self._faults.dead_letter(ticket, self._book.mine(ticket, places), error, reason, now_s)
         return True
 
     def dead_letters(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
-        """What is to be written now, at most so many. Say of each whether it was (`buried`) or not (`not_buried`)."""
+        """What is to be written now, at most so many. Answer each: `letter_written`, `letter_not_written`."""
         return [] if self._closed is not None else self._faults.letters.take(now_s, letters_max)
 
-    def buried(self, letter: DeadLetter[R]) -> bool:
+    def letter_written(self, letter: DeadLetter[R]) -> bool:
         """A dead letter is written: its record counts as settled."""
         if self._closed is not None:
             return self._late(1)
         if letter.ticket.left:
             self._book.settle(letter.ticket, letter.place)
-            self._tell.buried(letter)
+            self._events.letter_written(letter)
         return True
 
-    def not_buried(self, letter: DeadLetter[R], error: BaseException, now_s: float) -> bool:
+    def letter_not_written(self, letter: DeadLetter[R], error: BaseException, now_s: float) -> bool:
         """A dead letter could not be written, or may not have been: it is tried again, after a wait."""
         if self._closed is not None:
             return False
-        self._tell.not_buried(letter, error, self._faults.letters.failed(letter, now_s))
+        self._events.letter_not_written(letter, error, self._faults.letters.failed(letter, now_s))
         return True
 
     # --- what stays unsettled ---
@@ -635,7 +637,7 @@ class Ledger(Generic[R]):
         if oldest is None or not self.is_full:
             self._starving.gets()
         elif (held_s := self._starving.due(now_s)) is not None:
-            self._tell.held(self._book.held, oldest, held_s)
+            self._events.held(self._book.held, oldest, held_s)
 
     # --- the end of the tenure ---
 
@@ -646,11 +648,11 @@ class Ledger(Generic[R]):
             self._closed = reason
             self._book.held.leave()
             if unsettled:
-                self._tell.unsettled(unsettled, reason)
+                self._events.unsettled(unsettled, reason)
         return Closing(self.safe, len(unsettled))
 
     def _late(self, records: int) -> bool:
-        self._tell.late(records, self._closed or "")
+        self._events.late(records, self._closed or "")
         return False
 
 

@@ -34,7 +34,7 @@ class Letter:
     part: int | None = None
     """Which part of the record, where records are split; from 0."""
     attempts: int
-    """How often it was handed out."""
+    """How often it was delivered."""
     error_type: str
     """The class of the handler's error, or why there is none."""
     error_message: str = ""

@@ -1,7 +1,7 @@
-"""One record, many parts: each part is handed out by itself, and the record is settled when all of them are.
+"""One record, many parts: each part is delivered by itself, and the record is settled when all of them are.
 
 The parts of a record must follow from the record alone. Then a replay gives the same ones, and (position, part) names a
-part for good. While a tenure lasts they are made once: what is handed out again is what was handed out before.
+part for good. While a tenure lasts they are made once: what is delivered again is what was delivered before.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Part(Generic[T]):
 
     @property
     def partition_key(self) -> str | None:
-        """The record's: its parts are handed out one after the other where order is by key."""
+        """The record's: its parts are delivered one after the other where order is by key."""
         return self.record.partition_key
 
     @property
@@ -124,8 +124,8 @@ def split(
     """Split each record with ``function(record)``, which returns its parts in their order.
 
     What it raises, and more than ``parts_max`` parts, make the record unreadable. ``twice`` calls it a second time and
-    makes records unreadable whose parts differ: for tests. ``without``: numbers of records that are not to be handed
-    out (duplicates); they have no parts.
+    makes records unreadable whose parts differ: for tests. ``without``: numbers of records that are not to be delivered
+     (duplicates); they have no parts.
     """
     result = Split([], [], {})
     for number, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""Which records are handed out next: in the order of the shard, by when they are due, or key by key."""
+"""Which records are delivered next: in the order of the shard, by when they are due, or key by key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tickets(Protocol):
     """What a queue needs of the book."""
 
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
-        """Make a ticket for records that were never handed out."""
+        """Make a ticket for records that were never delivered."""
 
     def mine(self, ticket: Ticket) -> Sequence[int]:
         """The records that are not settled and are with this ticket, rising."""
@@ -32,16 +32,16 @@ class Tickets(Protocol):
 
 
 class Queue(Protocol):
-    """Holds what is to be handed out. ``take`` gives a ticket that was not handed out before, or one that waits."""
+    """Holds what is to be delivered. ``take`` gives a ticket that was not delivered before, or one that waits."""
 
     def add(self, page: Page[Any]) -> None:
         """A page came; its records follow all others."""
 
     def again(self, tickets: Iterable[Ticket]) -> None:
-        """These wait, in this order, to be handed out again when they are due."""
+        """These wait, in this order, to be delivered again when they are due."""
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """What may be handed out now; None: nothing.
+        """What may be delivered now; None: nothing.
 
         ``gaps_only``: no record is taken that lies behind all that were taken. Only records that lie between are taken,
         and the further parts of a record that was begun: a record is settled only when all of its parts are.
@@ -54,7 +54,7 @@ class Queue(Protocol):
         """When something that waits is due; infinity when that depends on callers."""
 
     def has_new(self) -> bool:
-        """True when there are records that were never handed out."""
+        """True when there are records that were never delivered."""
 
     def has_gaps(self) -> bool:
         """True when there are such records before others that were, or such parts of a record that was begun; without
@@ -63,7 +63,7 @@ class Queue(Protocol):
 
 
 class _Fresh:
-    """Records that were never handed out, page by page."""
+    """Records that were never delivered, page by page."""
 
     __slots__ = ("_pages", "_tickets")
 
@@ -80,7 +80,7 @@ class _Fresh:
         return bool(self._pages)
 
     def rest(self) -> int:
-        """How many parts are left of a record of which some were handed out."""
+        """How many parts are left of a record of which some were delivered."""
         if not self._pages:
             return 0
         page, count = self._pages[0], 0
@@ -89,7 +89,7 @@ class _Fresh:
         return count
 
     def take_rest(self, records_max: int) -> Ticket | None:
-        """Hand out only the parts that `rest` counts."""
+        """Deliver only the parts that `rest` counts."""
         rest = self.rest()
         return self.take(min(rest, records_max)) if rest else None
 
@@ -175,11 +175,11 @@ class PositionQueue:
         return math.inf if first is None else first.due_s
 
     def has_new(self) -> bool:
-        """True when there are records that were never handed out."""
+        """True when there are records that were never delivered."""
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """New ones are handed out in their order, behind what waits."""
+        """New ones are delivered in their order, behind what waits."""
         return self._fresh.rest() > 0 and self._waiting.first() is None
 
 
@@ -217,21 +217,21 @@ class DueQueue:
         return self._waiting[0][0] if self._waiting else math.inf
 
     def has_new(self) -> bool:
-        """True when there are records that were never handed out."""
+        """True when there are records that were never delivered."""
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """New ones are handed out in their order."""
+        """New ones are delivered in their order."""
         return self._fresh.rest() > 0
 
 
 def waits(ticket: Ticket) -> bool:
-    """False when it has nothing to hand out any more: all of it was settled, or moved on, meanwhile."""
+    """False when it has nothing to deliver any more: all of it was settled, or moved on, meanwhile."""
     return ticket.left > 0 and ticket.where in (Where.WAITING, Where.QUEUED)
 
 
 class _Run:
-    """Records of one key in one page, which were never handed out."""
+    """Records of one key in one page, which were never delivered."""
 
     __slots__ = ("at", "page", "places")
 
@@ -251,22 +251,22 @@ class _Lane:
         self.fresh: deque[_Run] = deque()
         self.again: Line | None = None
         self.busy: Ticket | None = None
-        """What is out of it."""
+        """What is in flight of it."""
         self.queued = False
         """True while it stands among the ready ones, or among those that wait."""
         self.turn = 0
         """Grows when it must not be waited for any more."""
 
     def waits(self) -> bool:
-        """True while something of it is to be handed out again."""
+        """True while something of it is to be delivered again."""
         return self.again is not None and self.again.first() is not None
 
 
 class KeyQueue:
     """Partition keys side by side, each in its order: a lane for each key that has records which are not settled.
 
-    Of a key at most one delivery is out or waits for its next try; what follows it of the same key waits behind it.
-    Keys take turns: one that has more goes behind those that are ready.
+    Of a key at most one delivery is in flight or waits for its next try; what follows it of the same key waits behind
+    it. Keys take turns: one that has more goes behind those that are ready.
     """
 
     __slots__ = ("_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting")
@@ -309,7 +309,7 @@ class KeyQueue:
             lane.again.add(ticket)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """The next of a key of which nothing is out, while a slot is free."""
+        """The next of a key of which nothing is in flight, while a slot is free."""
         if self._out >= self._slots_max:
             return None
         while self.next_at_s() <= now_s:
@@ -363,7 +363,7 @@ class KeyQueue:
         return self._waiting[0][0] if self._waiting else math.inf
 
     def has_new(self) -> bool:
-        """True when there are records that were never handed out."""
+        """True when there are records that were never delivered."""
         return self._new > 0
 
     def has_gaps(self) -> bool:
@@ -374,7 +374,7 @@ class KeyQueue:
         return any(self._fills(run.page, run.places[run.at]) for run in runs)
 
     def _fills(self, page: Page[Any], place: int) -> bool:
-        """True when the next place of a key lies before records that were handed out, or continues a split record."""
+        """True when the next place of a key lies before records that were delivered, or continues a split record."""
         return (page.number, place) < self._furthest or page.continues(place)
 
     def _next_of(self, lane: _Lane, records_max: int, *, gaps_only: bool) -> Ticket | None:

@@ -55,7 +55,7 @@ LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
 class Retry:
     """What the consumer does when a handler raises."""
 
-    batch_tries_max: int = 2
+    batch_failures_max: int = 2
     """A batch of several records that failed this often is halved. Each half that fails is halved at once, until the
     record that fails is alone.
     """
@@ -63,15 +63,15 @@ class Retry:
     """False: the consumer does not halve a batch that failed. It retries the batch as a whole, and all its records meet
     ``then``.
     """
-    tries_max: int | None = 3
-    """A record that failed this often while it was alone (or a batch that is not halved) meets ``then``. Tries in a
+    failures_max: int | None = 3
+    """A record that failed this often while it was alone (or a batch that is not halved) meets ``then``. Failures in a
     larger batch, or behind a record that failed, do not count. None: the consumer retries it for ever.
     """
     base_s: float = 0.2
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = field(default_factory=DeadLetters)
-    """What becomes of a record whose tries are used up."""
+    """What becomes of a record that has failed too often."""
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
     give_up_after_s: float | None = None
@@ -85,10 +85,10 @@ class Retry:
         given = {"then": self.then, "transient": self.transient}
         if faults := not_of(given, {"then": (DeadLetters, Skip, Stop, GiveUp), "transient": (tuple,)}):
             raise OptionError(faults)
-        _check({"base_s": self.base_s, "cap_s": self.cap_s, "batch_tries_max": self.batch_tries_max})
+        _check({"base_s": self.base_s, "cap_s": self.cap_s, "batch_failures_max": self.batch_failures_max})
         _check({"cool_down_s": self.cool_down_s}, above_zero=False)
-        if self.tries_max is not None:
-            _check({"tries_max": self.tries_max})
+        if self.failures_max is not None:
+            _check({"failures_max": self.failures_max})
         if self.give_up_after_s is not None:
             _check({"give_up_after_s": self.give_up_after_s})
 

@@ -112,11 +112,11 @@ class PendingChoice(StrEnum):
     """What becomes of a pending checkpoint that a former owner left."""
 
     ABANDON = "abandon"
-    """Its records are handed out again, and the next checkpoint clears it: as the KCL does."""
+    """Its records are delivered again, and the next checkpoint clears it: as the KCL does."""
     COMMIT = "commit"
     """What was prepared is known to be done: reading goes on behind it."""
     KEEP = "keep"
-    """Its records are handed out again, and nothing is checkpointed until `PendingCheckpoint.commit` or `abandon`."""
+    """Its records are delivered again, and nothing is checkpointed until `PendingCheckpoint.commit` or `abandon`."""
 
 
 class Pending(NamedTuple):
@@ -280,7 +280,7 @@ class Begun(NamedTuple):
     settled: Checkpoint
     """All up to here is settled."""
     wanted: Checkpoint
-    """Nothing up to here is to be handed out."""
+    """Nothing up to here is to be delivered."""
 
 
 def begin(

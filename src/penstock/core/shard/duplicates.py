@@ -14,7 +14,7 @@ has to know is read again beside, from the warm-up on:
 | `READING` | KNOWN | `is_read` |
 | `KNOWN` | - | - |
 
-`forget` leads from each to `KNOWN`: only what comes from then on counts. With ``wait`` nothing is handed out before the
+`forget` leads from each to `KNOWN`: only what comes from then on counts. With ``wait`` nothing is delivered before the
 window is known; the pages that come before are kept, and go on with `go_on`.
 """
 
@@ -49,9 +49,9 @@ _DIGEST_BYTES = 32
 class Deduplicate:
     """Leaves out records whose key came within the window before them, in their shard or in its ancestors.
 
-    Of the records before a start at LATEST none was handed out, and a new owner does not know where that was: in the
+    Of the records before a start at LATEST none was delivered, and a new owner does not know where that was: in the
     first window after it, a record whose twin came before it may be left out. In a stream that ignores partition keys
-    twins may be in different shards: those are both handed out.
+    twins may be in different shards: those are both delivered.
     """
 
     key: Callable[[Any], bytes | str | None] = field(repr=False)
@@ -107,7 +107,7 @@ class DedupeWindow:
         skew_s: float = 10.0,
     ) -> None:
         """``skew_s``: by so much may arrival times go back. ``bytes_max`` counts each key with its book-keeping. At a
-        bound the oldest keys are forgotten: `take_told` says so.
+        bound the oldest keys are forgotten: `take_events` says so.
         """
         if min(window_s, keys_max, bytes_max) <= 0 or skew_s < 0:
             raise ValueError("a window needs window_s, keys_max and bytes_max above 0, and skew_s not below")
@@ -126,7 +126,7 @@ class DedupeWindow:
     def __len__(self) -> int:
         return len(self._seen) + len(self._read_late)
 
-    def take_told(self) -> Sequence[events.LedgerEvent]:
+    def take_events(self) -> Sequence[events.LedgerEvent]:
         """What was told since the last call, in its order."""
         told, self._told = self._told, []
         return told
@@ -139,7 +139,7 @@ class DedupeWindow:
         return self._pass(keys)
 
     def learn(self, keys: Iterable[Keyed | None]) -> None:
-        """Remember records that lie before those to be handed out: a new owner reads them again."""
+        """Remember records that lie before those to be delivered: a new owner reads them again."""
         self._pass(keys, early=self._begun)
 
     def _pass(self, keys: Iterable[Keyed | None], *, early: bool = False) -> list[int]:
@@ -217,7 +217,7 @@ class PageRead:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Have the program's functions make of these records what is handed out, and tell `PageCame`."""
+    """Have the program's functions make of these records what is delivered, and tell `PageCame`."""
 
     records: Sequence[Any]
     ends_at: Position | None = None
@@ -236,14 +236,14 @@ class Duplicates:
         self.window = self._new_window()
         """The keys. After `forget` it is another one."""
         self.delivered_early = 0
-        """How many records were handed out while the window was not known."""
+        """How many records were delivered while the window was not known."""
         self._kept: deque[PageRead] = deque()
         self._told: list[LedgerEvent] = []
         self._is_told = False
 
     @property
     def may_deliver(self) -> bool:
-        """True when records may be handed out: the window is known, or need not be."""
+        """True when records may be delivered: the window is known, or need not be."""
         return self.state is Window.KNOWN or not self._choice.wait
 
     @property
@@ -259,9 +259,9 @@ class Duplicates:
         """
         return bool(self._kept) and self.state is not Window.UNKNOWN
 
-    def take_told(self) -> Sequence[LedgerEvent]:
+    def take_events(self) -> Sequence[LedgerEvent]:
         """What was told since the last call, in its order."""
-        told, self._told = [*self._told, *self.window.take_told()], []
+        told, self._told = [*self._told, *self.window.take_events()], []
         return told
 
     # --- the window -----------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Duplicates:
             self.state = Window.READING
 
     def learn(self, keys: Sequence[Keyed | None]) -> None:
-        """These lie before the records that are handed out."""
+        """These lie before the records that are delivered."""
         self.window.learn(keys)
 
     def is_read(self) -> None:
@@ -288,7 +288,7 @@ class Duplicates:
     # --- pages ----------------------------------------------------------------------------------
 
     def follow(self, keys: Sequence[Keyed | None]) -> None:
-        """The next records were handed out by the former owner."""
+        """The next records were delivered by the former owner."""
         self.window.duplicates(keys)
 
     def read(self, page: PageRead, held: Held) -> list[Admit]:
@@ -324,7 +324,7 @@ class Duplicates:
         records, twins = page.records, self.window.duplicates(page.keys)
         if self.state is not Window.KNOWN:
             self.delivered_early += len(records) - len(twins)
-        self._told += self.window.take_told()
+        self._told += self.window.take_events()
         if twins:
             first = records[twins[0]]
             position = Position(first.sequence_number, first.sub_sequence_number)

@@ -1,13 +1,13 @@
-"""One shard in one tenure: whether its records are handed out, what is stored of it, and how it ends.
+"""One shard in one tenure: whether its records are delivered, what is stored of it, and how it ends.
 
 The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`Shard.tell`: an input,
 and the time) and answers with what is to be done, in this order. Records are settled in `Shard.ledger` itself, as that
 happens most; a `Look` follows. What the ledger tells while the machine uses it comes first in the answer, as `Emit`.
 
-| stage | what is handed out | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
+| stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
 | `READING` | all | DRAINING | - | LEAVING | OVER |
-| `DRAINING` | what lies before records that were handed out | - | READING | LEAVING | OVER |
+| `DRAINING` | what lies before records that were delivered | - | READING | LEAVING | OVER |
 | `LEAVING` | nothing | - | - | - | OVER |
 | `OVER` | nothing | - | - | - | - |
 
@@ -19,9 +19,9 @@ listeners have had their last words and nothing is waited for any more (`Shard.w
 
 | a drain | becomes | by |
 |---|---|---|
-| the listeners have their last words (`LastWords`) | what is out is waited for | `LastWordsSaid` |
+| the listeners have their last words (`LastWords`) | what is in flight is waited for | `LastWordsSaid` |
 | | over, not in time | `LastWordsFailed` |
-| what is out is waited for | over, in time | nothing is waited for |
+| what is in flight is waited for | over, in time | nothing is waited for |
 | either | over, in time if nothing is waited for | the deadline |
 
 Two things that it depends on tell nothing when they change: which callers there are, and which function of the program
@@ -46,12 +46,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.book import R
-from penstock.core.ledger.ledger import HandsOut
+from penstock.core.ledger.ledger import MayDeliver
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
 from penstock.core.shard.duplicates import Admit, PageRead
 from penstock.errors import CheckpointError
-from penstock.events import HandoverWaits
+from penstock.events import HandoffWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,10 +84,10 @@ class Stage(StrEnum):
     OVER = "over"
 
 
-HANDS_OUT = {
-    Stage.READING: HandsOut.ALL,
-    Stage.DRAINING: HandsOut.GAPS,
-    Stage.LEAVING: HandsOut.NOTHING,
+MAY_DELIVER = {
+    Stage.READING: MayDeliver.ALL,
+    Stage.DRAINING: MayDeliver.GAPS,
+    Stage.LEAVING: MayDeliver.NOTHING,
 }
 """By its stage. Once that is over, the ledger is closed."""
 
@@ -113,7 +113,7 @@ class PageCame:
     held_bytes: int | None = None
     """What all of them take together, where that is known."""
     settled: Sequence[int] = ()
-    """Numbers of those that are not to be handed out: duplicates, and what was split into nothing."""
+    """Numbers of those that are not to be delivered: duplicates, and what was split into nothing."""
     unreadable: Mapping[int, BaseException] | None = None
     """Numbers of those that become dead letters at once, with the reason."""
 
@@ -136,7 +136,7 @@ class WindowKnown:
 
 @dataclass(frozen=True, slots=True)
 class CannotRead:
-    """Records of a delivery that the program's deserializer cannot read: they are not handed out."""
+    """Records of a delivery that the program's deserializer cannot read: they are not delivered."""
 
     ledger: Ledger[Any]
     """The one of the delivery, which may be a former one by then."""
@@ -154,8 +154,8 @@ class Rang:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The shard is about to go: hand out what lies before records that were handed out, which would come again. Wait
-    until what is out is settled, letters are written, and nothing is pending.
+    """The shard is about to go: deliver what lies before records that were delivered, which would come again. Wait
+    until what is in flight is settled, letters are written, and nothing is pending.
     """
 
     until_s: float
@@ -177,7 +177,7 @@ class Around:
     """How it looks around the shard; see `LookAround`."""
 
     is_asked: bool
-    """A caller may take what lies before records that were handed out."""
+    """A caller may take what lies before records that were delivered."""
     calling: tuple[str, float] | None
     """Which function of the program a listener waits for before its last words, and for how many seconds; None: none
     is called yet, or any more.
@@ -244,7 +244,7 @@ class LetterNotWritten:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Hand out nothing more."""
+    """Deliver nothing more."""
 
     reason: str
 
@@ -277,7 +277,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Stir:
-    """There may be something to hand out, or to fetch, or what is waited for has come."""
+    """There may be something to deliver, or to fetch, or what is waited for has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class WriteLetter:
 
 @dataclass(frozen=True, slots=True)
 class DropLetters:
-    """Write no more of those that are on their way: their records are handed out again. It also follows from `Over`."""
+    """Write no more of those that are on their way: their records are delivered again. It also follows from `Over`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class Drained:
     """The drain is over. Comes once for each, unless `Resume` came before."""
 
     in_time: bool
-    """Nothing is waited for any more. Else the deadline came first, and what is out comes again."""
+    """Nothing is waited for any more. Else the deadline came first, and what is in flight comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class FenceMoved:
-    """Nothing is handed out for now, as writes to the lease are not confirmed; or it is again."""
+    """Nothing is delivered for now, as writes to the lease are not confirmed; or it is again."""
 
     fallen: bool
 
@@ -338,7 +338,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Nothing more is handed out. Comes once."""
+    """Nothing more is delivered. Comes once."""
 
 
 Output: TypeAlias = (
@@ -382,13 +382,13 @@ class Shard(Generic[R]):
         """
         self.stage = Stage.READING
         self.ledger = ledger
-        """What was handed out and settled. After each `Seek` it is another one."""
+        """What was delivered and settled. After each `Seek` it is another one."""
         self.checkpoints = checkpoints
         self.duplicates = duplicates
         self.drain: Draining | None = None
         self.end = End.FREE
         self.over_because = ""
-        """Why nothing more is handed out, once it is over."""
+        """Why nothing more is delivered, once it is over."""
         self.has_ended = False
         """The shard is done, and stored as ended."""
         self.lost: Loss | None = None
@@ -400,7 +400,7 @@ class Shard(Generic[R]):
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        """Nothing more is delivered: the shard is done, or the lease is gone."""
         return self.stage is Stage.OVER
 
     @property
@@ -424,9 +424,9 @@ class Shard(Generic[R]):
 
     def waits_for(self, *, is_asked: bool) -> str | None:
         """What a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that were
-        handed out; without one it is not waited for.
+        delivered; without one it is not waited for.
         """
-        if self.stage is Stage.OVER:  # what is out counts for nothing any more
+        if self.stage is Stage.OVER:  # what is in flight counts for nothing any more
             return None
         if self.ledger.out:
             return "handlers"
@@ -441,7 +441,7 @@ class Shard(Generic[R]):
         said: list[Output] = []
         ledger = self.ledger  # a `Seek` puts another one in its place, and this one tells what was left unsettled
         _RULES[type(given)](self, given, now_s, said)
-        return [*map(Emit, ledger.take_told()), *said] if ledger.told else said
+        return [*map(Emit, ledger.take_events()), *said] if ledger.events else said
 
     def look(self, now_s: float) -> list[Output]:
         """The same for a `Look`, which comes with each record that is settled alone. It has the ledger tell nothing."""
@@ -454,7 +454,7 @@ class Shard(Generic[R]):
     def _page_read(self, given: PageRead, now_s: float, said: list[Output]) -> None:
         if self.duplicates is not None:
             admitted = self.duplicates.read(given, self.ledger.held)
-            said += map(Emit, self.duplicates.take_told())
+            said += map(Emit, self.duplicates.take_events())
             said += admitted
         elif len(given.records) or given.ends_at is not None:
             said.append(Admit(given.records, given.ends_at, given.held_bytes))
@@ -462,7 +462,7 @@ class Shard(Generic[R]):
     def _window_known(self, given: WindowKnown, now_s: float, said: list[Output]) -> None:
         if self.duplicates is not None:
             admitted = self.duplicates.go_on(self.ledger.held)
-            said += map(Emit, self.duplicates.take_told())
+            said += map(Emit, self.duplicates.take_events())
             said += admitted
         self._looked(LOOK, now_s, said)
 
@@ -482,13 +482,13 @@ class Shard(Generic[R]):
             return None, said
         ledger = self.ledger
         ledger.check(now_s)
-        if ledger.told:
-            said += map(Emit, ledger.take_told())
+        if ledger.events:
+            said += map(Emit, ledger.take_events())
         if ledger.ending is not None:
             self._gives_up(ledger.ending, said)
             return None, said
         delivery = ledger.deliver(now_s, records_max)
-        if delivery is not None:  # what is out may stall, though no caller asks for more
+        if delivery is not None:  # what is in flight may stall, though no caller asks for more
             said.append(Alarm(ledger.next_check_at_s()))
         elif not ledger.draining:  # else what waits for its next try is due, and stays so
             said.append(Alarm(min(ledger.next_turn_at_s(), ledger.next_check_at_s(), self._next_letter_at_s)))
@@ -501,7 +501,7 @@ class Shard(Generic[R]):
                 ledger.skip(ticket, [place], reason=f"unreadable: {type(error).__name__}")
             else:
                 ledger.dead_letter(ticket, now_s, [place], error=error, reason="unreadable")
-        said += map(Emit, ledger.take_told())
+        said += map(Emit, ledger.take_events())
         # No look: this may be another thread's, and what follows is done on the reader's loop.
 
     # --- what is settled --------------------------------------------------------------------------
@@ -536,15 +536,15 @@ class Shard(Generic[R]):
         return self.ledger.next_letter_at_s() if has_turn else math.inf
 
     def _letter_written(self, given: LetterWritten, now_s: float, said: list[Output]) -> None:
-        given.ledger.buried(given.letter)
+        given.ledger.letter_written(given.letter)
         self._letter_back(given, now_s, said)
 
     def _letter_not_written(self, given: LetterNotWritten, now_s: float, said: list[Output]) -> None:
-        given.ledger.not_buried(given.letter, given.error, now_s)
+        given.ledger.letter_not_written(given.letter, given.error, now_s)
         self._letter_back(given, now_s, said)
 
     def _letter_back(self, given: LetterWritten | LetterNotWritten, now_s: float, said: list[Output]) -> None:
-        said += map(Emit, given.ledger.take_told())  # which may be a former one
+        said += map(Emit, given.ledger.take_events())  # which may be a former one
         self._letters_out.discard(given.letter)
         self._looked(LOOK, now_s, said)
 
@@ -586,7 +586,7 @@ class Shard(Generic[R]):
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
-        self.ledger.hands_out = HANDS_OUT[stage]
+        self.ledger.may_deliver = MAY_DELIVER[stage]
 
     def _resume(self, given: Resume, now_s: float, said: list[Output]) -> None:
         self.drain = None
@@ -667,14 +667,14 @@ class Shard(Generic[R]):
                     said.append(Alarm(at_s))
                     return
             self.drain = drain._replace(tell_at_s=math.inf)
-            said.append(Emit(self._handover_waits(waits_for or "", drain.until_s - now_s)))
+            said.append(Emit(self._handoff_waits(waits_for or "", drain.until_s - now_s)))
         if drain.is_said and waits_for == "callers":
             # Nothing tells when a task or a thread ends that was expected to ask again.
             said.append(Alarm(now_s + GAPS_LOOK_S))
 
-    def _handover_waits(self, waits_for: str, left_s: float) -> HandoverWaits:
+    def _handoff_waits(self, waits_for: str, left_s: float) -> HandoffWaits:
         ledger = self.ledger
-        return HandoverWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
+        return HandoffWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
 
     def _drained(self, said: list[Output], *, in_time: bool) -> None:
         self.drain = None
@@ -686,7 +686,7 @@ class Shard(Generic[R]):
         if self.stage is not Stage.OVER and not self.checkpoints.idle:
             raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
         if self.stage is not Stage.OVER and self.duplicates is not None:
-            self.duplicates.forget()  # its records are handed out again, those that came before among them
+            self.duplicates.forget()  # its records are delivered again, those that came before among them
         self._reorder(Reorder(given.ledger), now_s, said)
 
     def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import msgspec
 
 from penstock import shown
+from penstock.pipeline.deduplication import EXACT_DUPLICATES, late_rows
 from penstock.pipeline.metrics import OBSERVATION, stream_metrics
-from penstock.pipeline.repeats import EXACT_REPEATS, late_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class BatchReport(msgspec.Struct, frozen=True):
     lag_s: dict[str, float]
     """Per stream: how old the oldest record is that is not read yet, in seconds; 0 when none is known."""
     dead_letters: int
-    repeats: int
+    duplicates: int
     """Rows that the deduplication removed."""
     late: int
     """Rows that came later than the watermark allows, and were dropped."""
@@ -71,7 +71,7 @@ class BatchReport(msgspec.Struct, frozen=True):
     """Data of the records."""
     shards: int
     """Shards that the source keeps a position of."""
-    aggregates_outside: int
+    aggregates_outside_range: int
     """KPL aggregates with user records outside of their shard's hash range."""
     possible_losses: int
     """Losses passed over since the checkpoint directory was made."""
@@ -86,10 +86,10 @@ class Totals(msgspec.Struct):
     rows: int = 0
     seconds_busy: float = 0.0
     dead_letters: int = 0
-    repeats: int = 0
+    duplicates: int = 0
     late: int = 0
     bytes: int = 0
-    aggregates_outside: int = 0
+    aggregates_outside_range: int = 0
     possible_losses: int = 0
     """Since the checkpoint directory was made."""
     lag_s: dict[str, float] = {}
@@ -102,10 +102,10 @@ class Totals(msgspec.Struct):
         self.rows += batch.rows
         self.seconds_busy = round(self.seconds_busy + batch.seconds, 3)
         self.dead_letters += batch.dead_letters
-        self.repeats += batch.repeats
+        self.duplicates += batch.duplicates
         self.late += batch.late
         self.bytes += batch.bytes
-        self.aggregates_outside += batch.aggregates_outside
+        self.aggregates_outside_range += batch.aggregates_outside_range
         self.possible_losses = batch.possible_losses
         self.lag_s = batch.lag_s
         self.state = batch.state
@@ -132,22 +132,22 @@ def batch_report(
             seen = max(1, (0 if observed is None else int(observed["rows"] or 0)) // max(1, second.rows))
             rows = second.rows
     late = late_rows(progress) // state
-    repeats = _by_spark(progress) // state
+    duplicates = _by_spark(progress) // state
     exact = _exact(progress)
     if exact and second is not None:
-        exact = rows - second.rows - repeats - late
+        exact = rows - second.rows - duplicates - late
     return BatchReport(
         batch=int(progress["batchId"]),
         rows=rows,
         rows_per_s=round(rows / seconds, 1) if seconds else 0.0,
         seconds=seconds,
-        lag_s={stream: 0.0 if metrics is None else metrics.lag_ms / 1000},
+        lag_s={stream: 0.0 if metrics is None else metrics.lag_s},
         dead_letters=dead_letters,
-        repeats=repeats + exact,
+        duplicates=duplicates + exact,
         late=late,
         bytes=0 if metrics is None else (metrics.bytes or 0) // seen,
         shards=0 if metrics is None else metrics.shards,
-        aggregates_outside=0 if metrics is None else (metrics.aggregates_outside or 0) // seen,
+        aggregates_outside_range=0 if metrics is None else (metrics.aggregates_outside_range or 0) // seen,
         possible_losses=0 if metrics is None else metrics.possible_losses,
         state=state_report(progress, seconds, state),
     )
@@ -182,15 +182,15 @@ def cut_ms(progress: Mapping[str, Any]) -> int | None:
 
 
 def _by_spark(progress: Mapping[str, Any]) -> int:
-    """Repeats that Spark's own de-duplication removed."""
+    """Duplicates that Spark's own de-duplication removed."""
     found = (operator.get("customMetrics", {}) for operator in progress["stateOperators"])
     return sum(int(one.get("numDroppedDuplicateRows", 0)) for one in found)
 
 
 def _exact(progress: Mapping[str, Any]) -> int:
-    """Repeats that ours removed."""
+    """Duplicates that ours removed."""
     found = (row.asDict() for row in (progress["observedMetrics"] or {}).values())
-    return sum(int(one.get(EXACT_REPEATS) or 0) for one in found)
+    return sum(int(one.get(EXACT_DUPLICATES) or 0) for one in found)
 
 
 # --- showing them ---------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ class Show:
         lag = ", ".join(f"{seconds:,.1f} s" for seconds in report.lag_s.values())
         self._text(
             f"batch {report.batch}: {report.rows:,} records in {report.seconds:,.1f} s ({report.rows_per_s:,.0f}/s), "
-            f"lag {lag}, {report.dead_letters:,} dead letters, {report.repeats:,} repeats, {report.late:,} late"
-            + (f", {report.aggregates_outside:,} aggregates outside" if report.aggregates_outside else "")
+            f"lag {lag}, {report.dead_letters:,} dead letters, {report.duplicates:,} duplicates, {report.late:,} late"
+            + (f", {report.aggregates_outside_range:,} aggregates outside" if report.aggregates_outside_range else "")
             + (f", {report.possible_losses:,} possible losses" if report.possible_losses else "")
             + (f", state {_state(report.state)}" if report.state is not None else "")
         )
@@ -267,9 +267,13 @@ class Show:
             ("batches", f"{totals.batches:,}"),
             ("records", f"{totals.rows:,} ({speed:,.0f}/s while a batch ran)"),
             ("dead letters", f"{totals.dead_letters:,}"),
-            ("repeats", f"{totals.repeats:,}"),
+            ("duplicates", f"{totals.duplicates:,}"),
             ("late", f"{totals.late:,}"),
-            *([("outside", f"{totals.aggregates_outside:,} aggregates")] if totals.aggregates_outside else []),
+            *(
+                [("outside", f"{totals.aggregates_outside_range:,} aggregates")]
+                if totals.aggregates_outside_range
+                else []
+            ),
             *([("losses", f"{totals.possible_losses:,} possible")] if totals.possible_losses else []),
             *([("state", _state(totals.state))] if totals.state is not None else []),
             *((f"lag of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),

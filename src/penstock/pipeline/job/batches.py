@@ -263,7 +263,7 @@ class Batches:
         if rows is None:
             return None
         stamps = self._job.stamps
-        is_shuffled = self._job.deduplicate is not None or (stamps is not None and stamps.within is not None)
+        is_shuffled = self._job.deduplicate is not None or (stamps is not None and stamps.window is not None)
         return SecondPass(rows, is_shuffled)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -401,7 +401,7 @@ class Batches:
 
     @contextmanager
     def _step(self, step: str, batch_id: int, code: ExitCode, *, staging: bool = False) -> Iterator[None]:
-        """``staging``: the step reads, decodes and removes repeats, too."""
+        """``staging``: the step reads, decodes and removes duplicates, too."""
         try:
             yield
         except Exception as error:

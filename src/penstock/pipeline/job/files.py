@@ -17,6 +17,7 @@ from penstock.pipeline.job import model
 from penstock.pipeline.job.faults import Fault, JobFileError, line_of, lines_of, nearest
 from penstock.pipeline.job.model import Job
 from penstock.pipeline.job.rules import faults_of
+from penstock.withdrawn import JOB_FIELDS, is_called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +152,9 @@ def good_values(tree: dict[str, Any], kind: type[msgspec.Struct], faults: list[F
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if name not in fields:
-            faults.append(Fault((*path, name), f"there is no {name} here{nearest(name, fields)}"))
+            new = JOB_FIELDS.get((str(path[-1]) if path else "", name))
+            what = f"there is no {name} here{nearest(name, fields)}" if new is None else is_called(new)
+            faults.append(Fault((*path, name), what))
             continue
         found = _value(value, hints[fields[name].name], faults, (*path, name))
         if found is not _BAD:
@@ -232,6 +235,8 @@ def _named(value: Any) -> str:
 
 def _misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
     """True when an unknown name was told to mean this one: it is not missing too."""
+    if any(new == name and old in tree for (_, old), new in JOB_FIELDS.items()):
+        return True
     return any(f"did you mean {name}?" in nearest(given, fields) for given in tree if given not in fields)
 
 

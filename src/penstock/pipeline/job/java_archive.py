@@ -55,7 +55,7 @@ path = "{folder}/dead"
 
 [deduplicate]
 keys = ["value.id"]
-within = "10 minutes"
+window = "10 minutes"
 
 [[sinks]]
 format = "parquet"
@@ -174,7 +174,7 @@ def _train(folder: Path, archive: Path) -> None:
 
 
 def _put_records(endpoint_url: str, region: str) -> None:
-    """What takes Spark through most of a job's steps: good records, repeats, broken ones, and doubtful strings."""
+    """What takes Spark through most of a job's steps: good records, duplicates, broken ones, and doubtful strings."""
     from penstock import ConnectionOptions, Credentials, OutRecord, SyncProducer
 
     connection = ConnectionOptions(endpoint_url=endpoint_url, region=region, credentials=Credentials("local", "local"))

@@ -36,7 +36,7 @@ FUNCTION_EXAMPLE = '"orders:clean"'
 class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The stream was written with stamps: its envelopes are opened."""
 
-    within: Annotated[
+    window: Annotated[
         Span | None, Meta(description="Remove duplicates by their stamps, up to this far apart in time.")
     ] = None
 
@@ -75,7 +75,7 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keys: Annotated[
         tuple[Text, ...], Meta(min_length=1, description='Columns, or fields of the value: "value.order_id".')
     ]
-    within: Annotated[
+    window: Annotated[
         Span,
         Meta(description='How far a duplicate may lie behind the row that stays, such as "10 minutes".'),
     ]
@@ -85,7 +85,7 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     exact: Annotated[
         bool,
         Meta(
-            description="true: rows further apart than `within` are never removed, which takes longer. false: some are."
+            description="true: rows further apart than `window` are never removed, which takes longer. false: some are."
         ),
     ] = False
 

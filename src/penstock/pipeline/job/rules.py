@@ -113,9 +113,9 @@ def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fau
     for number, sink in enumerate(job.sinks):
         faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in _sink(sink, folder)]
     faults += place_faults(job)
-    if job.stamps is not None and job.stamps.within is not None and job.deduplicate is not None:
+    if job.stamps is not None and job.stamps.window is not None and job.deduplicate is not None:
         faults.append(
-            Fault(("stamps", "within"), "is given beside deduplicate: repeats are removed once, by one of them")
+            Fault(("stamps", "window"), "is given beside deduplicate: duplicates are removed once, by one of them")
         )
     if job.trigger.available_now and job.trigger.every is not None:
         faults.append(Fault(("trigger", "every"), "contradicts available_now, which reads what is there and ends"))

@@ -96,7 +96,7 @@ class _Rehearsal:
         decoded = self._try(lambda: steps.decoded(records, job, folder), ("decode", schema))
         if decoded is None:
             return
-        unique = self._try(lambda: steps.without_repeats(decoded, job), ("deduplicate", "keys"))
+        unique = self._try(lambda: steps.without_duplicates(decoded, job), ("deduplicate", "keys"))
         good, dead = split(decoded if unique is None else unique)
         target = self._batches.dead_letters
         if target is not None:
@@ -230,7 +230,7 @@ def _incomplete(checkpoint: str, later: list[str]) -> StepError:
     return StepError(
         f"the Spark checkpoint directory {checkpoint} has {' and '.join(later)}, but no offset, though there was one: "
         "files were removed from it, or it was copied in parts. Put back a copy of the whole directory, or take a new "
-        "one, which knows neither the position nor the repeats",
+        "one, which knows neither the position nor the duplicates",
         step="checkpoint",
         code=ExitCode.FAILED,
     )
@@ -356,12 +356,12 @@ class _Run:
                 query.stop()
 
     def _start(self) -> StreamingQuery:
-        """The one query: the stream's rows, decoded and without repeats, batch by batch to all sinks."""
+        """The one query: the stream's rows, decoded and without duplicates, batch by batch to all sinks."""
         job = self._job
         try:
             records = steps.opened(steps.records_of(self._spark, job), job)
             decoded = steps.slimmed(steps.decoded(records, job, self._file.folder), job)
-            rows = steps.without_repeats(decoded, job)
+            rows = steps.without_duplicates(decoded, job)
             writer = rows.writeStream.queryName(job.name).foreachBatch(self.batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)
             if job.trigger.available_now:
@@ -422,9 +422,11 @@ class _Run:
         if self._numbers is None or metrics is None:
             return
         self._told_s = time.monotonic()
-        outside = metrics._replace(aggregates_outside=report.aggregates_outside)  # once, where the batch ran twice
+        outside = metrics._replace(
+            aggregates_outside_range=report.aggregates_outside_range
+        )  # once, where the batch ran twice
         counted = BatchNumbers(
-            report.rows, report.bytes, report.seconds, report.dead_letters, report.repeats, report.late
+            report.rows, report.bytes, report.seconds, report.dead_letters, report.duplicates, report.late
         )
         self._numbers.batch(self._job.name, outside, counted)
 

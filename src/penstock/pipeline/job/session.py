@@ -49,8 +49,8 @@ STATE_SETTINGS = {
 
 
 def has_state(job: Job) -> bool:
-    """True for a job that removes repeats, by keys or by stamps."""
-    return job.deduplicate is not None or (job.stamps is not None and job.stamps.within is not None)
+    """True for a job that removes duplicates, by keys or by stamps."""
+    return job.deduplicate is not None or (job.stamps is not None and job.stamps.window is not None)
 
 
 def set_state_store(spark: SparkSession, job: Job) -> None:
@@ -78,7 +78,7 @@ def told_unread(checkpoint: str, what: str) -> str:
         "reached, or a file of it was removed, cut off or never copied. Nothing of this batch is in place, and its "
         "records are in the stream. Put back the files, or a copy of the whole checkpoint directory; or give the job a "
         "new checkpoint directory, and a startingPosition where the old one ended (with an applicationName it is "
-        "known): keys that came before that are not known then, so repeats of them are kept"
+        "known): keys that came before that are not known then, so duplicates of them are kept"
     )
 
 

@@ -10,12 +10,12 @@ from pyspark.sql import functions as fn
 from penstock.errors import OptionError, PenstockError
 from penstock.pipeline.batches import POSITION
 from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
+from penstock.pipeline.deduplication import deduplicate
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.metrics import observed
-from penstock.pipeline.repeats import deduplicate
-from penstock.pipeline.stamps import drop_repeats, open_stamps
+from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.spark.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def records_of(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def opened(records: DataFrame, job: Job) -> DataFrame:
-    """Without the envelopes that a writer with stamps has put around the data, and without its repeats if asked."""
+    """Without the envelopes that a writer with stamps has put around the data, and without its duplicates if asked."""
     if job.stamps is None:
         return records
-    if job.stamps.within is None:
+    if job.stamps.window is None:
         return open_stamps(records)
-    return drop_repeats(records, within=job.stamps.within)
+    return deduplicate_by_stamps(records, window=job.stamps.window)
 
 
 def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
@@ -91,12 +91,12 @@ def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
     return explain_json(dead, schema_text(job, folder)) if job.decode.format == "json" else dead
 
 
-def without_repeats(rows: DataFrame, job: Job) -> DataFrame:
+def without_duplicates(rows: DataFrame, job: Job) -> DataFrame:
     """Each key once within the window, if the job asks for it."""
     if job.deduplicate is None:
         return rows
     asked = job.deduplicate
-    return deduplicate(rows, asked.keys, within=asked.within, time=asked.time, exact=asked.exact)
+    return deduplicate(rows, asked.keys, window=asked.window, time=asked.time, exact=asked.exact)
 
 
 def chosen(job: Job) -> list[Column]:

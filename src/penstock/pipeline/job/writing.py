@@ -105,9 +105,11 @@ def _of_stream(name: str, options: dict[str, Any]) -> Delivery:
     given = {key.lower(): value for key, value in options.items()}
     if str(given.get("stamps", "none")).lower() == "none":
         return Delivery(
-            name, AT_LEAST_ONCE, "a stream takes nothing back; with the option stamps a reader can remove the repeats"
+            name,
+            AT_LEAST_ONCE,
+            "a stream takes nothing back; with the option stamps a reader can remove the duplicates",
         )
-    return Delivery(name, AT_LEAST_ONCE, "a stream takes nothing back; its stamps let a reader remove the repeats")
+    return Delivery(name, AT_LEAST_ONCE, "a stream takes nothing back; its stamps let a reader remove the duplicates")
 
 
 def is_folder(sink: Sink) -> bool:

@@ -23,7 +23,7 @@ LOOK_INTERVAL_S = 0.2
 
 
 class Collection(Settleable):
-    """Records of one key, in the order in which they were handed out, from one shard or from several.
+    """Records of one key, in the order in which they were delivered, from one shard or from several.
 
     Settle it as a batch is settled: with ``with``, or by these calls, which any thread may make. Each returns False
     when some of it counts for nothing any more, as a shard was lost.
@@ -37,7 +37,7 @@ class Collection(Settleable):
 
     @property
     def records(self) -> Sequence[Record]:
-        """Each record once, also where one was handed out again while it waited."""
+        """Each record once, also where one was delivered again while it waited."""
         return self._group.records
 
     def __len__(self) -> int:
@@ -87,10 +87,10 @@ async def collect(
 ) -> AsyncGenerator[Collection, None]:
     """Collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
 
-    ``age_s``: a collection is handed out, with what it has, when its first record came so long ago. Nothing blocks
-    while records of a key wait for others: they count as handed out, so they are bounded, and told when they are not
-    settled in time. What waits of a shard that is about to be handed over is handed out at once. Leave it with
-    `contextlib.aclosing`: what waits then is handed out again, as with every iteration that is left.
+    ``age_s``: a collection is delivered, with what it has, when its first record came so long ago. Nothing blocks
+    while records of a key wait for others: they count as delivered, so they are bounded, and told when they are not
+    settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
+    `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
     """
     loop = asyncio.get_running_loop()
     collector: Collector[Any] = Collector(key, records=records, age_s=age_s, name_of=_name)

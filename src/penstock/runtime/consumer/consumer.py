@@ -23,7 +23,7 @@ from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
 from penstock.ports import ForApplications
-from penstock.runtime.background import told
+from penstock.runtime.background import emits_failure
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
@@ -199,7 +199,7 @@ class Consumer(Generic[T]):
             ShardChange.LOST: on_shards_lost,
         }
         given = {change: callback for change, callback in callbacks.items() if callback is not None}
-        self._lifecycle = Lifecycle(given, self._ready, self._tell)
+        self._lifecycle = Lifecycle(given, self._ready, self._emit)
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._leave_loop: Callable[[], Awaitable[None]] | None = None
@@ -246,7 +246,7 @@ class Consumer(Generic[T]):
         for given in self._given:
             source = CountedSource(self._source(given), self._source_calls, self._metering.meter, self._tracer)
             self._streams[source.stream] = OpenStream(
-                source, self.settings, gate, rng=rng, on_event=self._tell, buffer=buffer
+                source, self.settings, gate, rng=rng, on_event=self._emit, buffer=buffer
             )
         name = self.settings.fan_out_consumer or self.application
         await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
@@ -256,7 +256,7 @@ class Consumer(Generic[T]):
         self._check_keys(promised(self.settings.ledger.order))
         for stream in self._streams.values():
             if stream.facts.ignores_keys:
-                self._tell(KeysIgnored(stream.name))
+                self._emit(KeysIgnored(stream.name))
         await self._share(rng)
 
     async def _share(self, rng: random.Random) -> None:
@@ -275,7 +275,7 @@ class Consumer(Generic[T]):
         self._counted = counted_table(
             leases,
             self._table_calls,
-            self._tell,
+            self._emit,
             self._metering.meter,
             stream=arn,
             application="" if of_this else self.application,
@@ -289,10 +289,10 @@ class Consumer(Generic[T]):
                 self.settings,
                 open_letters(self._letters(), self._connection),
                 rng=rng,
-                on_event=self._tell,
+                on_event=self._emit,
             ),
             rng=rng,
-            on_event=self._tell,
+            on_event=self._emit,
             on_reader=self._on_reader,
         )
         if self._is_programs:
@@ -327,17 +327,17 @@ class Consumer(Generic[T]):
         self._watching = spawn(watching, failed)
 
     def _failed(self, work: str, what_follows: str, then: Callable[[BaseException], object] | None = None) -> Heard:
-        return told(self._tell, (", ".join(self._streams) or self.application, None), work, what_follows, then)
+        return emits_failure(self._emit, (", ".join(self._streams) or self.application, None), work, what_follows, then)
 
     def _blocked(self, seconds: float, over: bool) -> None:
-        self._tell(
+        self._emit(
             LoopBlocked(
                 self.application, seconds, not over, "leases, checkpoints and pages go on in a thread of their own"
             )
         )
 
     def _stood_still(self, seconds: float) -> None:
-        self._tell(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
+        self._emit(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
 
     def _abandoned(self) -> None:
         """The user's loop is closed, and this was not: no handler runs any more here, so other workers take over."""
@@ -345,7 +345,7 @@ class Consumer(Generic[T]):
         ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
 
     async def close(self) -> None:
-        """Hand over all shards, within the drain's deadline, and end. Nothing more is handed out, but for the rest of
+        """Hand over all shards, within the drain's deadline, and end. Nothing more is delivered, but for the rest of
         what was begun (parts of a record, keys that are behind others), to callers that still ask for it.
         """
         self._ready.closes()
@@ -365,20 +365,20 @@ class Consumer(Generic[T]):
             self._ready.stirred.set()
 
     async def _end(self) -> None:
-        waits = spawn(self._tell_waits(), self._failed("telling what a stop waits for", "the stop goes on"))
+        waits = spawn(self._emit_waits(), self._failed("telling what a stop waits for", "the stop goes on"))
         try:
             await self._end_all()
         finally:
             waits.cancel()
 
-    async def _tell_waits(self) -> None:
+    async def _emit_waits(self) -> None:
         begun_s = self._now_s
         most_s = self.settings.drain_deadline_s + self.settings.close_grace_s
         while True:
             await asyncio.sleep(STOP_TOLD_S)
             readers, since_s = list(self._ready.held), self._now_s - begun_s
             out = sum(reader.ledger.out for reader in readers)
-            self._tell(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
+            self._emit(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
 
     async def _end_all(self) -> None:
         worker, running, failed = self._worker, self._running, self._has_failed
@@ -436,7 +436,7 @@ class Consumer(Generic[T]):
         def close(number: int) -> None:
             for each in awaited:
                 loop.remove_signal_handler(each)
-            self._tell(StopBegun(self.application, signal.Signals(number).name))
+            self._emit(StopBegun(self.application, signal.Signals(number).name))
             self._close_soon()
 
         for number in awaited:
@@ -466,7 +466,7 @@ class Consumer(Generic[T]):
     async def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
         """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
 
-        A program that leaves the iteration early gives back what it did not settle: it is handed out again. Raises what
+        A program that leaves the iteration early gives back what it did not settle: it is delivered again. Raises what
         ended the reading of a shard, or of all: ShardReadError and others.
         """
         try:
@@ -555,10 +555,10 @@ class Consumer(Generic[T]):
     ) -> AsyncGenerator[Collection, None]:
         """Collections of ``records`` records with the same ``key(record)``, out of all shards.
 
-        ``age_s``: a collection is handed out, with what it has, when its first record came so long ago. Nothing blocks
-        while records of a key wait for others: they count as handed out, so they are bounded, and told when they are
-        not settled in time. What waits of a shard that is about to be handed over is handed out at once. Leave it with
-        `contextlib.aclosing`: what waits then is handed out again, as with every iteration that is left.
+        ``age_s``: a collection is delivered, with what it has, when its first record came so long ago. Nothing blocks
+        while records of a key wait for others: they count as delivered, so they are bounded, and told when they are
+        not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
+        `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
         """
         return collect(self, key, records=records, age_s=age_s)
 
@@ -665,7 +665,7 @@ class Consumer(Generic[T]):
     # --- steering -------------------------------------------------------------------------------
 
     def pause(self, *shards: str | Located) -> None:
-        """Hand out nothing of these shards until `resume`; without any: of all, also of those that come. They stay
+        """Deliver nothing of these shards until `resume`; without any: of all, also of those that come. They stay
         held, and reading ahead goes on up to its bounds.
         """
         self._is_paused = self._is_paused or not shards
@@ -673,7 +673,7 @@ class Consumer(Generic[T]):
             reader.pause()
 
     def resume(self, *shards: str | Located) -> None:
-        """Hand out again: these shards, or all."""
+        """Deliver again: these shards, or all."""
         self._is_paused = self._is_paused and bool(shards)
         for reader in self._ready.named(shards):
             reader.pause(False)
@@ -683,7 +683,7 @@ class Consumer(Generic[T]):
         text ``"TRIM_HORIZON"`` or ``"LATEST"``, or an aware datetime).
 
         It holds for this tenure. What was fetched is dropped, what is with handlers counts for nothing any more, and is
-        handed out again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
+        delivered again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
         the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
         Raises KeyError for a shard that this consumer does not hold.
         """
@@ -746,7 +746,7 @@ class Consumer(Generic[T]):
 
     def _tell_interval(self, *, last: bool, failed: bool) -> None:
         found = self._statistics()
-        self._tell(self._metering.interval(found, self._streams, self._confirmed_s, last=last, failed=failed))
+        self._emit(self._metering.interval(found, self._streams, self._confirmed_s, last=last, failed=failed))
 
     @property
     def _has_failed(self) -> bool:
@@ -820,14 +820,14 @@ class Consumer(Generic[T]):
                 "order at all, or say WorkerSettings(accept_ignored_keys=True): each shard is in its own order then"
             )
 
-    def _tell(self, event: Any) -> None:
+    def _emit(self, event: Any) -> None:
         with self._home.lock:  # records are settled by any thread, and what that tells comes without the lock
             self._events[type(event).__name__] += 1
-            self._metering.meter.told(event)
+            self._metering.meter.count(event)
         if self._on_event is None:
             self._log(event)
             return
-        self._metering.told(event)
+        self._metering.count(event)
         if (on_loop := self._metering.on_loop) is None:
             return
         is_told = self._home.outside_soon(partial(self._hand_event, on_loop, event))

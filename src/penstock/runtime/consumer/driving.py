@@ -51,7 +51,7 @@ def unordered(slots_max: int = 16) -> Unordered:
 
 
 def order_of(concurrency: Concurrency) -> OrderPolicy | None:
-    """How the ledgers have to hand out for it; None: as they were told to."""
+    """How the ledgers have to deliver for it; None: as they were told to."""
     match concurrency:
         case ByKey():
             return concurrency
@@ -98,7 +98,7 @@ async def drive(
                 await _called(handler, given)
 
     async def follow(reader: ShardReader) -> None:
-        # Also while all slots are taken: a handover waits until what is behind has caught up.
+        # Also while all slots are taken: a handoff waits until what is behind has caught up.
         with reader.asking.lasts():
             if each_record and isinstance(concurrency, Unordered):
                 await _records_side_by_side(reader, call, slots)

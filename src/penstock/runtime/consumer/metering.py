@@ -63,7 +63,7 @@ class Metering(ShardListener):
         self._epoch_s = 0.0
         self._begun = False
 
-    def told(self, event: Any) -> None:
+    def count(self, event: Any) -> None:
         """An event is told. The caller holds no lock."""
         if self._at_once is not None:
             try:
@@ -144,7 +144,7 @@ def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirme
                 retention_used=one.retention_used,
                 records_held=one.records_held,
                 bytes_held=one.bytes_held,
-                records_out=one.records_out,
+                records_in_flight=one.records_in_flight,
                 is_full=one.is_full,
             )
             for one in found.shards

@@ -30,7 +30,7 @@ class Ready(ShardListener):
         self.held: dict[ShardReader, bool] = {}
         """True: its records are offered."""
         self.records_before = 0
-        """Handed out by shards that are held no more."""
+        """Delivered by shards that are held no more."""
         self.batches_before = 0
         self._turns: dict[ShardReader, None] = {}  # in their order
         self._unread: dict[ShardReader, None] = {}
@@ -120,7 +120,7 @@ class Ready(ShardListener):
                 asking.closes()
 
     def take_back(self) -> None:
-        """The program has left the iteration of all shards: what is out is handed out again."""
+        """The program has left the iteration of all shards: what is in flight is delivered again."""
         for reader in list(self.held):
             reader.take_back()
 

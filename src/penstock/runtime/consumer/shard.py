@@ -38,7 +38,7 @@ class ShardFace(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """True once nothing more is handed out: the shard is done, or the lease is gone."""
+        """True once nothing more is delivered: the shard is done, or the lease is gone."""
         return self._reader.is_over
 
     @property
@@ -75,7 +75,7 @@ class Shard(ShardFace[T]):
     __slots__ = ()
 
     def __aiter__(self) -> AsyncIterator[Batch[T]]:
-        """Batches until the tenure ends. What a program that leaves early did not settle is handed out again."""
+        """Batches until the tenure ends. What a program that leaves early did not settle is delivered again."""
         return aiter(self._reader)
 
     async def next_batch(self) -> Batch[T] | None:

@@ -63,13 +63,13 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How many records were delivered in this tenure. A record that came again is counted again."""
     batches_delivered: int
     """How many batches were delivered in this tenure."""
-    records_out: int
-    """How many records handlers have now."""
+    records_in_flight: int
+    """How many records are in flight now."""
     records_held: int
     """How many records are fetched and not settled, delivered or not."""
     bytes_held: int
     """The memory that these records take: their data, and what Python needs for each of them."""
-    oldest_out_s: float | None
+    oldest_in_flight_s: float | None
     """Seconds since the oldest unsettled record was first delivered. None: all that was delivered is settled."""
 
 
@@ -130,9 +130,9 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return max((one.retention_used for one in self.shards if one.retention_used is not None), default=None)
 
     @property
-    def records_out(self) -> int:
-        """How many records handlers have now."""
-        return sum(one.records_out for one in self.shards)
+    def records_in_flight(self) -> int:
+        """How many records are in flight now."""
+        return sum(one.records_in_flight for one in self.shards)
 
     @property
     def bytes_held(self) -> int:
@@ -168,10 +168,10 @@ def shard_statistics(
         stored=_position(reader.stored),
         records_delivered=reader.records_delivered,
         batches_delivered=reader.batches_delivered,
-        records_out=ledger.out,
+        records_in_flight=ledger.out,
         records_held=ledger.held.records,
         bytes_held=ledger.held.held_bytes,
-        oldest_out_s=None if out_since_s is None else now_s - out_since_s,
+        oldest_in_flight_s=None if out_since_s is None else now_s - out_since_s,
     )
 
 

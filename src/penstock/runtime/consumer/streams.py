@@ -10,7 +10,7 @@ from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
-from penstock.runtime.background import told
+from penstock.runtime.background import emits_failure
 from penstock.runtime.consumer.statistics import shard_statistics
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate
 from penstock.runtime.shard.window_reading import WindowRead
@@ -233,4 +233,4 @@ class OpenStream:
         await self.source.close()
 
     def _tell_failed(self, work: str, what_follows: str) -> Heard:
-        return told(self._on_event, (self.name, None), work, what_follows)
+        return emits_failure(self._on_event, (self.name, None), work, what_follows)

@@ -233,7 +233,7 @@ class SyncConsumer(Generic[T]):
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> Generator[Collection, None, None]:
         """As `Consumer.collect`, for one thread. ``key`` is called on the loop's thread, so it returns at once. What
-        waits when the iteration is left is handed out again: where the program goes on behind it, leave it with
+        waits when the iteration is left is delivered again: where the program goes on behind it, leave it with
         `contextlib.closing`.
         """
         return each(self._thread, lambda: self._consumer.collect(key, records=records, age_s=age_s))

@@ -62,7 +62,7 @@ H = TypeVar("H", bound=PutHandle)
 log = logging.getLogger("penstock.producer")
 
 EXPIRY_CHECK_S = 0.1
-"""How exactly times-to-live are kept."""
+"""How exactly times to live are kept."""
 SHARE_STEP = 0.1
 """A shard's pace is told when it has changed by so much since the last time, or is at its limit again."""
 TAKEN_IN_RECORDS_MAX = 8_000
@@ -677,7 +677,7 @@ class ProducerCore(Generic[H]):
                 room.free += settling.freed_bytes
                 settling.freed_bytes = 0
                 room.give_back(0)
-        told = settling.told
+        told = settling.facts_made
         while told:
             fact = told.popleft()
             self._meter.note(fact)

@@ -177,7 +177,7 @@ class Producer(Generic[T]):
     async def close(self, deadline_s: float | None = None) -> None:
         """Flush, then end. Raises FlushTimeoutError after ``deadline_s``; what had no outcome then is given up.
 
-        Without a deadline it ends when the last record is written or its time-to-live has passed.
+        Without a deadline it ends when the last record is written or its time to live has passed.
         """
         await self._core.close(deadline_s)
 

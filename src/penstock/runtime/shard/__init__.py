@@ -1,1 +1,1 @@
-"""One shard in one tenure: what is fetched, handed out, settled and checkpointed."""
+"""One shard in one tenure: what is fetched, delivered, settled and checkpointed."""

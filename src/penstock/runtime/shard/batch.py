@@ -110,7 +110,7 @@ class _Settling:
 
 class Settleable:
     """What a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes no further.
-    What raises through it and is no `Exception` (a cancellation, an interrupt) has it handed out again.
+    What raises through it and is no `Exception` (a cancellation, an interrupt) has it delivered again.
     """
 
     __slots__ = ()
@@ -203,7 +203,7 @@ class Batch(Settleable, Generic[T_co]):
 
     @property
     def attempt(self) -> int:
-        """1 when they are handed out for the first time."""
+        """1 when they are delivered for the first time."""
         return self._delivery.attempt
 
     def __len__(self) -> int:
@@ -219,11 +219,11 @@ class Batch(Settleable, Generic[T_co]):
 
     @property
     def leaving(self) -> bool:
-        """True when the shard is about to be handed over, and waits for what is out to be settled."""
+        """True when the shard is about to be handed over, and waits for what is in flight to be settled."""
         return self._ledger.draining
 
     def unsettled(self) -> list[Position]:
-        """The records of this batch that are not settled, and were not handed out again: what `settle_through` the last
+        """The records of this batch that are not settled, and were not delivered again: what `settle_through` the last
         one, or `ack`, would settle.
         """
         index = {place: at for at, place in enumerate(self._delivery.places)}
@@ -240,11 +240,11 @@ class Batch(Settleable, Generic[T_co]):
         ledger = self._ledger
         with self._lock:
             counts = ledger.ack(self._delivery.ticket, self._places(indices))
-            told = ledger.told and ledger.take_told()
+            told = ledger.events and ledger.take_events()
         return self._settled(counts, told)
 
     def settle_through(self, record: int | Record) -> bool:
-        """The given record (or the one at this index) is done, and all that were handed out of the shard before it, in
+        """The given record (or the one at this index) is done, and all that were delivered of the shard before it, in
         this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
         """
         index = record if isinstance(record, int) else self._index(record)
@@ -286,7 +286,7 @@ class Batch(Settleable, Generic[T_co]):
             return super().__exit__(kind, error, trace)
 
     def _may_go_on(self, index: int) -> bool:
-        """False when this record, and those behind it, must not be handed out for now: another worker may have the
+        """False when this record, and those behind it, must not be delivered for now: another worker may have the
         shard. They come again, if it has not.
         """
         if not self._ledger.closed and self._reader.may_deliver():
@@ -302,7 +302,7 @@ class Batch(Settleable, Generic[T_co]):
             ledger = self._ledger
             with self._lock:
                 counts = ledger.ack(self._delivery.ticket)
-                told = ledger.told and ledger.take_told()
+                told = ledger.events and ledger.take_events()
             return self._settled(counts, told)
         return self._settle(self._ledger.leave, self._places(indices) or (), chosen=chosen)
 
@@ -322,7 +322,7 @@ class Batch(Settleable, Generic[T_co]):
         """Call one of the ledger's methods that settle; they differ in what they are given beside the ticket."""
         with self._lock:
             counts = settle(self._delivery.ticket, *given, **chosen)
-            told = self._ledger.take_told()
+            told = self._ledger.take_events()
         return self._settled(counts, told)
 
     def _settled(self, counts: bool, told: Sequence[LedgerEvent]) -> bool:
@@ -396,7 +396,7 @@ class Delivered(Settleable, Generic[T_co]):
 
     @property
     def attempt(self) -> int:
-        """1 when it is handed out for the first time."""
+        """1 when it is delivered for the first time."""
         return self._batch.attempt
 
     def ack(self) -> bool:
@@ -404,7 +404,7 @@ class Delivered(Settleable, Generic[T_co]):
         return self._batch.ack(self._index)
 
     def settle_through(self) -> bool:
-        """It is done, and so are all that were handed out of its shard before it."""
+        """It is done, and so are all that were delivered of its shard before it."""
         return self._batch.settle_through(self._index)
 
     def nack(self, delay_s: float = 0.0) -> bool:

@@ -1,7 +1,7 @@
 """What is around a shard that is read: how it came to its consumer, which callers ask for it, what hears of it.
 
 The worker that holds it and the parts of the consumer that hand it out derive from `ShardListener`. `Asking` knows
-which callers will ask again: a handover waits for what only such a caller can take. Between two of its calls a program
+which callers will ask again: a handoff waits for what only such a caller can take. Between two of its calls a program
 is busy with what it was given. It comes back for the rest of a record's parts, or for the keys that are behind, and
 until then nothing asks: so what counts is not which callers wait at this moment.
 """
@@ -135,7 +135,7 @@ class ShardListener:
     # --- what the worker hears -------------------------------------------------------------------
 
     def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
-        """Nothing is handed out for now, as writes to the lease are not confirmed; False: it is again."""
+        """Nothing is delivered for now, as writes to the lease are not confirmed; False: it is again."""
 
     def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
         """The lease is to be handed over, was handed over, or is lost; the reader knows it already."""
@@ -147,4 +147,4 @@ class ShardListener:
         """The ledger's policies want the shard given up, or stopped."""
 
     def over(self, reader: ShardReader) -> None:
-        """Nothing more is handed out. Comes once."""
+        """Nothing more is delivered. Comes once."""

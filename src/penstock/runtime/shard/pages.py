@@ -40,7 +40,7 @@ class Pages:
         self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken] = (), admission: Admission | None = None
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before where the tenure begins.
-        ``admission``: what of a page is handed out.
+        ``admission``: what of a page is delivered.
         """
         self.admission = admission or Admission()
         """What the program's functions make of the records."""
@@ -175,11 +175,11 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
+class Deliver:
     """The record is delivered with an `Unreadable` in place of its value."""
 
 
-UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | HandOut
+UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | Deliver
 
 
 class Unreadable(NamedTuple):
@@ -235,7 +235,7 @@ class Values(Generic[R]):
             except Exception as error:
                 if isinstance(self.policy, Stop):
                     return Read(delivery, (), stops=self._unreadable(delivery, index, error))
-                if not isinstance(self.policy, HandOut):
+                if not isinstance(self.policy, Deliver):
                     left_out.append((delivery.places[index], error))
                     continue
                 value = Unreadable(data, error)
@@ -256,7 +256,7 @@ class Values(Generic[R]):
         return UnreadableRecordError(
             f"{self._where}: the record at {record.sequence_number}/{record.sub_sequence_number} "
             f"cannot be read ({type(error).__name__}, see `error`). Mend the deserializer, or say with "
-            "`unreadable` what becomes of such records: DeadLetters(), Skip() or HandOut()",
+            "`unreadable` what becomes of such records: DeadLetters(), Skip() or Deliver()",
             error=error,
         )
 

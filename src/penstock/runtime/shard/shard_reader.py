@@ -1,4 +1,4 @@
-"""One shard in one tenure: fetched into its ledger, handed out from there, and checkpointed.
+"""One shard in one tenure: fetched into its ledger, delivered from there, and checkpointed.
 
 What follows from what is decided by the machine of the shard (`penstock.core.shard.machine`). The reader tells it what
 happens, and does what it says: timers, tasks, what the lease's machine is told, and what its listeners hear.
@@ -22,7 +22,7 @@ from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetB
 from penstock.core.shard.duplicates import Admit
 from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, Shard, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
-from penstock.runtime.background import told
+from penstock.runtime.background import emits_failure
 from penstock.runtime.home import Here
 from penstock.runtime.shard.batch import Batch, PendingCheckpoint, choose
 from penstock.runtime.shard.listener import Asking, Origin, ShardListener
@@ -71,13 +71,13 @@ class ReaderChoices:
 
 
 class ShardReader:
-    """Hands out the records of a shard while its lease is held, and no longer.
+    """Delivers the records of a shard while its lease is held, and no longer.
 
     `next_batch` may be asked by several tasks at once. `run` fetches; it ends when the tenure does.
     """
 
     counts: ShardCounts | None = None
-    """Counts what is fetched, handed out and stored; None: nothing does."""
+    """Counts what is fetched, delivered and stored; None: nothing does."""
     tracer: Tracer | None = None
     """Makes spans of the blocks that process its records; None: nothing does."""
     _settled_before = 0  # in former ledgers
@@ -107,11 +107,11 @@ class ShardReader:
         self.values: Values[Record] | None = None
         """Makes values of the records' bytes; None: they stay bytes."""
         self.paused = False
-        """True: nothing is handed out, and fetching goes on up to its bounds. See `pause`."""
+        """True: nothing is delivered, and fetching goes on up to its bounds. See `pause`."""
         self.is_iterated = False
         """True while the program iterates it."""
         self.records_delivered = 0
-        """Handed out so far; those that came again are counted again."""
+        """Delivered so far; those that came again are counted again."""
         self.batches_delivered = 0
         self.asking = Asking()
         """Callers that take records of this shard."""
@@ -193,12 +193,12 @@ class ShardReader:
 
     @property
     def ledger(self) -> Ledger[Record]:
-        """The ledger of what was handed out and settled. After each `seek` it is another one."""
+        """The ledger of what was delivered and settled. After each `seek` it is another one."""
         return self._shard.ledger
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is handed out: the shard is done, or the lease is gone."""
+        """Nothing more is delivered: the shard is done, or the lease is gone."""
         return self._shard.stage is Stage.OVER
 
     @property
@@ -308,7 +308,7 @@ class ShardReader:
         return None
 
     async def __aiter__(self) -> AsyncGenerator[Batch[Any], None]:
-        """Batches until the tenure ends. What a program that leaves early did not settle is handed out again."""
+        """Batches until the tenure ends. What a program that leaves early did not settle is delivered again."""
         self.is_iterated = True
         try:
             with self.asking.lasts() as asked:
@@ -323,7 +323,9 @@ class ShardReader:
                     listener.left(self)
 
     def take_back(self) -> None:
-        """The program has left the iteration: what is out comes again, and what is settled is checkpointed at once."""
+        """The program has left the iteration: what is in flight comes again, and what is settled is checkpointed at
+        once.
+        """
         with self._lock:
             if self.is_over:
                 return
@@ -394,8 +396,9 @@ class ShardReader:
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint, order: OrderPolicy | None = None) -> None:
         """Go on with another feed, which reads what follows ``after``; and in another order, if one is given.
 
-        What was fetched is dropped, and settling what is out counts for nothing any more. The stored checkpoint never
-        goes back: it stands until what is settled passes it. Raises CheckpointError while a checkpoint is pending.
+        What was fetched is dropped, and settling what is in flight counts for nothing any more. The stored checkpoint
+        never goes back: it stands until what is settled passes it. Raises CheckpointError while a checkpoint is
+        pending.
         """
         if self.is_over:
             return
@@ -408,7 +411,7 @@ class ShardReader:
         self._pages.seek(feed, after)
 
     def use_order(self, order: OrderPolicy) -> bool:
-        """Hand out in this order. False when records came already: then only a `seek` changes it."""
+        """Deliver in this order. False when records came already: then only a `seek` changes it."""
         if self.ledger.came_to != self._pages.after:
             return self.ledger.settings.order == order
         ledger = self._new_ledger(self._pages.after, order)
@@ -417,7 +420,7 @@ class ShardReader:
         return True
 
     def pause(self, paused: bool = True) -> None:
-        """Hand out nothing for now (False: again)."""
+        """Deliver nothing for now (False: again)."""
         self.paused = paused
         self.home.soon(self._look)
 
@@ -442,7 +445,7 @@ class ShardReader:
                 listener.lease_goes(self, command)
 
     def stop(self, reason: str, failure: BaseException | None = None) -> None:
-        """Hand out nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is
+        """Deliver nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is
         raised where records are asked for.
         """
         if not self.is_over:
@@ -458,14 +461,14 @@ class ShardReader:
             self.stop(f"{work} has failed: {type(error).__name__}", error)
 
         follows = "the shard is let go, and left to others for a while"
-        return told(self._on_event, (self.stream, self.shard_id), work, follows, then)
+        return emits_failure(self._on_event, (self.stream, self.shard_id), work, follows, then)
 
     def tell_failed(self, work: str, what_follows: str) -> Heard:
         """A handler for a task after which reading goes on."""
-        return told(self._on_event, (self.stream, self.shard_id), work, what_follows)
+        return emits_failure(self._on_event, (self.stream, self.shard_id), work, what_follows)
 
     async def over(self) -> None:
-        """Wait until nothing more is handed out."""
+        """Wait until nothing more is delivered."""
         if asyncio.get_running_loop() is self._loop:
             await self._over.wait()
             return
@@ -476,9 +479,9 @@ class ShardReader:
             await self._signal.wait(seen)
 
     def drain(self, deadline_s: float) -> asyncio.Future[bool]:
-        """Hand out no more, but for what lies before records that were handed out, while there is a caller that takes
-        it: that would have them come again. The future waits until what is out is settled, letters are written, and
-        nothing is pending. False when the deadline came first.
+        """Deliver no more, but for what lies before records that were delivered, while there is a caller that takes
+        it: that would have them come again. The future waits until what is in flight is settled, letters are written,
+        and nothing is pending. False when the deadline came first.
         """
         if self._drained is not None:
             self._drained.cancel()
@@ -487,7 +490,7 @@ class ShardReader:
         return drained
 
     def resume(self) -> None:
-        """Hand out again, after a drain that came to nothing."""
+        """Deliver again, after a drain that came to nothing."""
         if self._drained is not None:
             self._drained.cancel()
         self._tell(machine.Resume())
@@ -520,7 +523,7 @@ class ShardReader:
             self._drained.set_result(given.in_time)
 
     def hand_over(self) -> None:
-        """The lease is about to go: the keeper is told the last checkpoint. Nothing more is handed out."""
+        """The lease is about to go: the keeper is told the last checkpoint. Nothing more is delivered."""
         self._tell(machine.HandOver())
 
     # --- fetching ---------------------------------------------------------------------------------
@@ -856,7 +859,7 @@ def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
     """The error for a program that asks for records of a shard that the policies have stopped."""
     why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
     error = ShardStoppedError(
-        f"{stream}, {shard_id}: nothing more is handed out ({why}): mend the cause, and start the consumer anew; or "
+        f"{stream}, {shard_id}: nothing more is delivered ({why}): mend the cause, and start the consumer anew; or "
         "choose Skip, DeadLetters or GiveUp in place of Stop"
     )
     error.__cause__ = ending.error

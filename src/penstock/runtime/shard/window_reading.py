@@ -56,9 +56,9 @@ class WindowRead:
         on_event: Callable[[LedgerEvent], None],
     ) -> None:
         """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
-        stream from a time on, and of it this hash range alone: other records were not handed out here, and must not
+        stream from a time on, and of it this hash range alone: other records were not delivered here, and must not
         be learnt.
-        ``starting_position``: where the application began; what came before was never handed out.
+        ``starting_position``: where the application began; what came before was never delivered.
         """
         self.stream, self.shard_id = source.stream, shard_id
         self.duplicates = Duplicates(choice, source.stream, shard_id)
@@ -75,7 +75,7 @@ class WindowRead:
         self.failure: BaseException | None = None
         """What ended the reading."""
         self._shards = 0
-        # Where the application began at the tip, or at a time, nothing before it was handed out; at a shard's beginning
+        # Where the application began at the tip, or at a time, nothing before it was delivered; at a shard's beginning
         # only its ancestors' records may have been.
         began = row.checkpoint == Checkpoint.TRIM_HORIZON and row.parents
         if not (row.checkpoint.is_position or began):
@@ -104,7 +104,7 @@ class WindowRead:
         return [self._keyed(record) for record in records]
 
     def follow(self, records: Sequence[Record]) -> None:
-        """The next records, which the former owner has handed out."""
+        """The next records, which the former owner has delivered."""
         self.duplicates.follow(self.keys_of(records))
         self._emit()
 
@@ -145,13 +145,13 @@ class WindowRead:
             if not isinstance(key, str | bytes):
                 raise TypeError("a key is bytes or str")
             return Keyed.of(key, record.approximate_arrival_timestamp.timestamp())
-        except Exception as error:  # the user's function: this record is handed out, whatever came before
+        except Exception as error:  # the user's function: this record is delivered, whatever came before
             position = Position(record.sequence_number, record.sub_sequence_number)
             self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
             return None
 
     def _emit(self) -> None:
-        for event in self.duplicates.take_told():
+        for event in self.duplicates.take_events():
             self._on_event(event)
 
     def _begin(self, first: dt.datetime) -> None:

@@ -329,7 +329,7 @@ class HeldShard(ShardListener):
         self._learnt(OwnerInput.FREE)
 
     def stop(self, due_s: float) -> None:
-        """Hand out nothing more, and tell when all is settled, or when it is ``due_s``."""
+        """Deliver nothing more, and tell when all is settled, or when it is ``due_s``."""
         drained = self.reader.drain(max(0.0, due_s - self._clock()))
         self._draining = spawn(self._drain(drained), self._drain_failed)
 

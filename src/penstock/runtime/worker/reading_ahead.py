@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.worker import NotReadable, Warmed
-from penstock.runtime.background import told
+from penstock.runtime.background import emits_failure
 from penstock.runtime.worker.shard_leases import shard_id_of
 from penstock.tasks import drop, give_up, spawn
 
@@ -156,7 +156,7 @@ class ReadingAhead:
         part = self._parts[row.stream]
         window, bytes_max = part.stream.open_window(row), self._settings.warm_bytes_max
         where = part.name, shard_id_of(row.key)
-        failed = told(self._on_event, where, "reading ahead of the handover", follows, leave_it)
+        failed = emits_failure(self._on_event, where, "reading ahead of the handoff", follows, leave_it)
         self._warming[row.key] = WarmUp(part.stream.open_feed(row), bytes_max, on_warm, failed, window)
 
     def follow(self, key: str, checkpoint: Checkpoint) -> None:

@@ -19,7 +19,7 @@ from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition
 from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.shard.pages import HandOut
+from penstock.runtime.shard.pages import Deliver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,10 +54,10 @@ _KINDS: dict[str, tuple[type | str, ...]] = {
     "fan_out_consumer": (str,),
     "aggregates_outside_range": (OutsidePolicy,),
     "accept_ignored_keys": (bool,),
-    "unreadable": (DeadLetters, Skip, Stop, HandOut),
+    "unreadable": (DeadLetters, Skip, Stop, Deliver),
     "own_thread": (bool,),
 }
-NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(tries_max=None))
+NOTHING_GIVEN_UP = LedgerSettings(retry=Retry(failures_max=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,13 +247,13 @@ class WorkerSettings:
         """Faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
         retry, stalled = self.ledger.retry, self.ledger.stalled
         names = {
-            "ledger.retry.then": retry.then if retry.tries_max is not None else None,
+            "ledger.retry.then": retry.then if retry.failures_max is not None else None,
             "unreadable": self.unreadable,
             "ledger.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
         }
         found = [
             f"{name} makes dead letters, and dead_letters does not say where they go: give it, or another policy: "
-            "retry=Retry(tries_max=None) tries for ever, Retry(then=Skip()) goes on without the record"
+            "retry=Retry(failures_max=None) tries for ever, Retry(then=Skip()) goes on without the record"
             if name == "ledger.retry.then"
             else f"{name} makes dead letters, and dead_letters does not say where they go"
             for name, resort in names.items()

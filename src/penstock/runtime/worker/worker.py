@@ -22,13 +22,13 @@ from penstock.core.leases.tenure import claim, receive
 from penstock.core.worker import (
     SLOW,
     CreateMissing,
+    Deliver,
     Discard,
     EndTenure,
     Follow,
     Freed,
     FreeRows,
     GaveUp,
-    HandOut,
     KeepUp,
     LeaseSeen,
     Leave,
@@ -52,7 +52,7 @@ from penstock.core.worker import (
 from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
-from penstock.runtime.background import Chores, told
+from penstock.runtime.background import Chores, emits_failure
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, SteadyClock, side_by_side, wait_set
@@ -177,7 +177,7 @@ class Worker:
         """See that dead letters can be written. False: this worker is to leave before they could."""
         if self._letters is None:
             return True
-        tell = told(
+        tell = emits_failure(
             self._on_event,
             (", ".join(part.name for part in self._parts.values()), None),
             "opening the place for dead letters",
@@ -371,7 +371,7 @@ class Worker:
                 self._ahead.discard(key)
             case ReadAhead(key):
                 self._ahead.expect(self._sight.leases[key])
-            case HandOut(key):
+            case Deliver(key):
                 self._on_reader(self.held[key].reader)
             case Measure():
                 for held in self.held.values():

@@ -1,7 +1,7 @@
 """What happened in a simulation, and the rules that it must not break.
 
 The history sees everything at once: what was put, each write to the lease table as it is applied, each batch as it is
-handed out, each settlement as it is said. None of the processes knows as much.
+delivered, each settlement as it is said. None of the processes knows as much.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ShardStory:
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
     """A part (0 where records are not split) with the token of the last delivery."""
     put_off: set[tuple[Position, int]] = field(default_factory=set)
-    """The parts (0 where records are not split) that a program asked to be handed out again, and that were not yet."""
+    """The parts (0 where records are not split) that a program asked to be delivered again, and that were not yet."""
     prefix: int = 0
     """How many of the first positions are settled."""
     token: int = 0
@@ -91,9 +91,9 @@ class ShardStory:
     stored: dict[int, Checkpoint] = field(default_factory=dict)
     """The checkpoints, by the counter that their write left: a tenure's token is the one that it began with."""
     next_place: dict[tuple[int, str | None], int] = field(default_factory=dict)
-    """Which position is handed out next for the first time, by token, and by key where order is by key."""
+    """Which position is delivered next for the first time, by token, and by key where order is by key."""
     out: dict[tuple[int, str], set[Position]] = field(default_factory=dict)
-    """The positions that were handed out, by token and key."""
+    """The positions that were delivered, by token and key."""
     cooling: dict[str, float] = field(default_factory=dict)
     """Processes that gave the shard up, and the time until which each leaves it alone."""
 
@@ -159,9 +159,9 @@ class Promises:
         self.window_s = 0.0 if choice is None else choice.window_s
         """Records are duplicates whose key came so shortly before; 0: none are."""
         self.window_waits = choice is None or choice.wait
-        """No duplicate is ever handed out."""
+        """No duplicate is ever delivered."""
         self.splits = settings.split is not None
-        """Records are handed out in parts."""
+        """Records are delivered in parts."""
         self._settings = settings
 
     def key_of(self, put: Put) -> bytes | str | None:
@@ -198,7 +198,7 @@ class History:
         self.done_again = 0
         """Deliveries of what a program had settled before."""
         self.handed_twice = 0
-        """Deliveries of what another tenure had handed out before, unless its program put that off."""
+        """Deliveries of what another tenure had delivered before, unless its program put that off."""
         self.tenures = 0
         self.told: Counter[str] = Counter()
         """Kinds of events that the workers told."""
@@ -363,7 +363,7 @@ class History:
         for position in positions:
             self._check_order(story, who, shard_id, token, begun, position, key)
             if position in story.left_out and self.promises.window_s and self.promises.window_waits:
-                self.fault("a duplicate is handed out", f"{who} got {_shown(position)} of {shard_id}")
+                self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id}")
         if key is not None:
             self._check_key(story, who, shard_id, token, positions, key)
         for one in zip(positions, parts or [0] * len(positions), strict=True):
@@ -379,7 +379,7 @@ class History:
         if token < story.token:
             self.fault(
                 "two readers",
-                f"{who} is handed out {shard_id} with token {token}, after {story.tenure} was with {story.token}",
+                f"{who} gets records of {shard_id} with token {token}, after {story.tenure} was with {story.token}",
             )
         elif token > story.token:
             story.token, story.tenure = token, who
@@ -412,7 +412,7 @@ class History:
     def _check_key(
         self, story: ShardStory, who: str, shard_id: str, token: int, positions: list[Position], key: str
     ) -> None:
-        """Check that a record of a key is handed out only when all before it of that key are done, or given up."""
+        """Check that a record of a key is delivered only when all before it of that key are done, or given up."""
         if any(story.puts[position].key != key for position in positions):
             self.fault("a batch of several keys", f"{who} got {shard_id}")
         out = story.out.setdefault((token, key), set())
@@ -438,16 +438,16 @@ class History:
         self.note("put off", who, shard_id, token, positions[0], len(positions))
         self.shards[shard_id].put_off.update(zip(positions, parts or [0] * len(positions), strict=True))
 
-    def handed_out(self, shard_id: str, token: int, last: Position) -> list[Position]:
-        """What a tenure has handed out, up to and with a position."""
+    def delivered_by(self, shard_id: str, token: int, last: Position) -> list[Position]:
+        """What a tenure has delivered, up to and with a position."""
         found = self.shards[shard_id].delivered.items()
         return [position for (position, _), by in found if by == token and position <= last]
 
     # --- what becomes of records otherwise ------------------------------------------------------
 
-    def buried(self, who: str, shard_id: str, position: Position, part: int | None, data: bytes | None) -> None:
+    def letter_written(self, who: str, shard_id: str, position: Position, part: int | None, data: bytes | None) -> None:
         """A dead letter is written."""
-        self.note("buried", who, shard_id, position, part)
+        self.note("dead-lettered", who, shard_id, position, part)
         story = self.shards[shard_id]
         put = story.puts[position]
         if not put.is_bad:

@@ -40,7 +40,7 @@ START_AGAIN_S = 1.0
 
 
 class SimulatedConsumer(Consumer[Any]):
-    """A consumer that tells the history what it hands out, and what is settled of it."""
+    """A consumer that tells the history what it delivers, and what is settled of it."""
 
     def __init__(self, process: Process, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -115,7 +115,7 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
         def settle_through(self, record: Any) -> bool:
             index = record if isinstance(record, int) else list(self.records).index(record)
             last = _positions(self, (index,))[0]
-            positions = process.history.handed_out(process.key_of(self), self.token, last)
+            positions = process.history.delivered_by(process.key_of(self), self.token, last)
             return tell(self, positions, super().settle_through(record))
 
         def skip(self, *indices: int, reason: str = "skipped") -> bool:
@@ -288,17 +288,17 @@ class Process:
         """With dead letters that the history hears of, and transactions that it knows."""
         settings = self._settings
         if isinstance(settings.dead_letters, DeadLettersTo):
-            settings = replace(settings, dead_letters=DeadLettersTo(self._bury))
+            settings = replace(settings, dead_letters=DeadLettersTo(self._write_letter))
         return settings if settings.on_pending is not None else replace(settings, on_pending=self._on_pending)
 
-    async def _bury(self, letter: Letter) -> None:
+    async def _write_letter(self, letter: Letter) -> None:
         """To where the settings say, over a connection that may fail; done when that has it."""
         given = self._settings.dead_letters
         assert isinstance(given, DeadLettersTo)
         await CallableLetters(given.write).write(letter)
         key, history = self.key_of(letter), self.history
         await self.links[Service.LETTERS].call(
-            lambda: history.buried(self.name, key, letter.position, letter.part, letter.data), LETTER_TIMEOUT_S
+            lambda: history.letter_written(self.name, key, letter.position, letter.part, letter.data), LETTER_TIMEOUT_S
         )
 
     def _on_pending(self, found: FoundPending) -> PendingChoice:

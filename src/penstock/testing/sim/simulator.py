@@ -368,11 +368,11 @@ def _settings(plan: FaultPlan) -> WorkerSettings:
     cadence = CADENCES[str(given.pop("cadence", "riding"))]
     settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, cadence=cadence, **given)
     settings = replace(settings, fan_out=FanOutOptions()) if plan.fan_out else settings
-    retry = Retry(tries_max=None)
+    retry = Retry(failures_max=None)
     if plan.gives_up_after_s is not None:
         retry = replace(retry, give_up_after_s=plan.gives_up_after_s, cool_down_s=plan.cool_down_s)
     if plan.bad or plan.parts or plan.gives_up_after_s is not None:  # what fails by chance is no record's fault
-        retry = replace(retry, transient=(HandlerError,), tries_max=2, cap_s=2.0)
+        retry = replace(retry, transient=(HandlerError,), failures_max=2, cap_s=2.0)
         settings = replace(settings, dead_letters=DeadLettersTo(_kept), ledger=LedgerSettings(retry=retry))
     if plan.window_s:
         choice = Deduplicate(key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits)

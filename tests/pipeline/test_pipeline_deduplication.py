@@ -66,7 +66,7 @@ def cached_in(spark: Any) -> set[int]:
 
 
 def unique(stream: Any) -> DataFrame:
-    return deduplicate(decode_json(stream.load(), SCHEMA), "value.id", within="10 minutes")
+    return deduplicate(decode_json(stream.load(), SCHEMA), "value.id", window="10 minutes")
 
 
 def test_the_first_of_equal_rows_stays_across_batches(stream: Any, written: Any, run: Run) -> None:
@@ -78,7 +78,7 @@ def test_the_first_of_equal_rows_stays_across_batches(stream: Any, written: Any,
 
 
 def test_the_first_by_position_stays_within_a_batch(stream: Any, written: Any, run: Run) -> None:
-    # Many keys with many repeats each, so that an order that holds by chance would not.
+    # Many keys with many duplicates each, so that an order that holds by chance would not.
     stream.add([order(written, f"id-{n % 500}", n) for n in range(5000)])
     run.all_there_is(unique(stream))
     assert sorted(run.values) == sorted((f"id-{n}", n) for n in range(500))
@@ -111,7 +111,7 @@ def test_a_query_of_version_0_1_goes_on_with_its_state(stream: Any, written: Any
 def test_a_query_of_version_0_1_cannot_become_exact_and_says_what_to_do(stream: Any, written: Any, run: Run) -> None:
     of_version_0_1(Path(run.checkpoint))
     stream.add([order(written, name, 2, at_s=120) for name in "abcd"])
-    exact = deduplicate(decode_json(stream.load(), SCHEMA), "value.id", within="10 minutes", exact=True)
+    exact = deduplicate(decode_json(stream.load(), SCHEMA), "value.id", window="10 minutes", exact=True)
     with pytest.raises(StreamingQueryException) as caught:
         run.all_there_is(exact)
     assert state_is_of_another_kind(caught.value)
@@ -166,18 +166,18 @@ def test_a_row_with_a_null_key_is_unique(stream: Any, written: Any, run: Run) ->
 
 def test_several_keys_are_one_key_together(stream: Any, written: Any, run: Run) -> None:
     stream.add([order(written, "a", 1), order(written, "a", 2), order(written, "a", 1), order(written, "b", 1)])
-    run.all_there_is(deduplicate(decode_json(stream.load(), SCHEMA), ["value.id", "value.n"], within="1 hour"))
+    run.all_there_is(deduplicate(decode_json(stream.load(), SCHEMA), ["value.id", "value.n"], window="1 hour"))
     assert sorted(run.values) == [("a", 1), ("a", 2), ("b", 1)]
 
 
 def test_the_columns_stay_as_they_were(stream: Any, written: Any) -> None:
     decoded = decode_json(stream.load(), SCHEMA)
-    assert deduplicate(decoded, "value.id", within="1 hour").columns == decoded.columns
+    assert deduplicate(decoded, "value.id", window="1 hour").columns == decoded.columns
 
 
 def test_without_decoding_it_works_on_the_columns_there_are(stream: Any, written: Any, run: Run) -> None:
     stream.add([written.record("x", key="anna"), written.record("y", key="anna"), written.record("z", key="ben")])
-    run.all_there_is(deduplicate(stream.load(), "partition_key", within="1 hour"))
+    run.all_there_is(deduplicate(stream.load(), "partition_key", window="1 hour"))
     assert sorted(bytes(row.data) for _, row in run.rows) == [b"x", b"z"]
 
 
@@ -189,14 +189,14 @@ def test_a_batch_read_is_one_window(frame: Callable[..., DataFrame], written: An
         written.record("broken"),
         order(written, "b", 1),
     ]
-    rows = deduplicate(decode_json(frame(records[::-1]), SCHEMA), "value.id", within="1 second").collect()
+    rows = deduplicate(decode_json(frame(records[::-1]), SCHEMA), "value.id", window="1 second").collect()
     assert sorted((row.value.id, row.value.n) for row in rows if row.value) == [("a", 1), ("b", 1)]
     assert [bytes(row.data) for row in rows if row.reason] == [b"broken", b"broken"]
 
 
 def test_keys_are_needed(frame: Callable[..., DataFrame], written: Any) -> None:
     with pytest.raises(OptionError, match="at least one key"):
-        deduplicate(frame([written.record("x")]), [], within="1 hour")
+        deduplicate(frame([written.record("x")]), [], window="1 hour")
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")

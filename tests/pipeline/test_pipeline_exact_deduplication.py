@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import OptionError, PenstockError
 from penstock.pipeline import decode_json, deduplicate
-from penstock.pipeline.exact_repeats import Kept, micros_of
+from penstock.pipeline.exact_deduplication import Kept, micros_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ SCHEMA = "id STRING, n INT"
 MINUTE = 60.0
 
 
-def exactly(times: Sequence[tuple[Any, float]], within: float) -> list[bool]:
+def exactly(times: Sequence[tuple[Any, float]], window: float) -> list[bool]:
     """The promise, spelled out: (key, time) in the order of times."""
     kept: dict[Any, float] = {}
     chosen = []
     for key, at in times:
-        chosen.append(key not in kept or at - kept[key] > within)
+        chosen.append(key not in kept or at - kept[key] > window)
         if chosen[-1]:
             kept[key] = at
     return chosen
@@ -41,15 +41,15 @@ def exactly(times: Sequence[tuple[Any, float]], within: float) -> list[bool]:
 @given(
     rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 60)), max_size=60),
     ends=st.lists(st.integers(0, 60), max_size=6),
-    within=st.integers(0, 20),
+    window=st.integers(0, 20),
 )
-def test_batches_may_end_anywhere(rows: list[tuple[int, int, int]], ends: list[int], within: int) -> None:
+def test_batches_may_end_anywhere(rows: list[tuple[int, int, int]], ends: list[int], window: int) -> None:
     rows = sorted(rows, key=lambda row: row[2])
     kept, chosen, begin = Kept(), [], 0
     for end in [*sorted(ends), len(rows)]:
-        chosen += kept.choose(rows[begin:end], within)
+        chosen += kept.choose(rows[begin:end], window)
         begin, kept = max(begin, end), Kept.read(kept.write())
-    assert chosen == exactly([((high, low), at) for high, low, at in rows], within)
+    assert chosen == exactly([((high, low), at) for high, low, at in rows], window)
 
 
 def test_a_late_row_is_compared_with_what_is_known_and_else_kept() -> None:
@@ -116,7 +116,7 @@ def order(written: Any, name: str, n: int, *, at_s: float = 0.0) -> dict[str, An
 
 
 def unique(stream: Any) -> DataFrame:
-    return deduplicate(decode_json(stream.load(), SCHEMA), "value.id", within="10 minutes", exact=True)
+    return deduplicate(decode_json(stream.load(), SCHEMA), "value.id", window="10 minutes", exact=True)
 
 
 AT_MINUTES = (0, 3, 10, 11, 15, 21, 22, 40)
@@ -143,10 +143,10 @@ def test_the_outcome_does_not_depend_on_where_batches_end(
 def test_a_batch_read_has_the_same_outcome(frame: Callable[..., DataFrame], written: Any) -> None:
     records = [order(written, "a", at, at_s=MINUTE * at) for at in AT_MINUTES]
     decoded = decode_json(frame(records[::-1]), SCHEMA)
-    rows = deduplicate(decoded, "value.id", within="10 minutes", exact=True).collect()
+    rows = deduplicate(decoded, "value.id", window="10 minutes", exact=True).collect()
     assert sorted(row.value.n for row in rows) == KEPT
-    # Without it a batch read is one window: later repeats may be removed, and here all are.
-    assert [row.value.n for row in deduplicate(decoded, "value.id", within="10 minutes").collect()] == [0]
+    # Without it a batch read is one window: later duplicates may be removed, and here all are.
+    assert [row.value.n for row in deduplicate(decoded, "value.id", window="10 minutes").collect()] == [0]
 
 
 def test_of_equal_times_the_first_by_position_stays(stream: Any, written: Any, tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ def test_values_of_every_type_come_out_as_they_went_in(spark: SparkSession, fram
     )
     records = frame([written.record("a", key="x"), written.record("b", key="y")]).join(extra, "sequence_number")
     for keys in (["partition_key"], ["big", "small"], ["exact", "real", "day", "at", "raw", "many", "deep"]):
-        found = deduplicate(records, keys, within="1 hour", exact=True)
+        found = deduplicate(records, keys, window="1 hour", exact=True)
         assert found.schema == records.schema
         assert sorted(found.collect(), key=str) == sorted(records.collect(), key=str)
 
 
 def test_a_span_is_checked_when_the_query_is_made(frame: Any, written: Any) -> None:
     with pytest.raises(OptionError, match="'a while' is no number of seconds"):
-        deduplicate(frame([written.record("x")]), "data", within="a while", exact=True)
+        deduplicate(frame([written.record("x")]), "data", window="a while", exact=True)

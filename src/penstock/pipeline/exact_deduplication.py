@@ -1,4 +1,4 @@
-"""Removing repeats exactly: a row goes where one of its key was kept at most ``within`` before it, and only there.
+"""Removing duplicates exactly: a row goes where one of its key was kept at most ``window`` before it, and only there.
 
 Spark's own de-duplication forgets a key when the watermark has passed it, at the end of some batch; so what becomes of
 a row further away depends on where batches end. Here the time of the row that was kept is what is kept for a key.
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError, PenstockError
-from penstock.pipeline.repeats import EXACT_REPEATS
+from penstock.pipeline.deduplication import EXACT_DUPLICATES
 from penstock.pipeline.spark_calls import columns_of, is_stream
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ BUCKETS = 128
 
 _KEY, _MICROS, _ORDER, _HIGH, _LOW = (f"_penstock_{name}" for name in ("key", "micros", "order", "high", "low"))
 _BUCKET, _ROWS = "bucket", "rows"
-_REPEATS = "repeats"
-_CHOSEN = f"{_ROWS} BINARY, {_REPEATS} BIGINT"
+_DUPLICATES = "duplicates"
+_CHOSEN = f"{_ROWS} BINARY, {_DUPLICATES} BIGINT"
 _ROWS_MAX = 10_000
 """In one value."""
 _VERSION = 1
@@ -60,13 +60,13 @@ _MICROS_OF = {
 }  # fmt: skip
 
 
-def without_exact_repeats(records: DataFrame, key: Column, *, time: Column, order: Column, within: str) -> DataFrame:
-    """The rows that are no repeats. ``key``: a struct, null for a row that stands alone; ``order``: a text, by which
+def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, order: Column, window: str) -> DataFrame:
+    """The rows that are no duplicates. ``key``: a struct, null for a row that stands alone; ``order``: a text, by which
     rows of one time are told apart.
 
     Raises OptionError for a span that is no number of units, and where the columns are not known.
     """
-    within_micros = micros_of(within)
+    window_micros = micros_of(window)
     if columns_of(records) is None:
         raise OptionError(
             "exact: Spark does not tell the columns inside of a query function of a declarative pipeline: leave it out"
@@ -79,14 +79,14 @@ def without_exact_repeats(records: DataFrame, key: Column, *, time: Column, orde
 
         def choose(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
             kept = Kept.read(bytes(state.get[0]) if state.exists else b"")
-            yield _chosen(frames, kept, within_micros)
+            yield _chosen(frames, kept, window_micros)
             state.update((kept.write(),))
 
         chosen = groups.applyInPandasWithState(choose, _CHOSEN, "kept BINARY", "append", "NoTimeout")
     else:
-        chosen = groups.applyInPandas(lambda frame: _chosen([frame], Kept(), within_micros), _CHOSEN)
+        chosen = groups.applyInPandas(lambda frame: _chosen([frame], Kept(), window_micros), _CHOSEN)
     # A query may have two of these, and each observation a name of its own.
-    counted = chosen.observe(f"{EXACT_REPEATS}_{uuid.uuid4().hex[:8]}", fn.sum(_REPEATS).alias(EXACT_REPEATS))
+    counted = chosen.observe(f"{EXACT_DUPLICATES}_{uuid.uuid4().hex[:8]}", fn.sum(_DUPLICATES).alias(EXACT_DUPLICATES))
 
     def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -100,7 +100,7 @@ def micros_of(span: str) -> int:
     """Microseconds of a span such as ``10 minutes`` or ``1 hour 30 minutes``. Raises OptionError."""
     parts = _PART.findall(span)
     if not parts or _PART.sub("", span):
-        raise OptionError(f"within: {span!r} is no number of seconds, minutes, hours, days or weeks")
+        raise OptionError(f"window: {span!r} is no number of seconds, minutes, hours, days or weeks")
     return sum(int(number) * _MICROS_OF[unit.lower()] for number, unit in parts)
 
 
@@ -125,7 +125,7 @@ class Kept:
         """A version, the newest time, and the entries in the order of their digests."""
         return _HEAD.pack(_VERSION, self._newest) + self._entries.tobytes()
 
-    def choose(self, rows: Sequence[tuple[int, int, int | None]], within: int) -> list[bool]:
+    def choose(self, rows: Sequence[tuple[int, int, int | None]], window: int) -> list[bool]:
         """Which rows are kept, of (half a digest, the other half, time) in the order of their times.
 
         A row without a time is always kept.
@@ -141,12 +141,12 @@ class Kept:
             kept = now.get(digest)
             if kept is None and digest in before:
                 kept = int(self._entries["at"][before[digest]])
-            repeat = kept is not None and abs(at - kept) <= within
+            repeat = kept is not None and abs(at - kept) <= window
             chosen.append(not repeat)
             if not repeat and (kept is None or at > kept):
                 now[digest] = at
             self._newest = max(self._newest, at)
-        self._renew(now, [before[digest] for digest in now if digest in before], within)
+        self._renew(now, [before[digest] for digest in now if digest in before], window)
         return chosen
 
     def _of(self, digests: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -163,25 +163,25 @@ class Kept:
                 place += 1
         return found
 
-    def _renew(self, now: dict[tuple[int, int], int], replaced: list[int], within: int) -> None:
-        """No row that comes in time, ``within`` behind the newest, lies within ``within`` of what is left out."""
+    def _renew(self, now: dict[tuple[int, int], int], replaced: list[int], window: int) -> None:
+        """No row that comes in time, ``window`` behind the newest, lies within ``window`` of what is left out."""
         new = np.array([(high, low, at) for (high, low), at in now.items()], _ENTRY)
         entries = np.concatenate([np.delete(self._entries, replaced), new])
-        entries = entries[entries["at"] >= self._newest - 2 * within]
+        entries = entries[entries["at"] >= self._newest - 2 * window]
         self._entries = entries[np.lexsort((entries["low"], entries["high"]))]
 
 
-def _chosen(frames: Iterable[pd.DataFrame], kept: Kept, within: int) -> pd.DataFrame:
+def _chosen(frames: Iterable[pd.DataFrame], kept: Kept, window: int) -> pd.DataFrame:
     """The rows of a bucket that are kept, packed, and how many are not."""
     rows = pa.concat_tables([_table(rows) for frame in frames for rows in frame[_ROWS]])
     rows = rows.sort_by([(_MICROS, "ascending"), (_ORDER, "ascending")])
     columns = [rows[name].to_pylist() for name in (_HIGH, _LOW, _MICROS)]
-    left = rows.filter(pa.array(kept.choose(list(zip(*columns, strict=True)), within)))
+    left = rows.filter(pa.array(kept.choose(list(zip(*columns, strict=True)), window)))
     portions = [left.slice(at, _ROWS_MAX) for at in range(0, left.num_rows, _ROWS_MAX)]
     packed: list[bytes | None] = [_bytes(one.combine_chunks().to_batches()[0]) for one in portions]
     packed = packed or [None]  # the number is told all the same
     first = [rows.num_rows - left.num_rows] + [0] * (len(packed) - 1)
-    return pd.DataFrame({_ROWS: pd.Series(packed, dtype=object), _REPEATS: pd.Series(first, dtype="int64")})
+    return pd.DataFrame({_ROWS: pd.Series(packed, dtype=object), _DUPLICATES: pd.Series(first, dtype="int64")})
 
 
 # --- packed -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A handover waits for the rest of what was begun: parts of a record, keys that are behind; also while the only program
+"""A handoff waits for the rest of what was begun: parts of a record, keys that are behind; also while the only program
 that can take it is busy with another shard.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 PARTS = 4
-NEVER_GIVEN_UP = Retry(tries_max=None)
+NEVER_GIVEN_UP = Retry(failures_max=None)
 STREAMS = {STREAM: 2}
 
 
@@ -70,7 +70,7 @@ async def everything(local: LocalKinesis, table: MemoryLeaseTable, count: int, *
     ("given", "parts"),
     [
         (IN_PARTS, PARTS),
-        # A key is handed out once it is free: what lies before its records waits for a key that is behind.
+        # A key is delivered once it is free: what lies before its records waits for a key that is behind.
         ({"ledger": LedgerSettings(order=ByKey(slots_max=4), retry=NEVER_GIVEN_UP), "batch_records_max": 1}, 1),
     ],
     ids=["parts", "keys"],
@@ -78,7 +78,7 @@ async def everything(local: LocalKinesis, table: MemoryLeaseTable, count: int, *
 async def test_a_close_waits_for_a_program_that_is_busy_with_another_shard(
     local: LocalKinesis, kinesis: Any, face: Callable[[Any], AsyncIterator[Any]], given: dict[str, Any], parts: int
 ) -> None:
-    """Nothing that was handed out comes again, though the program asks for nothing while the handover begins."""
+    """Nothing that was delivered comes again, though the program asks for nothing while the handoff begins."""
     puts = put(kinesis, range(24), key=lambda data: str(4 + int(data) // 4))
     table, got, late = MemoryLeaseTable(), Counter[Any](), asyncio.Event()
     busy = asyncio.Event()
@@ -143,7 +143,7 @@ async def test_a_thread_that_is_busy_with_another_shard_is_waited_for(local: Loc
 async def test_a_program_that_closes_inside_of_its_own_loop_is_not_waited_for(
     local: LocalKinesis, kinesis: Any
 ) -> None:
-    """It takes nothing more: what it has begun comes again, elsewhere, and the handover does not wait for that."""
+    """It takes nothing more: what it has begun comes again, elsewhere, and the handoff does not wait for that."""
     put(kinesis, range(8))
     given: dict[str, Any] = {**IN_PARTS, "drain_deadline_s": 2 * DEADLINE_S}
     async with consumer_of(local, MemoryLeaseTable(), **given) as consumer:
@@ -169,7 +169,7 @@ async def test_parts_behind_one_that_waits_for_its_next_try_are_not_waited_for(
 ) -> None:
     """The record comes again as a whole, wherever: the shard goes at once."""
     put(kinesis, range(4))
-    slow = LedgerSettings(retry=Retry(tries_max=None, base_s=10 * DEADLINE_S, cap_s=10 * DEADLINE_S))
+    slow = LedgerSettings(retry=Retry(failures_max=None, base_s=10 * DEADLINE_S, cap_s=10 * DEADLINE_S))
     given: dict[str, Any] = {**IN_PARTS, "ledger": slow}
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=2 * DEADLINE_S, **given) as consumer:
         handed = asyncio.Event()
