@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +150,28 @@ def test_a_progress_is_told_as_an_event() -> None:
     failed: Any = SimpleNamespace(id="q-2", exception="it has failed")
     listener.onQueryTerminated(failed)
     assert len(told) == 5, "what has ended tells nothing any more, and what has failed is missed"
+
+
+def test_what_a_query_writes_to_a_stream_is_told_where_its_name_is_known() -> None:
+    told: list[Any] = []
+    spark: Any = object()
+    listener = MetricsListener(spark, on_event=told.append, sinks={"copier": "copies"})
+    durations = {"triggerExecution": 1500, "addBatch": 900}
+    for rows in (10, -1):
+        sink = {"description": "PythonTable@1", "numOutputRows": rows}
+        listener.show(progress({"endOffset": "5"}, name="copier", id="q-1", durationMs=durations, sink=sink))
+    listener.show(progress({"endOffset": "5"}, name="another", id="q-2", durationMs=durations, sink=sink))
+    ended: Any = SimpleNamespace(id="q-1", exception=None)
+    listener.onQueryIdle(ended)
+    listener.onQueryTerminated(ended)
+    assert [(event.stream, event.snapshot.user_records_put, event.last) for event in told] == [
+        ("copies", 10, False),
+        ("copies", 0, False),
+        ("copies", 0, False),
+        ("copies", 0, True),
+    ]
+    whole = reduce(add, [event.snapshot for event in told])
+    assert (whole.user_records_accepted, whole.user_records_pending) == (10, 0)
 
 
 def test_the_lag_grows_while_no_batch_ends_and_not_while_nothing_comes() -> None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.events import QueryMetrics
+from penstock.events import ProducerMetrics, QueryMetrics
 from penstock.pipeline.spark_calls import Py4JError, columns_of
+from penstock.runtime.producer.metrics import ProducerSnapshot
 from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 from penstock.telemetry.query_metrics import LEVELS, QuerySnapshot
@@ -132,7 +133,8 @@ class MetricsListener(StreamingQueryListener):
     after the other.
 
     ``on_event`` is called with a `QueryMetrics` event for each stream of each batch, and of each idle spell of ten
-    seconds: an exporter of `penstock.telemetry` is one.
+    seconds: an exporter of `penstock.telemetry` is one. ``sinks`` has, by the names of queries, the streams that they
+    write to by ``format("penstock")``, which Spark does not tell: for these it is called with `ProducerMetrics`, too.
 
     With Spark Connect there is no metrics system at hand: there ``on_metrics`` and ``on_event`` are all.
     """
@@ -142,8 +144,10 @@ class MetricsListener(StreamingQueryListener):
         spark: SparkSession,
         *,
         on_metrics: Callable[[str, StreamMetrics], object] | None = None,
-        on_event: Callable[[QueryMetrics], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
+        sinks: Mapping[str, str] | None = None,
     ) -> None:
+        self._sinks = dict(sinks or {})
         self._gauges: _Gauges | None = _Gauges(spark) if hasattr(spark, "_jsparkSession") else None
         self._on_metrics = on_metrics
         self._numbers = None if on_event is None else QueryNumbers(on_event)
@@ -170,6 +174,10 @@ class MetricsListener(StreamingQueryListener):
                 if self._numbers is not None:
                     self._names[str(progress["id"])] = name
                     self._tell(self._numbers, name, progress, metrics)
+            if self._numbers is not None and name in self._sinks:
+                self._names[str(progress["id"])] = name
+                rows = max(0, int(progress["sink"]["numOutputRows"] or 0))  # -1: the sink does not tell
+                self._numbers.wrote(name, self._sinks[name], rows)
         except Exception as error:  # what cannot be shown must not end anything
             logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
 
@@ -215,9 +223,11 @@ class BatchNumbers(NamedTuple):
 class QueryNumbers:
     """Tells the numbers of queries as `QueryMetrics` events. For one thread."""
 
-    def __init__(self, on_event: Callable[[QueryMetrics], object], *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, on_event: Callable[[Any], object], *, now: Callable[[], float] = time.time) -> None:
         self._on_event = on_event
         self._now = now
+        self._written: dict[str, tuple[str, float]] = {}
+        """Of each query that writes to a stream: the stream, and when that was told last."""
         self._last: dict[tuple[str, str], QuerySnapshot] = {}
         """Of each query and stream: what was told last."""
 
@@ -250,9 +260,21 @@ class QueryNumbers:
         snapshot.batch_s.add(counted.seconds)
         self._tell(query, metrics.stream, snapshot)
 
+    def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
+        """The query has written so many rows to a stream, each as a user record."""
+        now_s = self._now()
+        _, before_s = self._written.get(query, (stream, now_s))
+        snapshot = ProducerSnapshot(
+            period_start_s=before_s, period_end_s=now_s, user_records_accepted=rows, user_records_put=rows
+        )
+        self._written[query] = stream, now_s
+        self._on_event(ProducerMetrics(stream, snapshot, last))
+
     def idle(self, query: str) -> None:
         """No batch was committed, as nothing came. The levels stay."""
         self._again(query, 0.0)
+        if query in self._written:
+            self.wrote(query, self._written[query][0], 0)
 
     def busy(self, query: str) -> None:
         """No batch was committed, though one runs, or its end is looked for: what waits has waited for longer."""
@@ -265,6 +287,10 @@ class QueryNumbers:
             if not failed:
                 snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=self._now())
                 self._on_event(QueryMetrics(stream, name, snapshot, last=True))
+        if query in self._written:
+            if not failed:
+                self.wrote(query, self._written[query][0], 0, last=True)
+            del self._written[query]
 
     def _again(self, query: str, ages: float) -> None:
         now_s = self._now()
