@@ -21,6 +21,7 @@ from penstock.cli import (
     put,
     records,
     stream,
+    top,
 )
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
@@ -67,6 +68,7 @@ app.add_typer(records.app, name="records")
 app.add_typer(check.app, name="check")
 app.add_typer(doctor.app, name="doctor")
 app.command("cost")(cost.command)
+app.command("top")(top.command)
 app.command("console")(console.command)
 
 

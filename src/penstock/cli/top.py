@@ -1,0 +1,277 @@
+"""``penstock top``: how far applications are behind, on a screen that goes on. It only reads.
+
+The screen is written as a whole, in one write, over what was there: nothing is cleared first, so nothing flickers, also
+over a slow line. Where standard output is no terminal there is no screen, but a table or a line of JSON for each look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import unicodedata
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
+from penstock.cli.interrupt import StoppedError, Stopping
+from penstock.cli.looking import looking
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Output, Rate, Shape, show_report, table_of
+from penstock.errors import OptionError, PenstockError
+from penstock.inspect.moments import span_s, span_text
+from penstock.shown import one_line
+from penstock.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.inspect import Inspector, LagReport, LagTimes, Look, ShardLag, Store
+
+ENTER = "\x1b[?1049h\x1b[?25l"
+LEAVE = "\x1b[?25h\x1b[?1049l"
+HOME, TO_LINE_END, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
+BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
+"""Terminals that know these show a frame at once; the others leave them out."""
+REVERSED, PLAIN = "\x1b[7m", "\x1b[0m"
+KEYS = "q quit   j/k or arrows scroll   space look now"
+INTERVAL_MIN_S = 1.0
+
+_UP, _DOWN = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
+
+
+def command(
+    names: Annotated[list[str], typer.Argument(help="Names of applications.", metavar="APPLICATION...")],
+    stream: OfStream = None,
+    interval: Annotated[str, typer.Option(help="Between two looks.", metavar="SPAN")] = "5s",
+    frames: Annotated[
+        int | None, typer.Option(help="End after so many looks; else at q, and after one without a terminal.", min=1)
+    ] = None,
+    ok: OkText = "60s",
+    stalled: StalledText = "2m",
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Show how far applications are behind, shard by shard, the worst first, until q.
+
+    Each look takes a GetShardIterator and mostly one GetRecords call of each shard, within --rate. The trend is that of
+    the looks so far.
+    """
+    from penstock.inspect import LagTimes, Store
+
+    every_s = span_s(interval)
+    if every_s < INTERVAL_MIN_S:
+        raise OptionError(f"--interval: {interval} is too often: {INTERVAL_MIN_S:g} s at least")
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    watching = Watching(names, stream, Store.parse(store, table), LagTimes(ok_s=span_s(ok), stalled_s=span_s(stalled)))
+    on_screen = output is Shape.table and sys.stdout.isatty()
+
+    async def look(inspector: Inspector) -> None:
+        if on_screen:
+            await Screen(watching, every_s, frames).run(inspector)
+        else:
+            await _printed(watching, inspector, every_s, frames or 1, output)
+
+    asyncio.run(looking(connection, look, calls_per_s=rate))
+
+
+class Watching:
+    """What is looked at, and what the looks so far have shown."""
+
+    def __init__(self, names: Sequence[str], stream: str | None, store: Store, times: LagTimes) -> None:
+        self.reports: dict[str, LagReport] = {}
+        self.fault: str | None = None
+        """Why the last look failed, if it did."""
+        self._names, self._stream, self._store, self._times = names, stream, store, times
+        self._looks: dict[str, Mapping[str, Sequence[Look]]] = {}
+
+    async def look(self, inspector: Inspector) -> None:
+        """Look once at each application. Raises what the first look at one meets; later ones leave it as it was."""
+        self.fault = None
+        for name in self._names:
+            try:
+                self.reports[name], self._looks[name] = await inspector.lag(
+                    name, self._stream, self._store, times=self._times, history=self._looks.get(name)
+                )
+            except PenstockError as fault:
+                if name not in self.reports:
+                    raise
+                self.fault = f"{name}: {fault}"
+
+
+async def _printed(watching: Watching, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
+    stopping = Stopping()
+    with stopping.listening(), contextlib.suppress(StoppedError):
+        for number in range(frames):
+            if number:
+                await stopping.unless_asked(asyncio.sleep(every_s))
+            await stopping.unless_asked(watching.look(inspector))
+            for report in watching.reports.values():
+                if shape is Shape.table:
+                    show_report(report, [], "\n".join(_lines([report])), shape)
+                else:
+                    show_report(report, [report], "", shape)
+
+
+class Screen:
+    """The terminal, while it is ours."""
+
+    def __init__(self, watching: Watching, every_s: float, frames: int | None) -> None:
+        self._watching = watching
+        self._every_s = every_s
+        self._frames = frames
+        self._offset = 0
+        self._stopping = Stopping()
+        self._now = asyncio.Event()
+
+    async def run(self, inspector: Inspector) -> None:
+        """Until q, Ctrl-C, SIGTERM, or the last of so many looks. The terminal is then as it was."""
+        loop, looked = asyncio.get_running_loop(), 0
+        with self._stopping.listening(), _keys(self._on_key), _screen():
+            for number in (signal.SIGWINCH, signal.SIGCONT):
+                loop.add_signal_handler(number, self._again if number == signal.SIGCONT else self._show)
+            try:
+                self._show("looking ...")
+                while self._frames is None or looked < self._frames:
+                    await self._stopping.unless_asked(self._watching.look(inspector))
+                    looked += 1
+                    self._show()
+                    self._now.clear()
+                    await self._stopping.unless_asked(self._wait())
+            except StoppedError:
+                pass
+            finally:
+                for number in (signal.SIGWINCH, signal.SIGCONT):
+                    loop.remove_signal_handler(number)
+        if self._stopping.signal not in (None, signal.SIGINT):
+            raise typer.Exit(128 + signal.SIGTERM)
+
+    async def _wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._now.wait(), self._every_s)
+
+    def _on_key(self, key: str) -> None:
+        if key in ("q", "Q", "\x03"):
+            self._stopping.ask()
+        elif key == " ":
+            self._now.set()
+        elif key in _UP + _DOWN:
+            self._offset = max(0, self._offset + (1 if key in _DOWN else -1))
+            self._show()
+
+    def _again(self) -> None:
+        """Back from the background, where another program had the terminal."""
+        _write(ENTER)
+        self._show()
+
+    def _show(self, note: str | None = None) -> None:
+        size = os.get_terminal_size(sys.stdout.fileno())
+        watching = self._watching
+        lines = _lines(list(watching.reports.values()))
+        room = max(1, size.lines - 1)
+        self._offset = min(self._offset, max(0, len(lines) - room))
+        _write(frame(lines[self._offset :], note or watching.fault or KEYS, size.columns, size.lines))
+
+
+def frame(lines: Sequence[str], foot: str, columns: int, height: int) -> str:
+    """A screen: what fits of the lines, and the last one in reverse. It is written over what was there."""
+    room = max(0, height - 1)
+    shown = [cut(one, columns) + TO_LINE_END for one in lines[:room]]
+    shown += [TO_LINE_END] * (room - len(shown))
+    last = f"{REVERSED}{cut(one_line(foot), columns)}{PLAIN}{TO_LINE_END}"
+    return BEGIN_FRAME + HOME + "\r\n".join([*shown, last]) + TO_END + END_FRAME
+
+
+def cut(text: str, columns: int) -> str:
+    """As much of a line as so many columns take: some characters take two, and some none."""
+    width = 0
+    for place, one in enumerate(text):
+        width += 0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        if width > columns:
+            return text[:place]
+    return text
+
+
+def _lines(reports: Sequence[LagReport]) -> list[str]:
+    lines: list[str] = []
+    for report in reports:
+        behind = "" if report.behind_s is None else f", {span_text(report.behind_s)} behind"
+        loses = "" if report.loses_in_s is None else f", loses data in {span_text(report.loses_in_s)}"
+        at = f"{report.taken_at:%H:%M:%S} UTC"
+        head = f"{report.application} on {report.stream}: {report.state.value}{behind}{loses}   {at}"
+        rows = [_row(one) for one in sorted(report.shards, key=_worst_first)]
+        rows += [(one, "unowned", None, None, None, None, "there is no lease for it") for one in report.without_lease]
+        columns = ("SHARD", "VERDICT", "BEHIND", "TREND", "LOSES DATA IN", "OWNER", "WHY")
+        lines += [one_line(head), *table_of(columns, rows).split("\n"), ""]
+        lines += [f"not shown: {one_line(one.what)} ({one_line(one.action)})" for one in report.missing]
+    return lines
+
+
+def _row(one: ShardLag) -> tuple[Any, ...]:
+    trend = None if one.slope is None else f"{one.slope:+.2f} s/s"
+    loses = "may have lost" if one.may_have_lost else None if one.loses_in_s is None else span_text(one.loses_in_s)
+    behind = None if one.behind_s is None else ("" if one.exact else "up to ") + span_text(one.behind_s)
+    return one.shard_id, one.state.value, behind, trend, loses, one.owner, one.why
+
+
+def _worst_first(one: ShardLag) -> tuple[int, float, str]:
+    from penstock.inspect import State
+
+    return -list(State).index(one.state), -(one.behind_s or 0.0), one.shard_id
+
+
+# --- the terminal ---------------------------------------------------------------------------------
+
+
+def _write(text: str) -> None:
+    """All of it, in as few writes as the terminal takes."""
+    sys.stdout.flush()
+    left = text.encode(errors="replace")
+    while left:
+        left = left[os.write(sys.stdout.fileno(), left) :]
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[None]:
+    """A screen of its own; what was on the terminal comes back."""
+    _write(ENTER)
+    try:
+        yield
+    finally:
+        _write(LEAVE)
+
+
+@contextlib.contextmanager
+def _keys(on_key: Any) -> Iterator[None]:
+    """Keys as they are pressed, without being shown. Where standard input is no terminal there are none."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(descriptor)
+
+    def read() -> None:
+        pressed = os.read(descriptor, 64).decode(errors="replace")
+        if not pressed:  # the terminal is gone
+            on_key("q")
+        for key in [pressed] if pressed.startswith("\x1b") else pressed:
+            on_key(key)
+
+    tty.setcbreak(descriptor)
+    loop.add_reader(descriptor, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
