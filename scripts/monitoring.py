@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.telemetry.cloudwatch import KPL_NAMESPACE
 from penstock.telemetry.names import AGE as AGE_METRIC
 from penstock.telemetry.names import TABLE
 
@@ -30,6 +31,7 @@ DELIVERED, FETCHED = name_of("messaging.client.consumed.messages"), name_of("pen
 READS_REFUSED, PUTS_REFUSED = name_of("penstock.consumer.fetches_refused"), name_of("penstock.producer.refused")
 HANDLED, STORED = name_of("messaging.process.duration"), name_of("penstock.consumer.store.duration")
 SENT, PENDING = name_of("messaging.client.sent.messages"), name_of("penstock.producer.pending")
+OUT = name_of("penstock.consumer.in_flight.oldest")
 LATENCY, LEASES = name_of("penstock.producer.latency"), name_of("aws.kinesis.client.current_leases")
 READS_FAILED, SINCE_READ = name_of("penstock.consumer.fetches_failed"), name_of("penstock.consumer.since_read")
 TABLES_FAILED = name_of("penstock.table.failures")
@@ -119,6 +121,11 @@ def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
             "look for handlers that hang: records_in_flight of the shards, and the log",
         ),
         Alarm(
+            "PenstockRecordsHeldUp", f"max {BY} ({OUT}) > {times.stuck}", 1, "warning",
+            "records have been with a handler for 5 minutes: it hangs, or fails again and again",
+            "look which shard it is, and at the log: RecordsStalled, BatchFailed, LoopBlocked",
+        ),
+        Alarm(
             "PenstockReadsFail",
             f"sum {BY} (rate({READS_FAILED}{rate})) > 0 and max {BY} ({SINCE_READ}) > {silent}", 1, "critical",
             "reads of a shard fail, and none has succeeded for a minute",
@@ -186,107 +193,143 @@ def prometheus_rules(times: Times = AS_SHIPPED) -> str:
 
 
 class CloudWatchAlarm(NamedTuple):
-    """One alarm on the KCL's or the KPL's names: it fits a real KCL, too."""
+    """One alarm, by the KCL's name where it has the number, else by our own."""
 
     name: str
     metric: str
-    operation: str | None
     statistic: str
-    threshold: str
-    """A number, or the name of a parameter."""
+    threshold: float
     periods: int
-    missing: str
     summary: str
+    operation: str | None = None
+    """The KCL's dimension."""
+    missing: str = "notBreaching"
     comparison: str = "GreaterThanThreshold"
+    period_s: int = 60
+    expression: str | None = None
+    """Metric math over ``used``, which is the metric."""
+    of_producer: bool = False
 
 
+RETENTION_USED = "penstock.consumer.retention.used"
 CLOUDWATCH_ALARMS = (
     CloudWatchAlarm(
-        "LagUsesRetention", "MillisBehindLatest", "ApplicationTracker", "Maximum", "QuarterOfRetentionMillis", 2,
-        "breaching", "a quarter of the retention is used by lag, or no worker tells any",
+        "LagUsesRetention", RETENTION_USED, "Maximum", 0.25, 3,
+        "a quarter of the stream's retention is used by records that are not settled",
     ),
     CloudWatchAlarm(
-        "LagUsesHalfOfRetention", "MillisBehindLatest", "ApplicationTracker", "Maximum", "HalfOfRetentionMillis", 1,
-        "breaching", "half of the retention is used by lag, or no worker tells any",
+        "LagUsesHalfOfRetention", RETENTION_USED, "Maximum", 0.5, 2,
+        "half of the stream's retention is used by records that are not settled",
     ),
     CloudWatchAlarm(
-        "HandlersFail", "RecordsFailedProcessing", "ProcessTask", "Sum", "0", 5, "notBreaching",
-        "handlers have failed for 5 minutes",
+        "LossForeseen", RETENTION_USED, "Maximum", 1.0, 3, "as lag grows now, records are lost within a day",
+        period_s=300, expression="IF(used > 0.05, used + 86400 * RATE(used), 0)",
     ),
     CloudWatchAlarm(
-        "LeasesLost", "LostLeases", "RenewAllLeases", "Sum", "0", 5, "notBreaching",
-        "leases were lost in each of 5 minutes",
+        "NoNumbers", "CurrentLeases", "SampleCount", 1.0, 3, "no worker tells numbers: none runs, or their loops hang",
+        operation="RenewAllLeases", missing="breaching", comparison="LessThanThreshold",
+    ),
+    CloudWatchAlarm(
+        "HandlersFail", "RecordsFailedProcessing", "Sum", 0.0, 5, "handlers have failed for 5 minutes",
+        operation="ProcessTask",
+    ),
+    CloudWatchAlarm(
+        "DeadLetters", "penstock.consumer.dead_lettered", "Sum", 0.0, 1,
+        "records were given up and written as dead letters",
+    ),
+    CloudWatchAlarm(
+        "RecordsLost", "penstock.consumer.gaps", "Sum", 0.0, 1,
+        "a checkpoint was older than the retention: records may be lost",
+    ),
+    CloudWatchAlarm(
+        "LeasesWithoutOwner", "penstock.leases.free", "Maximum", 0.0, 5,
+        "leases have had no worker that lives for 5 minutes: nothing reads their shards",
+    ),
+    CloudWatchAlarm(
+        "LeasesLost", "LostLeases", "Sum", 0.0, 5, "leases were lost in each of 5 minutes", operation="RenewAllLeases",
+    ),
+    CloudWatchAlarm(
+        "LeaseTableFails", "penstock.table.failures", "Sum", 0.0, 5,
+        "calls to the lease table have failed for 5 minutes: shards are let go",
+    ),
+    CloudWatchAlarm(
+        "ReadsRefused", "penstock.consumer.fetches_refused", "Sum", 6.0, 15,
+        "shards have refused reads for 15 minutes: others read them too",
+    ),
+    CloudWatchAlarm(
+        "PutsRefused", "penstock.producer.refused", "Sum", 60.0, 15, "shards have refused records for 15 minutes",
+        of_producer=True,
     ),
 )  # fmt: skip
 
 
 def cloudformation() -> dict[str, Any]:
     """A template with the alarms."""
-    resources: dict[str, Any] = {}
-    for alarm in CLOUDWATCH_ALARMS:
-        threshold: Any = float(alarm.threshold) if alarm.threshold[0].isdigit() else {"Ref": alarm.threshold}
-        resources[alarm.name] = {
-            "Type": "AWS::CloudWatch::Alarm",
-            "Properties": {
-                "AlarmDescription": alarm.summary,
-                "Namespace": {"Ref": "Application"},
-                "MetricName": alarm.metric,
-                "Dimensions": [{"Name": "Operation", "Value": alarm.operation}],
-                "Statistic": alarm.statistic,
-                "Period": 60,
-                "EvaluationPeriods": alarm.periods,
-                "DatapointsToAlarm": alarm.periods,
-                "Threshold": threshold,
-                "ComparisonOperator": alarm.comparison,
-                "TreatMissingData": alarm.missing,
-                "AlarmActions": [{"Ref": "AlarmTopic"}],
-                "OKActions": [{"Ref": "AlarmTopic"}],
-            },
-        }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": "Alarms for a consumer, by the KCL's names. Made by scripts/monitoring.py.",
+        "Description": "Alarms for a consumer and a producer. Made by scripts/monitoring.py.",
         "Parameters": {
             "Application": {"Type": "String", "Description": "The application's name, which is the namespace."},
+            "Stream": {"Type": "String", "Description": "The stream that the producer writes to."},
             "AlarmTopic": {"Type": "String", "Description": "The ARN of the SNS topic that is told."},
-            "QuarterOfRetentionMillis": {
-                "Type": "Number", "Default": 21_600_000, "Description": "A quarter of the stream's retention.",
-            },
-            "HalfOfRetentionMillis": {
-                "Type": "Number", "Default": 43_200_000, "Description": "Half of the stream's retention.",
-            },
         },
-        "Resources": resources,
-    }  # fmt: skip
+        "Resources": {
+            alarm.name: {"Type": "AWS::CloudWatch::Alarm", "Properties": _properties(alarm)}
+            for alarm in CLOUDWATCH_ALARMS
+        },
+    }
+
+
+def _properties(alarm: CloudWatchAlarm) -> dict[str, Any]:
+    metric: dict[str, Any] = {
+        "Namespace": KPL_NAMESPACE if alarm.of_producer else {"Ref": "Application"},
+        "MetricName": alarm.metric,
+    }
+    if alarm.operation is not None:
+        metric["Dimensions"] = [{"Name": "Operation", "Value": alarm.operation}]
+    elif alarm.of_producer:
+        metric["Dimensions"] = [{"Name": "StreamName", "Value": {"Ref": "Stream"}}]
+    looked: dict[str, Any] = {**metric, "Statistic": alarm.statistic, "Period": alarm.period_s}
+    if alarm.expression is not None:
+        of = {"Metric": metric, "Stat": alarm.statistic, "Period": alarm.period_s}
+        looked = {
+            "Metrics": [
+                {"Id": "used", "MetricStat": of, "ReturnData": False},
+                {"Id": "told", "Expression": alarm.expression, "Label": alarm.name, "ReturnData": True},
+            ]
+        }
+    return {
+        "AlarmDescription": alarm.summary,
+        **looked,
+        "EvaluationPeriods": alarm.periods,
+        "DatapointsToAlarm": alarm.periods,
+        "Threshold": alarm.threshold,
+        "ComparisonOperator": alarm.comparison,
+        "TreatMissingData": alarm.missing,
+        "AlarmActions": [{"Ref": "AlarmTopic"}],
+        "OKActions": [{"Ref": "AlarmTopic"}],
+    }
 
 
 def terraform() -> str:
     """The same alarms for Terraform."""
     lines = ["# Made by scripts/monitoring.py."]
-    for name, kind, default, text in (
-        ("application", "string", None, "The application's name, which is the namespace."),
-        ("alarm_topic", "string", None, "The ARN of the SNS topic that is told."),
-        ("retention_hours", "number", "24", "The stream's retention."),
+    for name, text in (
+        ("application", "The application's name, which is the namespace."),
+        ("stream", "The stream that the producer writes to."),
+        ("alarm_topic", "The ARN of the SNS topic that is told."),
     ):
-        lines += [f'variable "{name}" {{', f"  type        = {kind}", f"  description = {json.dumps(text)}"]
-        lines += [f"  default     = {default}"] if default is not None else []
-        lines += ["}", ""]
+        lines += [f'variable "{name}" {{', "  type        = string", f"  description = {json.dumps(text)}", "}", ""]
     for alarm in CLOUDWATCH_ALARMS:
-        part = {"QuarterOfRetentionMillis": "900000", "HalfOfRetentionMillis": "1800000"}.get(alarm.threshold)
-        threshold = alarm.threshold if part is None else f"var.retention_hours * {part}"
         label = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in alarm.name).lstrip("_")
         lines += [
             f'resource "aws_cloudwatch_metric_alarm" "{label}" {{',
             f'  alarm_name          = "${{var.application}}-{label}"',
             f"  alarm_description   = {json.dumps(alarm.summary)}",
-            "  namespace           = var.application",
-            f'  metric_name         = "{alarm.metric}"',
-            f'  dimensions          = {{ Operation = "{alarm.operation}" }}',
-            f'  statistic           = "{alarm.statistic}"',
-            "  period              = 60",
+            *_looked_at(alarm),
             f"  evaluation_periods  = {alarm.periods}",
             f"  datapoints_to_alarm = {alarm.periods}",
-            f"  threshold           = {threshold}",
+            f"  threshold           = {alarm.threshold:g}",
             f'  comparison_operator = "{alarm.comparison}"',
             f'  treat_missing_data  = "{alarm.missing}"',
             "  alarm_actions       = [var.alarm_topic]",
@@ -295,6 +338,34 @@ def terraform() -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _looked_at(alarm: CloudWatchAlarm) -> list[str]:
+    metric = [
+        f"namespace           = {json.dumps(KPL_NAMESPACE) if alarm.of_producer else 'var.application'}",
+        f'metric_name         = "{alarm.metric}"',
+    ]
+    if alarm.operation is not None:
+        metric.append(f'dimensions          = {{ Operation = "{alarm.operation}" }}')
+    elif alarm.of_producer:
+        metric.append("dimensions          = { StreamName = var.stream }")
+    period = f"period              = {alarm.period_s}"
+    if alarm.expression is None:
+        return [f"  {line}" for line in (*metric, f'statistic           = "{alarm.statistic}"', period)]
+    return [
+        "  metric_query {",
+        '    id = "used"',
+        "    metric {",
+        *[f"      {line}" for line in (*metric, f'stat                = "{alarm.statistic}"', period)],
+        "    }",
+        "  }",
+        "  metric_query {",
+        '    id          = "told"',
+        f"    expression  = {json.dumps(alarm.expression)}",
+        f'    label       = "{alarm.name}"',
+        "    return_data = true",
+        "  }",
+    ]
 
 
 def cloudwatch_dashboard() -> dict[str, Any]:

@@ -7,17 +7,20 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scripts.monitoring import ALARMS, APPLICATION, CLOUDWATCH_ALARMS, FOLDER, STREAM
+from scripts.monitoring import ALARMS, APPLICATION, FOLDER, STREAM
 
 from penstock import events
+from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry import prometheus
-from penstock.telemetry.cloudwatch import CloudWatchChoice, Datum, datums
+from penstock.telemetry.cloudwatch import CloudWatchChoice, datums, requests
 from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
 from penstock.telemetry.exporting import Totals
 from scripts import monitoring
+from tests.telemetry.cloudwatch_stand_in import CloudWatch, evaluate
 from tests.telemetry.number_kit import consumer_event, producer_event
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ SERIES: dict[str, dict[str, str]] = {
     "PenstockReadsFail": {monitoring.READS_FAILED: "0x3 0+10x20 200x60", monitoring.SINCE_READ: "0x3 0+60x20 0x60"},
     "PenstockLeaseTableFails": {monitoring.TABLES_FAILED: "0+5x20 100x60"},
     "PenstockNothingSettled": {monitoring.SETTLED: "0x20 60+60x40", monitoring.LAG: "600x20 0x40"},
+    "PenstockRecordsHeldUp": {monitoring.OUT: "0+60x15 0x60"},
     "PenstockHandlersFail": {monitoring.FAILURES: "0+1x20 20x40"},
     "PenstockDeadLetters": {monitoring.DEAD: "0x3 1x60"},
     "PenstockLeasesWithoutOwner": {monitoring.FREE: "1x20 0x40"},
@@ -125,67 +129,83 @@ def test_terraform_has_the_same_alarms() -> None:
     with (FOLDER / "cloudwatch-alarms.tf").open(encoding="utf-8") as file:
         found = hcl2.load(file)
     bodies = [body for one in found["resource"] for named in one.values() for body in named.values()]
-    assert [str(body["metric_name"]).strip('"') for body in bodies] == [alarm.metric for alarm in CLOUDWATCH_ALARMS]
+    template = monitoring.cloudformation()["Resources"].values()
+    for body, resource in zip(bodies, template, strict=True):
+        alarm = resource["Properties"]
+        queried = body.get("metric_query")
+        looked = queried[0]["metric"][0] if queried else body
+        wanted = alarm["Metrics"][0]["MetricStat"]["Metric"] if queried else alarm
+        assert str(looked["metric_name"]).strip('"') == wanted["MetricName"]
+        assert len(looked.get("dimensions", {})) == len(wanted.get("Dimensions", ()))
+        assert (body["threshold"], body["evaluation_periods"]) == (alarm["Threshold"], alarm["EvaluationPeriods"])
+        if queried:
+            assert str(queried[1]["expression"]).strip('"') == alarm["Metrics"][1]["Expression"]
     assert len(found["variable"]) == 3
 
 
-def minute(*, lag_ms: int | None, failed: int = 0, lost: int = 0) -> list[Datum]:
-    """What a minute's numbers come to in CloudWatch; None: no worker told any."""
-    if lag_ms is None:
-        return []
-    meter = ConsumerMeter(0.0)
-    for _ in range(lost):
-        meter.lost()
+NAMES = {"Application": "billing", "Stream": "orders", "AlarmTopic": "arn:aws:sns:eu-west-1:123456789012:alarms"}
+
+
+def minute(at_min: int, *, used: float = 0.0, free: int = 0, refused: int = 0, **counts: int) -> list[bytes]:
+    """The requests that a consumer and a producer make of a minute."""
+    snapshot = ConsumerMeter(0.0).interval(60.0, "w", WorkerLevels(at_s=60.0))
     shard = ShardLevels(
-        stream="orders", shard_id="s", millis_behind_latest=lag_ms, since_read_s=0.0, oldest_unsettled_s=None,
-        lag_s=lag_ms / 1000, retention_used=None, records_held=0, bytes_held=0, records_in_flight=0,
+        stream="orders", shard_id="s", millis_behind_latest=0, since_read_s=0.0, oldest_unsettled_s=None, lag_s=0.0,
+        retention_used=used, records_held=0, bytes_held=0, records_in_flight=0,
     )  # fmt: skip
-    snapshot = meter.interval(60.0, "w", WorkerLevels(at_s=60.0, shards=(shard,)))
-    snapshot.records_failed = failed
-    return datums([events.ConsumerMetrics("orders", "billing", "w", snapshot)], CloudWatchChoice())
-
-
-def is_alarm(properties: dict[str, Any], minutes: list[list[Datum]]) -> bool:
-    """A small evaluator of one alarm over the last minutes, as CloudWatch's documentation describes it."""
-    parameters = monitoring.cloudformation()["Parameters"]
-    threshold = properties["Threshold"]
-    if isinstance(threshold, dict):
-        threshold = parameters[threshold["Ref"]]["Default"]
-    wanted = tuple((one["Name"], one["Value"]) for one in properties["Dimensions"])
-    breaching = 0
-    for data in minutes[-properties["EvaluationPeriods"] :]:
-        found = [one for one in data if (one.name, one.dimensions) == (properties["MetricName"], wanted)]
-        if not found:
-            breaching += properties["TreatMissingData"] == "breaching"
-            continue
-        together = found[0].together
-        value = together.max if properties["Statistic"] == "Maximum" else together.sum
-        breaching += value is not None and value > threshold
-    return bool(breaching >= properties["DatapointsToAlarm"])
+    snapshot.workers = {"w": WorkerLevels(at_s=60.0, shards=(shard,), leases=1, leases_free=free, workers=1)}
+    snapshot.fetches_refused = refused
+    for name, count in counts.items():
+        setattr(snapshot, name, {"InternalFailure": count} if name == "tables_failed" else count)
+    written = ProducerMeter(0.0).interval(60.0)
+    written.records_refused = refused * 10
+    told: list[list[Any]] = [
+        [events.ConsumerMetrics("orders", "billing", "w", snapshot)], [events.ProducerMetrics("orders", written)],
+    ]  # fmt: skip
+    found = [datum for one in told for datum in datums(one, CloudWatchChoice())]
+    return requests(found, at_min * 60.0 + 30.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"),
+    ("bad", "minutes", "rings"),
     [
-        ("LagUsesRetention", {"lag_ms": 30_000_000}),
-        ("LagUsesHalfOfRetention", {"lag_ms": 50_000_000}),
-        ("LagUsesRetention", {"lag_ms": None}),
-        ("HandlersFail", {"lag_ms": 0, "failed": 3}),
-        ("LeasesLost", {"lag_ms": 0, "lost": 1}),
+        ({}, 20, set()),
+        ({"used": 0.3}, 5, {"LagUsesRetention"}),
+        ({"used": 0.6}, 5, {"LagUsesRetention", "LagUsesHalfOfRetention"}),
+        ({"used": "grows"}, 25, {"LossForeseen"}),
+        (None, 5, {"NoNumbers"}),
+        ({"records_failed": 3}, 6, {"HandlersFail"}),
+        ({"records_dead_lettered": 1}, 1, {"DeadLetters"}),
+        ({"gaps": 1}, 1, {"RecordsLost"}),
+        ({"free": 1}, 6, {"LeasesWithoutOwner"}),
+        ({"leases_lost": 1}, 6, {"LeasesLost"}),
+        ({"tables_failed": 2}, 6, {"LeaseTableFails"}),
+        ({"refused": 30}, 16, {"ReadsRefused", "PutsRefused"}),
     ],
-    ids=["quarter", "half", "nothing", "failing", "lost"],
+    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else "",
 )
-def test_cloudwatch_fires_and_clears(name: str, bad: dict[str, Any]) -> None:
-    alarm = monitoring.cloudformation()["Resources"][name]["Properties"]
-    good = [minute(lag_ms=0)] * 5
-    assert not is_alarm(alarm, good)
-    assert is_alarm(alarm, [*good, *[minute(**bad)] * 5])
-    assert not is_alarm(alarm, [*good, *[minute(**bad)] * 5, *good])
-    assert not is_alarm(alarm, [*good, minute(**bad)]) or alarm["EvaluationPeriods"] == 1
+def test_cloudwatch_fires_and_clears(bad: dict[str, Any] | None, minutes: int, rings: set[str]) -> None:
+    cloudwatch, template = CloudWatch(), monitoring.cloudformation()["Resources"]
+    begun_min, ended_min = 60, 60 + minutes
+    for at_min in range(ended_min + 60):
+        told = bad if begun_min <= at_min < ended_min else {}
+        if told is None:
+            continue
+        if told.get("used") == "grows":
+            told = {"used": 0.06 + (at_min - begun_min) * 60 / 86_400}
+        for body in minute(at_min, **told):
+            cloudwatch.put(body)
+
+    def ringing(at_min: int) -> set[str]:
+        return {name for name, one in template.items() if evaluate(cloudwatch, one["Properties"], NAMES, at_min * 60.0)}
+
+    assert ringing(begun_min) == set()
+    assert ringing(ended_min) == rings
+    assert ringing(ended_min + 60) == set()
 
 
 def test_the_names_on_cloudwatchs_dashboards_are_sent() -> None:
-    sent = {(one.name, dict(one.dimensions)["Operation"]) for one in datums([consumer_event()], CloudWatchChoice())}
+    sent = {(one.name, dict(one.dimensions).get("Operation")) for one in datums([consumer_event()], CloudWatchChoice())}
     widgets = monitoring.cloudwatch_dashboard()["widgets"]
     named = {(metric[1], metric[3]) for widget in widgets for metric in widget["properties"]["metrics"]}
     for panel in monitoring.grafana_cloudwatch()["panels"]:
@@ -211,3 +231,56 @@ def test_a_dashboard_is_one_that_any_grafana_imports(made: dict[str, Any]) -> No
     for panel in made["panels"]:
         assert panel["datasource"]["uid"] == "${datasource}"
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def _lost(given: Any, back: Any, where: str) -> list[str]:
+    """Members that did not come back as they were."""
+    if isinstance(given, dict):
+        return [
+            one for key, value in given.items() for one in _lost(value, (back or {}).get(key), f"{where}/{key}")
+        ]  # fmt: skip
+    if isinstance(given, list):
+        return [
+            one
+            for number, value in enumerate(given)
+            for one in _lost(value, back[number] if back and number < len(back) else None, f"{where}/{number}")
+        ]
+    return [] if given == back else [f"{where}: {given!r} became {back!r}"]
+
+
+def _wrong(value: Any, where: str) -> list[str]:
+    """Fields that are not of the type that their class says."""
+    if isinstance(value, list):
+        return [one for number, item in enumerate(value) for one in _wrong(item, f"{where}/{number}")]
+    if not type(value).__module__.startswith("grafana_foundation_sdk"):
+        return []
+    found = []
+    for name, kind in typing.get_type_hints(type(value)).items():
+        field = getattr(value, name, None)
+        plain = [one for one in (kind, *typing.get_args(kind)) if one in (str, int, float, bool)]
+        if field is not None and plain and typing.get_origin(kind) in (None, typing.Union):
+            options = typing.get_args(kind) or (kind,)
+            fits = any(not isinstance(one, type) or isinstance(field, one) for one in options if one is not type(None))
+            found += [] if fits or (float in options and isinstance(field, int)) else [f"{where}/{name}: {field!r}"]
+        found += _wrong(field, f"{where}/{name}")
+    return found
+
+
+@pytest.mark.parametrize("made", [monitoring.grafana_prometheus(), monitoring.grafana_cloudwatch()], ids=["p", "c"])
+def test_grafanas_own_models_take_each_member_of_a_dashboard(made: dict[str, Any]) -> None:
+    """The models are made of the schemas that Grafana publishes: what they do not know does not come back."""
+    plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    plugins.register_default_plugins()
+
+    def through(given: dict[str, Any]) -> list[str]:
+        read = Dashboard.from_json(given)
+        return _lost(given, json.loads(JSONEncoder().encode(read)), "") + _wrong(read, "")
+
+    assert through(made) == []
+    panel = {**made["panels"][0], "hight": 8, "title": 7}
+    assert through({**made, "panels": [panel]}) == [
+        "/panels/0/hight: 8 became None", "/panels/0/title: 7",
+    ]  # fmt: skip

@@ -107,7 +107,7 @@ def falling_behind(scene: Scene, cli: Cli) -> None:
     scene.lease(0, numbers[1], counter=9)
 
 
-@of("PenstockNothingSettled, PenstockHandlersFail")
+@of("PenstockNothingSettled, PenstockRecordsHeldUp, PenstockHandlersFail")
 def in_the_way(scene: Scene, cli: Cli) -> None:
     numbers = [scene.put(0), scene.put(0, b"the record in the way")]
     scene.leases(numbers[0], scene.put(1))

@@ -22,7 +22,7 @@ def consumer_event(*, shards: int = 2, stream: str = "orders", application: str 
             ShardLevels(
                 stream=stream, shard_id=shard_id, millis_behind_latest=1000 + number, since_read_s=0.25,
                 oldest_unsettled_s=2.0, lag_s=2.0 + number, retention_used=0.25, records_held=3, bytes_held=300,
-                records_in_flight=1,
+                records_in_flight=1, oldest_in_flight_s=1.5,
             )
         )  # fmt: skip
     meter.settled(17, 1700)

@@ -31,6 +31,8 @@ PROMTOOL = shutil.which("promtool")
 RULES = FOLDER / "prometheus-rules.yml"
 FIRING = 'ALERTS{alertstate="firing"}'
 AWAY = UnavailableError("InternalFailure", "The service failed", status=500)
+GONE = {"PenstockNoNumbers", "PenstockProcessGone"}
+STUCK = {"PenstockNothingSettled", "PenstockRecordsHeldUp"}
 EXPIRED = AccessDeniedError("ExpiredTokenException", "The security token included in the request is expired")
 
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here (Debian: the package prometheus)")
@@ -107,7 +109,7 @@ def test_handlers_fail(world: Watched, tmp_path: Path) -> None:
     def fails(value: bool) -> None:
         process.fails = value
 
-    expected = {"PenstockHandlersFail", "PenstockNothingSettled"}
+    expected = {"PenstockHandlersFail", *STUCK}
     judge(world, through(world, 12, lambda: fails(True), lambda: fails(False), expected=expected), tmp_path)
 
 
@@ -132,7 +134,18 @@ def test_handlers_hang(world: Watched, tmp_path: Path, hours: int, expected: set
     def works() -> None:
         process.hangs = False
 
-    judge(world, through(world, 14, hangs, works, expected={"PenstockNothingSettled", *expected}), tmp_path)
+    judge(world, through(world, 14, hangs, works, expected=STUCK | expected), tmp_path)
+
+
+def test_a_handler_hangs_for_one_shard_of_several(tmp_path: Path) -> None:
+    with closing(Watched(shards=2)) as world:
+        process, _ = world.start(), world.start()
+
+        def hangs(value: bool) -> None:
+            process.hangs = value
+
+        expected = {"PenstockRecordsHeldUp"}
+        judge(world, through(world, 8, lambda: hangs(True), lambda: hangs(False), expected=expected), tmp_path)
 
 
 def test_reads_fail(world: Watched, tmp_path: Path) -> None:
@@ -153,9 +166,6 @@ def test_the_lease_table_cannot_be_reached(world: Watched, tmp_path: Path) -> No
 
     expected = {"PenstockLeaseTableFails"}
     judge(world, through(world, 8, lambda: meets(AWAY), lambda: meets(None), expected=expected), tmp_path)
-
-
-GONE = {"PenstockNoNumbers", "PenstockProcessGone"}
 
 
 def test_credentials_expire_and_the_process_ends(world: Watched, tmp_path: Path) -> None:

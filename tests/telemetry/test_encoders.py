@@ -199,7 +199,7 @@ def test_a_line_of_a_log_is_in_the_embedded_metric_format() -> None:
         assert all(name in line for name in directive["Dimensions"][0])
         assert 0 < len(directive["Metrics"]) <= 100
         assert all(one["Name"] in line for one in directive["Metrics"])
-    (processing,) = [line for line in lines if line["Operation"] == "ProcessTask"]
+    (processing,) = [line for line in lines if line.get("Operation") == "ProcessTask"]
     assert processing["RecordsProcessed"] == 20.0
     assert processing["RecordProcessor.processRecords.Time"] == {
         "Values": [250.0], "Counts": [2.0], "Max": 250.0, "Min": 250.0, "Count": 2, "Sum": 500.0,

@@ -64,7 +64,7 @@ def test_a_row_fits_what_it_names(metric: Metric) -> None:
     assert re.fullmatch(r"[a-z][a-z0-9_.]*", metric.name)
     assert re.fullmatch(r"s|ms|By|1|\{[a-z]+\}", metric.unit)
     for called in metric.cloudwatch:
-        assert called.unit in ("Count", "Bytes", "Milliseconds")
+        assert called.unit in ("Count", "Bytes", "Milliseconds", "None")
         assert called.factor == (1000.0 if (metric.unit, called.unit) == ("s", "Milliseconds") else 1.0)
         assert all(hasattr(snapshot, field) for field in called.zeros.split())
 

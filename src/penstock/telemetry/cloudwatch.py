@@ -1,4 +1,5 @@
-"""Numbers as CloudWatch takes them, with the names, units and dimensions of the KCL and the KPL.
+"""Numbers as CloudWatch takes them, with the names, units and dimensions of the KCL and the KPL, and with our own for
+what alarms need beside those.
 
 Histograms go as values with counts, so that CloudWatch has percentiles of them, which the KCL's statistic sets cannot
 give. Nothing here connects: `datums` makes values of events, `requests` the bodies of PutMetricData, `emf_lines` lines
@@ -132,7 +133,8 @@ class _Period:
             found = list(self._by_shard(metric, called))
             if found:
                 yield from self._each(called, dimensions, found)
-                return
+                if called.operation is not None:
+                    return  # the KPL tells each shard's and the stream's, the KCL only the finest
         if metric.level is not None:
             values = list(self._levels(metric, metric.factor * called.factor))
             if values:

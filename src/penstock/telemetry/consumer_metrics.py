@@ -107,6 +107,8 @@ class ShardLevels(msgspec.Struct, kw_only=True, frozen=True):
     """The memory that they take."""
     records_in_flight: int
     """Those of them that are in flight."""
+    oldest_in_flight_s: float | None = None
+    """Seconds since the oldest of these was first delivered; None: none is in flight."""
     is_full: bool = False
     """True while nothing more is fetched, as there is no room for it before more is settled."""
 

@@ -5,8 +5,8 @@ dashboards, and is told in the changelog.
 
 A number has OpenTelemetry's own name where its conventions for messaging have one; else that of the KCL's metrics for
 OpenTelemetry (``aws.kinesis.client.*``, of KCL 3.5); else one of Penstock's, ``penstock.*``. In CloudWatch it has the
-name that the KCL, or the KPL, gives to the same number, and none where neither counts it. A borrowed name keeps its
-unit and its kind.
+name that the KCL, or the KPL, gives to the same number. What neither counts has its own name there where an alarm
+needs it, and none else. A borrowed name keeps its unit and its kind.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CloudWatchName(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     operation: str | None = None
-    """The KCL's dimension ``Operation``; None for the KPL, which has none."""
+    """The KCL's dimension ``Operation``; None for the KPL, which has none, and for a name of our own."""
     unit: str = "Count"
     """As PutMetricData names it."""
     level: Level = Level.DETAILED
@@ -130,6 +130,11 @@ def _kpl(name: str, level: Level = Level.DETAILED, **more: Any) -> CloudWatchNam
     return CloudWatchName(name=name, level=level, **more)
 
 
+def _own(name: str, unit: str = "Count") -> CloudWatchName:
+    """What alarms need and neither the KCL nor the KPL counts."""
+    return CloudWatchName(name=name, level=Level.SUMMARY, unit=unit)
+
+
 def _counter(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
     return Metric(name=name, kind=Kind.COUNTER, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
 
@@ -164,6 +169,7 @@ _CONSUMER = (
     _gauge(
         "penstock.consumer.retention.used", "shards", "1",
         "The part of the stream's retention that this age has used: at 1 the record is lost", level="retention_used",
+        cloudwatch=(_own("penstock.consumer.retention.used", "None"),),
     ),
     _gauge(
         "penstock.consumer.behind", "shards", "s",
@@ -191,6 +197,10 @@ _CONSUMER = (
     _gauge(
         "penstock.consumer.in_flight", "shards", "{record}", "Records in flight: delivered and not settled",
         level="records_in_flight", sums=True,
+    ),
+    _gauge(
+        "penstock.consumer.in_flight.oldest", "shards", "s",
+        "The time since the oldest record in flight was delivered", level="oldest_in_flight_s",
     ),
     # --- records ------------------------------------------------------------------------------------
     _counter("penstock.consumer.fetched", "records_fetched", "{record}", "Records read from the stream"),
@@ -223,7 +233,8 @@ _CONSUMER = (
     _counter("penstock.consumer.skipped", "records_skipped", "{record}", "Records settled without being processed"),
     _counter("penstock.consumer.skipped.size", "bytes_skipped", "By", "Data of the records settled without processing"),
     _counter(
-        "penstock.consumer.dead_lettered", "records_dead_lettered", "{record}", "Records written as dead letters"
+        "penstock.consumer.dead_lettered", "records_dead_lettered", "{record}", "Records written as dead letters",
+        cloudwatch=(_own("penstock.consumer.dead_lettered"),),
     ),
     _counter(
         "penstock.consumer.dead_lettered.size", "bytes_dead_lettered", "By",
@@ -241,7 +252,8 @@ _CONSUMER = (
         "penstock.consumer.stalled", "records_stalled", "{record}", "Records reported as not settled in time"
     ),
     _counter(
-        "penstock.consumer.gaps", "gaps", "{gap}", "How often a checkpoint was older than the retention"
+        "penstock.consumer.gaps", "gaps", "{gap}", "How often a checkpoint was older than the retention",
+        cloudwatch=(_own("penstock.consumer.gaps"),),
     ),
     _histogram(
         "messaging.process.duration", "handler_s", "s", "How long the program had a batch", of_shard="handler_s",
@@ -270,7 +282,8 @@ _CONSUMER = (
         of_shard="fetches_failed",
     ),
     _counter(
-        "penstock.consumer.fetches_refused", "fetches_refused", "{call}", "Reads that a shard's limits refused"
+        "penstock.consumer.fetches_refused", "fetches_refused", "{call}", "Reads that a shard's limits refused",
+        cloudwatch=(_own("penstock.consumer.fetches_refused"),),
     ),
     _counter(
         "aws.kinesis.client.expired_iterator", "iterators_expired", "1", "Reads that met an expired iterator",
@@ -292,6 +305,7 @@ _CONSUMER = (
     _gauge(
         "penstock.leases.free", "workers", "{lease}",
         "Leases that no living worker has, though their shards could be read", level="leases_free",
+        cloudwatch=(_own("penstock.leases.free"),),
     ),
     _gauge(
         "aws.kinesis.client.workers", "workers", "1", "Workers that have leases", level="workers",
@@ -336,7 +350,8 @@ _CONSUMER = (
         "From the first record that is settled and not stored to the checkpoint that covers it",
     ),
     _counter(
-        "penstock.table.failures", "tables_failed", "{call}", "Calls to the lease table that failed", by=ERROR_TYPE
+        "penstock.table.failures", "tables_failed", "{call}", "Calls to the lease table that failed", by=ERROR_TYPE,
+        cloudwatch=(_own("penstock.table.failures"),),
     ),
     _counter(
         "penstock.consumer.tasks_failed", "tasks_failed", "{error}", "Errors of what is done beside the reading"
@@ -393,6 +408,7 @@ _PRODUCER = (
     _of_producer(
         "penstock.producer.refused", Kind.COUNTER, "records_refused", "{record}",
         "Records that a shard's limits refused, each time anew", of_shard="records_refused",
+        cloudwatch=(_own("penstock.producer.refused"),),
     ),
     _of_producer(
         "penstock.producer.attempts_failed", Kind.COUNTER, "records_failed_attempts", "{record}",

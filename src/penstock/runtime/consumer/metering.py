@@ -145,6 +145,7 @@ def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirme
                 records_held=one.records_held,
                 bytes_held=one.bytes_held,
                 records_in_flight=one.records_in_flight,
+                oldest_in_flight_s=one.oldest_in_flight_s,
                 is_full=one.is_full,
             )
             for one in found.shards
