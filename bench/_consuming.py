@@ -23,9 +23,8 @@ from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
 from penstock.core.shard.checkpoints import Prompt, Riding
 from penstock.model import StartingPosition
+from penstock.options import BufferOptions, CheckpointOptions, FanOutOptions, LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
@@ -48,16 +47,17 @@ async def consumer(
 ) -> AsyncIterator[Consumer[Any]]:  # fmt: skip
     """A consumer with the defaults, on a lease table in DynamoDB."""
     leases = table(dynamodb, application, tag=tag)
-    settings = WorkerSettings(
-        failover_s=FAILOVER_S,
-        starting_position=starting_position,
-        cadence=Prompt() if prompt else Riding(),
-        fan_out=FanOutOptions() if fan_out else None,
-    )
     reached = msgspec.structs.replace(wire(kinesis), http2="subscriptions" if http2 else "off", http2_cleartext=http2)
     try:
         async with Consumer(
-            stream, application=application, worker_id=worker_id, leases=leases, settings=settings, connection=reached
+            stream,
+            application=application,
+            worker_id=worker_id,
+            connection=reached,
+            starting_position=starting_position,
+            leases=LeaseOptions(table=leases, failover_s=FAILOVER_S),
+            checkpoints=CheckpointOptions(cadence=Prompt() if prompt else Riding()),
+            fan_out=FanOutOptions() if fan_out else None,
         ) as one:
             yield one
     finally:
@@ -88,8 +88,14 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
 
 async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
     """Read a backlog whose handlers never end, until nothing more comes; what the process grew by meanwhile."""
-    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, buffer_bytes_max=buffer_bytes_max)
-    one = Consumer(stream, application="hangs", leases=MemoryLeaseTable(), settings=settings, connection=wire(kinesis))
+    one = Consumer(
+        stream,
+        application="hangs",
+        starting_position="TRIM_HORIZON",
+        leases=MemoryLeaseTable(),
+        buffer=BufferOptions(buffer_bytes_max=buffer_bytes_max),
+        connection=wire(kinesis),
+    )
     async with one:
         before, counted = resident_bytes("VmRSS"), -1
         while (held := one.statistics().bytes_held) != counted or not held:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench._form import say
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.leases import LeaseRow, Unknown
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.row import Checkpoint

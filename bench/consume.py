@@ -23,9 +23,7 @@ from bench._form import apart, aside, cpu_of_s, cpu_s, judge, options, report, s
 from bench._producing import REGION, ROOT, Programs, wire
 from bench.local import call, put_requests
 from bench.wire import BUSY_MAX, set_environment
-from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.testing import LocalKinesis
 
@@ -121,9 +119,12 @@ class Meter:
 async def ours(endpoint_url: str, records: int) -> Read:
     """The whole backlog through a consumer that begins at the oldest record."""
     meter = Meter()
-    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON)
     async with Consumer(
-        STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings, connection=wire(endpoint_url)
+        STREAM,
+        application="bench",
+        leases=MemoryLeaseTable(),
+        starting_position="TRIM_HORIZON",
+        connection=wire(endpoint_url),
     ) as consumer:
         async for batch in consumer:
             with batch:

@@ -27,7 +27,7 @@ from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_
 from bench._form import cpu_of_s, judge, options, report, say, wanted
 from bench.local import call
 from bench.wire import set_environment
-from penstock import Consumer, StartingPosition, WorkerSettings
+from penstock import Consumer
 from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
 from penstock.testing import LocalKinesis
@@ -375,7 +375,7 @@ async def deploy_of_many(shards: int) -> ManyShards:
 
         return Consumer(
             stream.source(), application="many", worker_id=f"w{number}", leases=table, on_shards_assigned=came,
-            on_shards_revoked=went, settings=WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON),
+            on_shards_revoked=went, starting_position="TRIM_HORIZON",
         )  # fmt: skip
 
     async def until(condition: Callable[[], bool]) -> None:

@@ -21,11 +21,9 @@ from bench._form import aside, cpu_s, judge, options, report, wanted
 from bench._producing import wire
 from bench.wire import set_environment
 from penstock.events import ConsumerMetrics
-from penstock.model import StartingPosition
-from penstock.options import ProducerOptions
+from penstock.options import BufferOptions, ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, together
 from penstock.telemetry.cloudwatch import CloudWatchChoice, datums, requests
@@ -97,12 +95,12 @@ def nothing() -> Iterator[Callable[[Any], None]]:
 
 async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
     """CPU microseconds of this process for each record of the backlog."""
-    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, batch_records_max=500)
     consumer: Any = Consumer(
         STREAM,
         application="bench",
         leases=MemoryLeaseTable(),
-        settings=settings,
+        starting_position="TRIM_HORIZON",
+        buffer=BufferOptions(batch_records_max=500),
         connection=wire(service),
         on_event=on_event,
     )
@@ -210,9 +208,8 @@ async def seen_s(how: str) -> float:
     """From the standstill until the page shows it."""
     fault = STANDSTILLS[how]
     with PrometheusExporter(0) as exporter, LocalKinesis(streams={STREAM: 1}) as service:
-        settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON)
         consumer: Any = Consumer(
-            STREAM, application="bench", leases=MemoryLeaseTable(), settings=settings,
+            STREAM, application="bench", leases=MemoryLeaseTable(), starting_position="TRIM_HORIZON",
             connection=wire(service.endpoint_url),
             on_event=exporter,
         )  # fmt: skip

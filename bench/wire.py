@@ -17,7 +17,7 @@ from bench._form import Case, apart, cpu_of_s, cpu_s, measure, options, per_seco
 from bench.canned import CannedServer
 from penstock.aws.calls import Signer
 from penstock.aws.kinesis import KinesisClient, PutEntry, put_records_body
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
 

@@ -39,8 +39,9 @@ sets.
 *exported names*: the entries of ``penstock.__all__``.
 
 *public fields of option classes*: the fields without ``_`` of `OPTIONS`, and of each plain value that their types name
-and that `CHOICES` does not list; what a function takes does not count. A class that is not there is an error: the
-classes that replace it belong in the list.
+and that `CHOICES` does not list; what a function takes does not count. `ConsumerOptions` has the options that are
+arguments of a consumer themselves, and its groups. A class that is not there is an error: the classes that replace it
+belong in the list.
 
 *comment share*: lines that hold nothing but a comment, of all lines.
 """
@@ -71,8 +72,8 @@ CALLBACKS_MANY = 3
 BEHIND_PORTS = ("aws", "stores", "local", "testing")
 
 OPTIONS = (
-    "WorkerSettings", "LedgerSettings", "Retry", "Deduplicate", "PollingOptions", "FanOutOptions", "LeaseTableOptions",
-    "ConnectionOptions", "ProducerOptions",
+    "ConsumerOptions", "LeaseOptions", "HandoffOptions", "CheckpointOptions", "SettlingOptions", "BufferOptions",
+    "PollingOptions", "FanOutOptions", "Retry", "Deduplicate", "MetricsOptions", "ConnectionOptions", "ProducerOptions",
 )  # fmt: skip
 CHOICES = {
     "AnyOrder", "ByKey", "Credentials", "DeadLetters", "DeadLettersTo", "DeadLettersToFile", "DeadLettersToStream",
@@ -454,12 +455,18 @@ def _named_without_value(node: ast.ClassDef) -> Iterator[str]:
                 yield one.target.id
 
 
+def _is_given(tree: Tree, one: Class) -> bool:
+    """Whether users give its fields: by its name, or as arguments of a consumer."""
+    return tree.is_public(one) or one.where == "penstock.options.ConsumerOptions"
+
+
 def option_fields(tree: Tree) -> dict[str, int]:
     """How many public fields each option class has, and each that stands for a group of them."""
     counts: dict[str, int] = {}
     waiting = []
     for name in OPTIONS:
-        if (described := next((one for one in tree.classes if one.name == name and tree.is_public(one)), None)) is None:
+        alike = [one for one in tree.classes if one.name == name]
+        if (described := next((one for one in alike if _is_given(tree, one)), None)) is None:
             raise LookupError(f"there is no public class {name}: name in OPTIONS the classes that replace it")
         waiting.append(described)
     while waiting:
@@ -562,9 +569,8 @@ class Walk:
 async def consumer_walk() -> list[str]:
     """The files that one warm record enters in a consumer."""
     from penstock.core.shard.checkpoints import Prompt
-    from penstock.model import StartingPosition
+    from penstock.options import CheckpointOptions, LeaseOptions, WorkerTimes
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.testing.memory_stream import MemoryStream
 
@@ -598,14 +604,14 @@ async def consumer_walk() -> list[str]:
 
     source.read = watched  # type: ignore[method-assign]
     wanted: list[bool] = []
-    settings = WorkerSettings(
-        cadence=Prompt(),
-        starting_position=StartingPosition.TRIM_HORIZON,
-        failover_s=INTERVAL_S,
-        look_interval_s=INTERVAL_S / 5,
-    )
+    options: dict[str, Any] = {
+        "starting_position": "TRIM_HORIZON",
+        "leases": LeaseOptions(table=Table(), failover_s=INTERVAL_S),
+        "checkpoints": CheckpointOptions(cadence=Prompt()),
+        "_times": WorkerTimes.of(INTERVAL_S, look_interval_s=INTERVAL_S / 5),
+    }
     with walk:
-        async with Consumer(source, application="house", leases=Table(), settings=settings) as consumer:
+        async with Consumer(source, application="house", **options) as consumer:
             batches = aiter(consumer)
             for number in range(WALKS_MAX + 1):
                 stream.put({"number": number})

@@ -41,10 +41,10 @@ def options_table() -> str:
     """Every option of the producer: type and unit, default, meaning."""
     about = attribute_docs(ProducerOptions)
     rows = []
-    for field in msgspec.structs.fields(ProducerOptions):
-        unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
-        kind = field.type.__name__ + (f", {unit}" if unit else "")
-        rows.append((f"`{field.name}`", kind, shown(field.default), about[field.name]))
+    for name, default in zip(ProducerOptions.__struct_fields__, ProducerOptions.__struct_defaults__, strict=True):
+        unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+        kind = type(default).__name__ + (f", {unit}" if unit else "")
+        rows.append((f"`{name}`", kind, shown(default), about[name]))
     return table(("option", "type, unit", "default", "what it does"), rows)
 
 

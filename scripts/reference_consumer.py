@@ -18,31 +18,39 @@ import msgspec
 from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
 
 from penstock import events
-from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.feeding.allowance import PollingOptions
+from penstock.core.given import Options
 from penstock.core.leases.tenure import LeaseTimes
-from penstock.core.ledger.settings import (
+from penstock.core.ledger.policies import (
     AnyOrder,
     ByKey,
     DeadLetters,
     GiveUp,
     InOrder,
-    LedgerSettings,
     Redeliver,
     Retry,
+    SettlingOptions,
     Skip,
     Stop,
     Warn,
 )
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
+from penstock.options import (
+    BufferOptions,
+    CheckpointOptions,
+    ConsumerOptions,
+    FanOutOptions,
+    HandoffOptions,
+    LeaseOptions,
+    MetricsOptions,
+)
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-from penstock.runtime.feeds import FanOutOptions
 from penstock.runtime.shard.listener import Origin
 from penstock.runtime.shard.pages import Deliver
-from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +79,9 @@ CONSTANTS = {
     "penstock.core.ledger.ledger": "events",
     "penstock.core.ledger.letter": "dead letters",
     "penstock.aws.record_streams": "fan-out",
+    "penstock.core.ledger.policies": "shards",
+    "penstock.runtime.worker.holding": "leases",
+    "penstock.aws.transport": "connections",
     "penstock.aws.lease_table": "tables",
     "penstock.stores.postgres": "tables",
     "penstock.stores.sqlite": "tables",
@@ -152,15 +163,19 @@ def constants_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": lambda: fields_table(WorkerSettings),
-    "ledger": lambda: fields_table(LedgerSettings),
+    "options": lambda: fields_table(ConsumerOptions),
+    "leases": lambda: fields_table(LeaseOptions),
+    "handoff": lambda: fields_table(HandoffOptions),
+    "checkpoints": lambda: fields_table(CheckpointOptions),
+    "settling": lambda: fields_table(SettlingOptions),
+    "buffer": lambda: fields_table(BufferOptions),
+    "metrics": lambda: fields_table(MetricsOptions),
     "retry": lambda: fields_table(Retry),
     "policies": policies_table,
     "polling": lambda: fields_table(PollingOptions),
     "fan-out": lambda: fields_table(FanOutOptions),
     "deduplication": lambda: fields_table(Deduplicate),
     "connection": lambda: fields_table(ConnectionOptions),
-    "lease table": lambda: fields_table(LeaseTableOptions),
     "lease times": lambda: fields_table(LeaseTimes),
     "callbacks": callbacks_table,
     "origins": origins_table,
@@ -177,15 +192,20 @@ def renewed(page: str) -> str:
     return renewed_with(page, TABLES)
 
 
-def _defaults(described: type) -> list[tuple[str, str]]:
+def _defaults(described: Any) -> list[tuple[str, str]]:
     if dataclasses.is_dataclass(described):
         return [
             (field.name, _default(field.default, field.default_factory, dataclasses.MISSING))
             for field in dataclasses.fields(described)
         ]
+    names, defaults = described.__struct_fields__, described.__struct_defaults__
+    padded = [*(msgspec.NODEFAULT for _ in names[len(defaults) :]), *defaults]
     return [
-        (field.name, _default(field.default, field.default_factory, msgspec.NODEFAULT))
-        for field in msgspec.structs.fields(described)
+        (name, _default(msgspec.NODEFAULT, default.factory, msgspec.NODEFAULT))
+        if type(default).__name__ == "Factory"
+        else (name, _default(default, msgspec.NODEFAULT, msgspec.NODEFAULT))
+        for name, default in zip(names, padded, strict=True)
+        if not name.startswith("_")
     ]
 
 
@@ -200,6 +220,8 @@ def _default(value: Any, factory: Any, missing: Any) -> str:
         return shown(value)
     if isinstance(value, str):
         return f'`"{value}"`'
+    if isinstance(value, Options):
+        return f"`{type(value).__name__}()`"
     if dataclasses.is_dataclass(value):
         return f"`{type(value).__name__}(...)`" if dataclasses.fields(value) else f"`{type(value).__name__}()`"
     kind = type(value).__name__

@@ -81,13 +81,13 @@ CORE_MAY_SEE = ("penstock.core", "penstock.model", "penstock.errors", "penstock.
 
 
 def core_sees_only_core(importer: str, imported: str) -> bool:
-    """``core`` is computed, never connected: the standard library, and our own values."""
+    """``core`` is computed, never connected: the standard library, our own values, and what those are made with."""
     if not within(importer, "penstock.core"):
         return True
     top = imported.partition(".")[0]
     if top == "penstock":
         return imported == "penstock" or any(within(imported, name) for name in CORE_MAY_SEE)
-    return top in sys.stdlib_module_names
+    return top in sys.stdlib_module_names or top == "msgspec"
 
 
 def values_see_no_parts(importer: str, imported: str) -> bool:

@@ -62,6 +62,8 @@ OLD_NAMES = "it says what an old name is called now"
 PLACES_THAT_MAY = {
     "CHANGELOG.md": OLD_NAMES,
     "src/penstock/withdrawn.py": OLD_NAMES,
+    "src/penstock/core/withdrawn.py": OLD_NAMES,
+    "tests/runtime/consumer/test_consumer_misuse.py": OLD_NAMES,
     "docs/DESIGN.md": "the glossary names the words that were withdrawn",
     "tests/cli/test_cli_withdrawn.py": OLD_NAMES,
     "tests/pipeline/job/test_job_file.py": OLD_NAMES,

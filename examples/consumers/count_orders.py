@@ -17,8 +17,6 @@ from penstock import (
     Delivered,
     Producer,
     ProducerOptions,
-    StartingPosition,
-    WorkerSettings,
     by_key,
     deserializers,
     log_events,
@@ -61,7 +59,7 @@ async def consume(stream: str) -> Counter[str]:
         stream,
         application="count-orders",
         deserializer=deserializers.json(Order),
-        settings=WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON),
+        starting_position="TRIM_HORIZON",
         on_event=log_events(),
     ) as consumer:
         consumer.close_on_signals()

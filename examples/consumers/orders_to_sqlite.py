@@ -14,7 +14,7 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import Batch, StartingPosition, SyncConsumer, SyncProducer, WorkerSettings
+from penstock import Batch, LeaseOptions, SyncConsumer, SyncProducer
 from penstock.leases import SqliteLeaseTable
 
 SCHEMA = """
@@ -68,9 +68,9 @@ def main() -> None:
     with SyncConsumer(
         arguments.stream,
         application="orders-to-sqlite",
-        leases=SqliteLeaseTable(arguments.database),
+        starting_position="TRIM_HORIZON",
         # All workers run on one machine, so one that is silent for three seconds is dead.
-        settings=WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, failover_s=3.0),
+        leases=LeaseOptions(table=SqliteLeaseTable(arguments.database), failover_s=3.0),
     ) as consumer:
         consumer.close_on_signals()
         consumer.run_batches(copy.store)

@@ -12,7 +12,7 @@ from examples.demo.count import report, rows_so_far
 from examples.demo.processes import kill_tree, start_job, start_producer
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
 from penstock.runtime.loop_thread import LoopThread

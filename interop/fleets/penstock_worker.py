@@ -13,10 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
-from penstock.model import StartingPosition
+from penstock.aws.options import ConnectionOptions, Credentials
+from penstock.options import LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from penstock.runtime.consumer.shard import Shard
@@ -61,18 +60,14 @@ async def main(options: dict[str, str]) -> None:
         ConnectionOptions(
             endpoint_url=options["dynamodb"], region="us-east-1", credentials=Credentials("local", "local")
         ),
-        LeaseTableOptions(answer_timeout_s=failover_s / 5),
+        LeaseOptions(request_timeout_s=failover_s / 5),
     )
     consumer = Consumer(
         options["stream"],
         application=options["application"],
         worker_id=options["worker"],
-        leases=table,
-        settings=WorkerSettings(
-            failover_s=failover_s,
-            starting_position=StartingPosition.TRIM_HORIZON,
-            kcl_report_interval_s=float(options["kcl_report_s"]),
-        ),
+        starting_position="TRIM_HORIZON",
+        leases=LeaseOptions(table=table, failover_s=failover_s, kcl_report_interval_s=float(options["kcl_report_s"])),
         connection=wire,
         on_event=lambda event: say("event", kind=type(event).__name__, text=str(event)),
     )

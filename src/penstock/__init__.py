@@ -15,15 +15,15 @@ from penstock.public import loaded_from
 if TYPE_CHECKING:
     from penstock.core.feeding.allowance import PollingOptions
     from penstock.core.ledger.parts import Part
-    from penstock.core.ledger.settings import (
+    from penstock.core.ledger.policies import (
         AnyOrder,
         ByKey,
         DeadLetters,
         GiveUp,
         InOrder,
-        LedgerSettings,
         Redeliver,
         Retry,
+        SettlingOptions,
         Skip,
         Stop,
         Warn,
@@ -41,20 +41,25 @@ if TYPE_CHECKING:
         TransportError,
     )
     from penstock.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartingPosition
-    from penstock.options import ProducerOptions
+    from penstock.options import (
+        BufferOptions,
+        CheckpointOptions,
+        FanOutOptions,
+        HandoffOptions,
+        LeaseOptions,
+        ProducerOptions,
+    )
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from penstock.runtime.feeds import FanOutOptions
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
     from penstock.runtime.shard.batch import Batch, Delivered
     from penstock.runtime.shard.pages import Deliver, Unreadable
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.log import log_events
     from penstock.wiring import ConnectionOptions, Credentials
 
@@ -63,8 +68,10 @@ __all__ = [
     "AssignedShard",
     "Batch",
     "BufferFullError",
+    "BufferOptions",
     "ByKey",
     "CheckpointError",
+    "CheckpointOptions",
     "Collection",
     "ConnectionOptions",
     "Consumer",
@@ -76,8 +83,9 @@ __all__ = [
     "Delivered",
     "FanOutOptions",
     "GiveUp",
+    "HandoffOptions",
     "InOrder",
-    "LedgerSettings",
+    "LeaseOptions",
     "OneByOne",
     "OptionError",
     "OutRecord",
@@ -96,6 +104,7 @@ __all__ = [
     "Redeliver",
     "Retry",
     "ServiceError",
+    "SettlingOptions",
     "Shard",
     "ShardReadError",
     "Skip",
@@ -111,7 +120,6 @@ __all__ = [
     "Unreadable",
     "Unwritten",
     "Warn",
-    "WorkerSettings",
     "__version__",
     "by_key",
     "log_events",
@@ -121,25 +129,28 @@ __all__ = [
 __version__ = "0.2.0"
 
 _HOMES = {
-    "AnyOrder": "penstock.core.ledger.settings",
+    "AnyOrder": "penstock.core.ledger.policies",
     "AssignedShard": "penstock.runtime.consumer.lifecycle",
     "Batch": "penstock.runtime.shard.batch",
     "BufferFullError": "penstock.errors",
-    "ByKey": "penstock.core.ledger.settings",
+    "BufferOptions": "penstock.options",
+    "ByKey": "penstock.core.ledger.policies",
     "CheckpointError": "penstock.errors",
+    "CheckpointOptions": "penstock.options",
     "Collection": "penstock.runtime.consumer.collecting",
     "ConnectionOptions": "penstock.wiring",
     "Consumer": "penstock.runtime.consumer.consumer",
     "Credentials": "penstock.wiring",
     "DataLossError": "penstock.errors",
-    "DeadLetters": "penstock.core.ledger.settings",
+    "DeadLetters": "penstock.core.ledger.policies",
     "Deduplicate": "penstock.core.shard.duplicates",
-    "Delivered": "penstock.runtime.shard.batch",
-    "FanOutOptions": "penstock.runtime.feeds",
-    "GiveUp": "penstock.core.ledger.settings",
     "Deliver": "penstock.runtime.shard.pages",
-    "InOrder": "penstock.core.ledger.settings",
-    "LedgerSettings": "penstock.core.ledger.settings",
+    "Delivered": "penstock.runtime.shard.batch",
+    "FanOutOptions": "penstock.options",
+    "GiveUp": "penstock.core.ledger.policies",
+    "HandoffOptions": "penstock.options",
+    "InOrder": "penstock.core.ledger.policies",
+    "LeaseOptions": "penstock.options",
     "OneByOne": "penstock.runtime.consumer.driving",
     "OptionError": "penstock.errors",
     "OutRecord": "penstock.model",
@@ -155,14 +166,15 @@ _HOMES = {
     "PutResult": "penstock.model",
     "Puts": "penstock.runtime.producer.handles",
     "Record": "penstock.model",
-    "Redeliver": "penstock.core.ledger.settings",
-    "Retry": "penstock.core.ledger.settings",
+    "Redeliver": "penstock.core.ledger.policies",
+    "Retry": "penstock.core.ledger.policies",
     "ServiceError": "penstock.errors",
+    "SettlingOptions": "penstock.core.ledger.policies",
     "Shard": "penstock.runtime.consumer.shard",
     "ShardReadError": "penstock.errors",
-    "Skip": "penstock.core.ledger.settings",
+    "Skip": "penstock.core.ledger.policies",
     "StartingPosition": "penstock.model",
-    "Stop": "penstock.core.ledger.settings",
+    "Stop": "penstock.core.ledger.policies",
     "SyncConsumer": "penstock.runtime.consumer.sync_consumer",
     "SyncProducer": "penstock.runtime.producer.sync_producer",
     "SyncPutHandle": "penstock.runtime.producer.handles",
@@ -172,8 +184,7 @@ _HOMES = {
     "Unordered": "penstock.runtime.consumer.driving",
     "Unreadable": "penstock.runtime.shard.pages",
     "Unwritten": "penstock.runtime.producer.handles",
-    "Warn": "penstock.core.ledger.settings",
-    "WorkerSettings": "penstock.runtime.worker.settings",
+    "Warn": "penstock.core.ledger.policies",
     "by_key": "penstock.runtime.consumer.driving",
     "log_events": "penstock.telemetry.log",
     "unordered": "penstock.runtime.consumer.driving",

@@ -1,6 +1,6 @@
 """From a record's bytes to a value: what ``Consumer(deserializer=...)`` takes. Any function from bytes will do.
 
-A deserializer raises for what it cannot read; ``WorkerSettings.unreadable`` says what becomes of that record.
+A deserializer raises for what it cannot read; a consumer's ``unreadable`` says what becomes of that record.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ ProducerEvent: TypeAlias = (
 
 
 class RecordsStalled(Event, frozen=True):
-    """Records were delivered and not settled for longer than ``settle_deadline_s``."""
+    """Records were delivered and not settled for longer than `SettlingOptions.deadline_s`."""
 
     stream: str
     shard_id: str
@@ -204,7 +204,7 @@ class BatchFailed(Event, frozen=True, gc=False):
     error_at: str = "not raised"
     """File and line of the handler, and of the deepest call below it."""
     message: str | None = None
-    """The error's own, where `LedgerSettings.log_errors` asks for it: it may hold what a record holds."""
+    """The error's own, where `SettlingOptions.log_errors` asks for it: it may hold what a record holds."""
     trace: str | None = None
     """The traceback, where that asks for it."""
     payload_bytes: int = 0
@@ -535,7 +535,7 @@ class WorkerIdShared(_OfTable, frozen=True, gc=False):
 
 
 class LeasesBegunAnew(_OfTable, frozen=True, gc=False):
-    """Leases were of another stream, and are begun anew for this one, as the settings say."""
+    """Leases were of another stream, and are begun anew for this one, as the options say."""
 
     begun_for: str
     """The stream that is read."""

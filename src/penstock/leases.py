@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.stores.postgres import PostgresLeaseTable
     from penstock.stores.sqlite import SqliteLeaseTable
-    from penstock.wiring import LeaseTableOptions
 
 __all__ = [
     "ByThroughput",
     "Checkpoint",
     "EqualCounts",
     "Fixed",
-    "LeaseTableOptions",
     "MemoryLeaseTable",
     "Origin",
     "PostgresLeaseTable",
@@ -32,7 +30,6 @@ _HOMES = {
     "Checkpoint": "penstock.core.leases.row",
     "EqualCounts": "penstock.core.assignment.strategies",
     "Fixed": "penstock.core.assignment.strategies",
-    "LeaseTableOptions": "penstock.wiring",
     "MemoryLeaseTable": "penstock.stores.memory",
     "Origin": "penstock.runtime.shard.listener",
     "PostgresLeaseTable": "penstock.stores.postgres",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.public import loaded_from
 
 if TYPE_CHECKING:
-    from penstock.runtime.consumer.metering import MetricsOptions
+    from penstock.options import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
@@ -23,7 +23,7 @@ __all__ = [
 _HOMES = {
     "ConsumerSnapshot": "penstock.telemetry.consumer_metrics",
     "ConsumerStatistics": "penstock.runtime.consumer.statistics",
-    "MetricsOptions": "penstock.runtime.consumer.metering",
+    "MetricsOptions": "penstock.options",
     "ProducerSnapshot": "penstock.runtime.producer.metrics",
     "ShardStatistics": "penstock.runtime.consumer.statistics",
 }

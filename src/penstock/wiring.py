@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.errors import OptionError
 from penstock.model import StreamName
 
 if TYPE_CHECKING:
+    from penstock.options import LeaseOptions
     from penstock.ports import LeaseTable, Poster, RecordSink, RecordSource
 
 __all__ = [
     "ConnectionOptions",
     "Credentials",
-    "LeaseTableOptions",
     "lease_table_for",
     "metric_data_poster",
     "poster_for",
@@ -48,23 +48,16 @@ def source_for(stream: str | RecordSource, connection: ConnectionOptions | None)
     return KinesisSource(stream_name(stream), connection or ConnectionOptions())
 
 
-def lease_table_for(
-    application: str,
-    connection: ConnectionOptions | None,
-    options: LeaseTableOptions | None = None,
-    *,
-    failover_s: float,
-) -> LeaseTable:
-    """A lease table in DynamoDB, by default with the application's name."""
+def lease_table_for(application: str, connection: ConnectionOptions | None, options: LeaseOptions) -> LeaseTable:
+    """A lease table in DynamoDB: the one that the options name, by default with the application's name."""
     from penstock.aws.lease_table import DynamoLeaseTable
 
-    options = options or LeaseTableOptions()
     # Several tries of a write have to fit into the time until the fence falls.
-    answer_timeout_s = min(options.answer_timeout_s, failover_s / 5)
+    request_timeout_s = min(options.request_timeout_s, options.failover_s / 5)
     return DynamoLeaseTable(
-        options.table or application,
+        options.table if isinstance(options.table, str) else application,
         options.connection or connection or ConnectionOptions(),
-        msgspec.structs.replace(options, answer_timeout_s=answer_timeout_s),
+        msgspec.structs.replace(options, request_timeout_s=request_timeout_s),
     )
 
 

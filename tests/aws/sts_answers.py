@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from tests.aws.aws_servers import Reply
 
 EXPIRY = dt.datetime(2099, 1, 1, tzinfo=dt.UTC)

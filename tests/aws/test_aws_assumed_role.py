@@ -11,7 +11,7 @@ import pytest
 
 from penstock.aws.credentials import parse_credentials
 from penstock.aws.credentials import sts_error as error_of
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.credentials import RENEW_BEFORE_S, RENEW_INTERVAL_S, WAIT_BEFORE_S, WAIT_INTERVAL_S, CredentialCache
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.errors import CredentialsError, OptionError
 
 if TYPE_CHECKING:

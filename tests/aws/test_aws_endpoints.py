@@ -8,8 +8,8 @@ import botocore.client
 import botocore.session
 import pytest
 
+from penstock.aws.options import ConnectionOptions
 from penstock.aws.sdk import Sdk, arn_region, resolve_endpoint
-from penstock.aws.settings import ConnectionOptions
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.aws.transport import StaleConnectionError
 from penstock.errors import OptionError, TransportError
 from tests.aws.aws_servers import Reply, ScriptedServer, ok

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.sdk import Sdk, resolve_endpoint, resolve_region
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.errors import CredentialsError, OptionError
 from tests.aws.http_kit import VERSIONS, server_of, transport

@@ -22,7 +22,7 @@ from penstock.aws.kinesis import (
     decode_get_records,
     put_records_body,
 )
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import OptionError, TransportError
 from penstock.model import Shard, StreamName

@@ -18,8 +18,8 @@ from penstock.aws.credentials import parse_credentials, sts_error
 from penstock.aws.dynamodb import DynamoClient
 from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
 from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
@@ -228,7 +228,7 @@ async def test_a_consumer_asks_again_after_an_odd_answer(server: ScriptedServer)
     source = KinesisSource(NAME, settings_of(server))
     cursor = FeedCursor(ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX), Checkpoint.TRIM_HORIZON)
     times = PollingOptions(interval_s=0.001, idle_interval_s=0.001)
-    feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=told.append, times=times)
+    feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=told.append, options=times)
     async with asyncio.timeout(60):
         taken = await feed.next()
     assert taken.records.datas == [b"x"]
@@ -298,8 +298,8 @@ async def test_a_reader_that_asks_anew_skips_nothing(server: ScriptedServer) -> 
     for _ in range(8):
         source = KinesisSource(NAME, settings_of(server))
         cursor = FeedCursor(ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX), done)
-        times = PollingOptions(interval_s=0.001, idle_interval_s=0.001, records_max=5)
-        feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=lambda _: None, times=times)
+        times = PollingOptions(interval_s=0.001, idle_interval_s=0.001, request_records_max=5)
+        feed = PollingFeed(source, cursor, rng=random.Random(1), on_event=lambda _: None, options=times)
         async with asyncio.timeout(60):
             while not (taken := await feed.next()).records:
                 pass

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.sdk import Sdk, environment_credentials, resolve_region
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import CredentialsError, OptionError, PenstockError
 from tests.aws.aws_servers import Reply, ScriptedServer

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.calls import KEYS_MAX, Signer, amz_date
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from tests.aws.http_kit import VERSIONS, server_of
 

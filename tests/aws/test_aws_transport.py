@@ -118,7 +118,7 @@ async def test_a_trickle_ends_in_a_timeout() -> None:
 
     trickling = await asyncio.start_server(trickle, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{trickling.sockets[0].getsockname()[1]}"
-    async with transport(read_timeout_s=0.7, attempt_timeout_s=1.0) as client:
+    async with transport(read_timeout_s=0.7, request_timeout_s=1.0) as client:
         with pytest.raises(TransportError, match=r"no whole answer within 1\.0 s"):
             await post(client, url)
     await ended.wait()

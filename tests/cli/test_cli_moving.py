@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import ConnectionOptions, Consumer, PollingOptions, StartingPosition, WorkerSettings
+from penstock import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
 from penstock.aws.dynamodb import DynamoClient
 from penstock.checkpoints import Prompt
 from penstock.core.aggregation import encode_aggregate
@@ -251,13 +251,10 @@ async def test_a_live_fleet_of_penstock_hands_over_and_goes_on_where_it_is_told(
     consumer: Consumer[Any] = Consumer(
         "fleet",
         application="fleet-app",
-        settings=WorkerSettings(
-            starting_position=StartingPosition.TRIM_HORIZON,
-            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
-            cadence=Prompt(),
-            failover_s=2.0,
-            look_interval_s=0.2,
-        ),
+        starting_position="TRIM_HORIZON",
+        polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
+        checkpoints=CheckpointOptions(cadence=Prompt()),
+        leases=LeaseOptions(failover_s=2.0),
     )
     connection = ConnectionOptions()
     kept: list[PositionsReport] = []

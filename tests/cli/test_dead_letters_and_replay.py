@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import Consumer, LedgerSettings, PollingOptions, Retry, StartingPosition, WorkerSettings
+from penstock import Consumer, PollingOptions, Retry, StartingPosition
 from penstock.checkpoints import Prompt
 from penstock.core.aggregation import encode_aggregate
 from penstock.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from penstock.leases import MemoryLeaseTable
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +32,8 @@ def consumer_of(leases: MemoryLeaseTable, **settings: Any) -> Consumer[Any]:
     return Consumer(
         "orders",
         application="billing",
-        leases=leases,
-        settings=WorkerSettings(
+        **arguments_of(
+            leases=leases,
             starting_position=StartingPosition.TRIM_HORIZON,
             polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
             cadence=Prompt(),
@@ -79,8 +80,8 @@ def test_dead_letters_and_their_replay(local: LocalKinesis, kinesis: Any, run: R
     elif where == "callable":
         choice = DeadLettersTo(lambda letter: path.write_bytes(letter.without_data().to_json() + b"\n"))
     leases = MemoryLeaseTable()
-    ledger = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=1, base_s=0.001))
-    failing = consumer_of(leases, dead_letters=choice, ledger=ledger)
+    ledger = dict[str, Any](retry=Retry(batch_failures_max=1, failures_max=1, base_s=0.001))
+    failing = consumer_of(leases, dead_letters=choice, **ledger)
     assert asyncio.run(consume(failing, {b"a", b"b"}, mended=False)) == [b"a", b"b"]
     listed = run("dead-letters", "list", *source)
     assert (listed.status, listed.stdout.splitlines()[-1]) == (0, "1 dead letters: 1 ValueError")

@@ -14,13 +14,17 @@ TOGETHER = {
 }
 """Told together, because they mean something together."""
 OPTIONS = [
-    "settings",
-    "ledger",
+    "options",
+    "leases",
+    "handoff",
+    "checkpoints",
+    "settling",
+    "buffer",
+    "metrics",
     "retry",
     "polling",
     "fan-out",
     "deduplication",
-    "lease table",
     "lease times",
     "assigned",
 ]
@@ -36,8 +40,8 @@ def test_each_option_has_a_row_of_its_own(table: str) -> None:
 
 @pytest.mark.parametrize("table", OPTIONS)
 def test_each_interval_and_bound_has_its_unit_in_its_name(table: str) -> None:
-    """What has a number for a default says what it counts; `idle_growth` is a factor, `parts_max` counts parts."""
-    unit = re.compile(r"_(s|bytes|max|min|units|per_s)$|^(idle_growth|keys_max)$")
+    """What has a number for a default says what it counts; `keys_max` counts keys."""
+    unit = re.compile(r"_(s|bytes|max|min|units|per_s)$|^keys_max$")
     for row in TABLES[table]().splitlines()[2:]:
         names, default = re.findall(r"`(\w+)`", row.split("|")[1]), row.split("|")[2].strip()
         if re.match(r"[\d,.]+( [KM]iB)?$", default):

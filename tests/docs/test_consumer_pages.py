@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import dataclasses
 import inspect
 import json
 import os
@@ -28,7 +27,6 @@ from penstock import (
     PollingOptions,
     StartingPosition,
     SyncConsumer,
-    WorkerSettings,
     errors,
 )
 from penstock.aws.dynamodb import DynamoClient
@@ -36,11 +34,13 @@ from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.core.assignment.kcl import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
-from penstock.leases import LeaseTableOptions
+from penstock.options import ConsumerOptions, LeaseOptions
+from penstock.runtime.consumer.consumer import OWN
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
 from scripts import reference_consumer
 from tests.docs.doc_pages import DOCS, blocks, rows, section
+from tests.options_kit import arguments_of, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +167,9 @@ def test_what_an_operator_is_to_look_for_is_what_is_said() -> None:
 def test_the_grace_of_the_platform_is_longer_than_a_close() -> None:
     (block,) = blocks(OPERATIONS, "yaml")
     spec = yaml.safe_load(block.text)["spec"]["template"]["spec"]
-    assert spec["terminationGracePeriodSeconds"] > WorkerSettings().drain_deadline_s + 3 * 5  # writes, tasks, callbacks
+    assert (
+        spec["terminationGracePeriodSeconds"] > options_of().handoff.drain_deadline_s + 3 * 5
+    )  # writes, tasks, callbacks
 
 
 # --- the reference ----------------------------------------------------------------------------------
@@ -187,9 +189,10 @@ def test_every_row_says_what_it_means(name: str) -> None:
 
 
 def test_every_setting_is_there() -> None:
-    for described, name in ((WorkerSettings, "settings"), (PollingOptions, "polling"), (FanOutOptions, "fan-out")):
+    for described, name in ((ConsumerOptions, "options"), (LeaseOptions, "leases"), (PollingOptions, "polling")):
         table = reference_consumer.TABLES[name]()
-        assert [field.name for field in dataclasses.fields(described) if f"`{field.name}`" not in table] == []
+        names = [one for one in described.__struct_fields__ if one[0] != "_"]
+        assert [one for one in names if f"`{one}`" not in table] == []
 
 
 def shown_signature(method: Any) -> str:
@@ -222,11 +225,11 @@ def test_both_faces_have_the_same_methods_with_the_same_arguments() -> None:
     for name in public:
         ours = shown_signature(getattr(Consumer, name)).replace("handlers_max=None", "handlers_max=32")
         assert shown_signature(getattr(SyncConsumer, name)) == ours
-    arguments = set(inspect.signature(Consumer).parameters) - {"rng"}
-    assert set(inspect.signature(SyncConsumer).parameters) == arguments
+    assert inspect.signature(SyncConsumer).parameters.keys() == inspect.signature(Consumer).parameters.keys()
+    arguments = {*inspect.signature(Consumer).parameters, *OWN} - {"rng", "arguments"}
     shown = set(re.findall(r"^\| `(\w+)`", PAGE.split("## Reading")[0], re.MULTILINE))
     assert {name for name in arguments if not name.startswith("on_shards")} == {
-        name for name in shown if not name.startswith("on_shards")
+        name for name in shown if not name.startswith("on_shards") and name not in ConsumerOptions.__struct_fields__
     }
 
 
@@ -241,7 +244,7 @@ def test_every_error_that_is_named_is_one() -> None:
     "fan_out",
     [
         pytest.param(None, id="polling"),
-        pytest.param(FanOutOptions(again_after_s=0.1), id="fan-out", marks=pytest.mark.slow),
+        pytest.param(FanOutOptions(), id="fan-out", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.timeout(60)
@@ -252,8 +255,8 @@ def test_a_consumer_makes_the_calls_of_the_policy(
         monkeypatch.setenv(name, value)
     client(local).put_record(StreamName="orders", Data=b"an order", PartitionKey="c-1")
     local.reset_stats()
-    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, fan_out=fan_out)
-    with SyncConsumer("orders", application="billing", settings=settings) as consumer:
+    settings = dict[str, Any](starting_position=StartingPosition.TRIM_HORIZON, fan_out=fan_out)
+    with SyncConsumer("orders", application="billing", **arguments_of(**settings)) as consumer:
         for batch in consumer:
             batch.ack()
             break
@@ -293,7 +296,7 @@ async def test_a_lease_table_makes_the_calls_of_the_policy(
     wire = ConnectionOptions(
         endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
     )
-    table = DynamoLeaseTable("APPLICATION", wire, LeaseTableOptions(tags={"team": "billing"}, owner_index=True))
+    table = DynamoLeaseTable("APPLICATION", wire, LeaseOptions(tags={"team": "billing"}, owner_index=True))
     await DynamoLeaseTable._make(table, "APPLICATION", "leaseKey", index=False)
     await DynamoLeaseTable._make(table, "APPLICATION-WorkerMetricStats", "wid", index=False)
     called.clear()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.errors import OptionError
 from penstock.inspect import Inspector, Snapshot, check_leases, examine
 from penstock.inspect.calls import INSPECT_POLICY, STATEMENTS

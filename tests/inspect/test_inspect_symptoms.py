@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.core.leases import Checkpoint

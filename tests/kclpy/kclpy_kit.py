@@ -9,15 +9,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import Retry
 from penstock.core.shard.checkpoints import Prompt
 from penstock.kclpy.daemon import Daemon, DaemonSettings
 from penstock.kclpy.session import SessionSettings
 from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -130,22 +130,22 @@ async def running(
     consumer = Consumer(
         STREAM,
         application="words",
-        leases=table,
-        settings=WorkerSettings(
-            failover_s=failover_s,
-            look_interval_s=0.1,
-            wait_interval_s=0.02,
-            starting_position=StartingPosition.TRIM_HORIZON,
-            polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2),
-            drain_deadline_s=drain_deadline_s,
-            cadence=Prompt(),
-            checkpoint_when_told=True,
-            ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=0.001, cap_s=0.01)),
-        ),
         connection=ConnectionOptions(
             endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
         ),
         on_event=events.append,
+        **arguments_of(
+            leases=table,
+            failover_s=failover_s,
+            look_interval_s=0.1,
+            wait_interval_s=0.02,
+            starting_position=StartingPosition.TRIM_HORIZON,
+            polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
+            drain_deadline_s=drain_deadline_s,
+            cadence=Prompt(),
+            manual=True,
+            retry=Retry(failures_max=None, base_s=0.001, cap_s=0.01),
+        ),
     )
     await consumer.start()
     settings = DaemonSettings(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.cli import main
 from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until
 

@@ -46,13 +46,13 @@ def options(**properties: str) -> KclOptions:
 def test_a_stream_and_an_application_are_enough() -> None:
     found = options()
     assert (found.stream, found.application, found.worker_id, found.remarks) == ("words", "Sample", None, ())
-    assert found.worker.starting_position == StartingPosition.LATEST
-    assert found.worker.failover_s == 10.0
-    assert found.worker.checkpoint_when_told
-    assert isinstance(found.worker.cadence, Prompt)
-    assert found.worker.fan_out is not None
-    assert found.leases.table is None
-    assert found.leases.connection is None
+    assert found.consumer.starting_position == StartingPosition.LATEST
+    assert found.consumer.leases.failover_s == 10.0
+    assert found.consumer.checkpoints.manual
+    assert isinstance(found.consumer.checkpoints.cadence, Prompt)
+    assert found.consumer.fan_out is not None
+    assert found.consumer.leases.table is None
+    assert found.consumer.leases.connection is None
 
 
 def test_what_the_properties_set() -> None:
@@ -77,16 +77,18 @@ def test_what_the_properties_set() -> None:
     )
     assert found.stream == "arn:aws:kinesis:us-east-2:123456789012:stream/words"
     assert found.worker_id == "worker-7"
-    worker = found.worker
-    assert (worker.failover_s, worker.look_interval_s, worker.batch_records_max) == (2.0, 0.4, 500)
-    assert (worker.polling.interval_s, worker.polling.idle_interval_s, worker.fan_out) == (0.25, 1.0, None)
-    assert (worker.leases_max, worker.drain_deadline_s, worker.ledger.settle_deadline_s) == (3, 1.5, 30.0)
+    chosen = found.consumer
+    assert (chosen.leases.failover_s, chosen.times.look_interval_s, chosen.buffer.batch_records_max) == (2.0, 0.4, 500)
+    assert (chosen.polling.interval_s, chosen.polling.idle_interval_s, chosen.fan_out) == (0.25, 1.0, None)
+    assert (chosen.leases.leases_max, chosen.handoff.drain_deadline_s, chosen.settling.deadline_s) == (3, 1.5, 30.0)
     session = found.daemon.session
     assert (session.answer_timeout_s, session.end_again_s, session.empty_call_after_s) == (60.0, 0.1, 0.25)
     assert found.daemon.stop_s == 4.0
     assert found.connection == ConnectionOptions(region="us-east-2", endpoint_url="https://kinesis.example.com")
-    assert found.leases.table == "leases"
-    assert found.leases.connection == ConnectionOptions(region="us-east-2", endpoint_url="http://localhost:8000")
+    assert found.consumer.leases.table == "leases"
+    assert found.consumer.leases.connection == ConnectionOptions(
+        region="us-east-2", endpoint_url="http://localhost:8000"
+    )
     assert found.remarks == ()
 
 
@@ -99,29 +101,29 @@ def test_names_are_taken_in_any_case_and_the_command_line_goes_first() -> None:
         connection=ConnectionOptions(region="eu-west-1", endpoint_url="http://127.0.0.1:4567"),
     )
     assert found.connection == ConnectionOptions(region="eu-west-1", endpoint_url="http://127.0.0.1:4567")
-    assert found.leases.connection is None
+    assert found.consumer.leases.connection is None
     assert (found.daemon.target, found.daemon.shim, found.daemon.session.on_error) == ("script.py", True, OnError.SKIP)
 
 
 def test_only_the_endpoint_of_kinesis_leaves_dynamodb_where_it_is() -> None:
     found = options(kinesisEndpoint="https://kinesis.example.com")
-    assert found.leases.connection == ConnectionOptions()
+    assert found.consumer.leases.connection == ConnectionOptions()
 
 
 @pytest.mark.parametrize("name", ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"])
 def test_a_start_by_time(name: str) -> None:
-    start = options(initialPositionInStream="AT_TIMESTAMP", **{name: "1636609142"}).worker.starting_position
+    start = options(initialPositionInStream="AT_TIMESTAMP", **{name: "1636609142"}).consumer.starting_position
     assert start == StartingPosition.at_timestamp(dt.datetime(2021, 11, 11, 5, 39, 2, tzinfo=dt.UTC))
 
 
 def test_a_start_at_the_oldest_record() -> None:
-    assert options(initialPositionInStream="trim_horizon").worker.starting_position == StartingPosition.TRIM_HORIZON
+    assert options(initialPositionInStream="trim_horizon").consumer.starting_position == StartingPosition.TRIM_HORIZON
 
 
 def test_a_fan_out_consumer_may_have_a_name() -> None:
-    worker = options(**{"retrievalMode": "FANOUT", "fanoutConfig.consumerName": "mine"}).worker
+    worker = options(**{"retrievalMode": "FANOUT", "fanoutConfig.consumerName": "mine"}).consumer
     assert worker.fan_out is not None
-    assert worker.fan_out_consumer == "mine"
+    assert worker.fan_out.consumer_name == "mine"
 
 
 def test_all_faults_are_told_at_once() -> None:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock import ConnectionOptions, Producer, SyncProducer
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.errors import PenstockError
 from penstock.model import OutRecord
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import events
 from penstock.aws.kinesis import IteratorAt, KinesisClient
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX

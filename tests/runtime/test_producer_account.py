@@ -15,6 +15,7 @@ from penstock import events
 from penstock.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
 from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
 from penstock.model import HASH_KEY_MAX, OutRecord
+from penstock.options import MetricsOptions
 from penstock.runtime.producer.metrics import ProducerSnapshot
 from penstock.runtime.producer.producer import Producer
 from penstock.testing import Fault
@@ -32,9 +33,10 @@ MIB = 1024 * 1024
 async def test_intervals_add_up_to_the_whole(local: LocalKinesis, aggregation: bool) -> None:
     heard = Heard()
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.1, seed=5))
-    options = quick(aggregation=aggregation, metrics_interval_s=0.05, metrics_per_shard=True, aggregate_bytes_max=500)
+    options = quick(aggregation=aggregation, aggregate_bytes_max=500)
+    metrics = MetricsOptions(interval_s=0.05, per_shard=True)
     async with Producer[OutRecord](
-        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+        STREAM, connection=wire_of(local), options=options, metrics=metrics, on_event=heard.append
     ) as producer:
         for start in range(0, 1_000, 100):
             await producer.put_many(numbered(range(start, start + 100)))
@@ -53,9 +55,12 @@ async def test_intervals_add_up_to_the_whole(local: LocalKinesis, aggregation: b
 
 async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis) -> None:
     stop = threading.Event()
-    options = quick(metrics_interval_s=0.001, metrics_per_shard=True)
+    options = quick()
+    metrics = MetricsOptions(interval_s=0.001, per_shard=True)
     heard = Heard()
-    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=heard.append) as made:
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, metrics=metrics, on_event=heard.append
+    ) as made:
 
         def ask() -> int:
             count, before = 0, made.metrics()
@@ -86,9 +91,10 @@ async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis) -> None:
 async def test_counters_match_what_happened(local: LocalKinesis, aggregation: bool) -> None:
     heard = Heard()
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.2, seed=5))
-    options = quick(aggregation=aggregation, metrics_per_shard=True, aggregate_bytes_max=500)
+    options = quick(aggregation=aggregation, aggregate_bytes_max=500)
+    metrics = MetricsOptions(per_shard=True)
     async with Producer[OutRecord](
-        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+        STREAM, connection=wire_of(local), options=options, metrics=metrics, on_event=heard.append
     ) as producer:
         puts = [await producer.put_many(numbered(range(n, n + 100))) for n in range(0, 1_000, 100)]
         results = [result for some in puts for result in (await some.settled()).results()]
@@ -143,9 +149,10 @@ async def test_what_was_put_is_pending_at_once(local: LocalKinesis) -> None:
 async def test_every_event_comes(local: LocalKinesis) -> None:
     """Each type of event, from a producer to which everything happens."""
     heard = Heard()
-    options = quick(aggregation=True, record_ttl_s=0.2, metrics_interval_s=0.05, shard_map_refresh_s=0.05, pacing=True)
+    options = quick(aggregation=True, record_ttl_s=0.2, shard_map_refresh_s=0.05, pacing=True)
+    metrics = MetricsOptions(interval_s=0.05)
     async with Producer[OutRecord](
-        STREAM, connection=wire_of(local), options=options, on_event=heard.append
+        STREAM, connection=wire_of(local), options=options, metrics=metrics, on_event=heard.append
     ) as producer:
 
         async def put_all(count: int = 400) -> None:
@@ -174,7 +181,9 @@ async def test_every_event_comes(local: LocalKinesis) -> None:
         await until(lambda: heard.of(ProducerMetrics))
     off = Fault(how="access_denied", operation="ListShards")
     local.faults.add(off)
-    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=heard.append):
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, metrics=metrics, on_event=heard.append
+    ):
         pass
     assert set(map(type, heard)) == set(get_args(events.ProducerEvent))
     assert {event.stream for event in heard} == {STREAM}

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
 from penstock.model import OutRecord
-from penstock.options import ProducerOptions
+from penstock.options import MetricsOptions, ProducerOptions
 from penstock.runtime.producer.producer import Producer
 from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
@@ -245,10 +245,11 @@ async def test_the_bound_holds_while_the_endpoint_stalls(local: LocalKinesis, ag
     def note(event: object) -> None:
         levels.append(producer.metrics().buffer_bytes)
 
-    options = quick(
-        aggregation=aggregation, record_bytes_max=4 * KIB, buffer_bytes_max=32 * KIB, metrics_interval_s=0.001
-    )
-    async with Producer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=note) as producer:
+    options = quick(aggregation=aggregation, record_bytes_max=4 * KIB, buffer_bytes_max=32 * KIB)
+    often = MetricsOptions(interval_s=0.001)
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, metrics=often, on_event=note
+    ) as producer:
         fault = stall(local)
         putting = [asyncio.create_task(producer.put_many(numbered(range(n, n + 500)))) for n in range(0, 2_000, 500)]
         await until(lambda: fault.hits > 3)

@@ -24,6 +24,7 @@ from penstock.errors import (
 )
 from penstock.events import ProducerMetrics, PutRecordsDone
 from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
+from penstock.options import MetricsOptions
 from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX
 from penstock.runtime.producer.sync_producer import SyncProducer
 from penstock.testing import Fault
@@ -80,8 +81,11 @@ def test_many_threads_put_at_once(local: LocalKinesis, aggregation: bool, ordere
         if isinstance(event, ProducerMetrics):
             levels.append(event.snapshot.buffer_bytes)
 
-    options = quick(aggregation=aggregation, ordered_by_key=ordered, metrics_interval_s=0.002, pacing=False, **SMALL)
-    with SyncProducer[OutRecord](STREAM, connection=wire_of(local), options=options, on_event=listen) as producer:
+    options = quick(aggregation=aggregation, ordered_by_key=ordered, pacing=False, **SMALL)
+    often = MetricsOptions(interval_s=0.002)
+    with SyncProducer[OutRecord](
+        STREAM, connection=wire_of(local), options=options, metrics=often, on_event=listen
+    ) as producer:
 
         def work(thread: int) -> list[tuple[OutRecord, PutResult]]:
             done: list[tuple[OutRecord, Any]] = []

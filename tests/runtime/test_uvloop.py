@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from penstock import Consumer, OutRecord, PollingOptions, Producer, StartingPosition, WorkerSettings
+from penstock import Consumer, OutRecord, PollingOptions, Producer, StartingPosition
 from penstock.aws.http import dialing
 from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.wire import NEVER, Wire
@@ -20,6 +20,7 @@ from penstock.errors import TransportError
 from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
 from penstock.model import StreamName
+from tests.options_kit import arguments_of
 from tests.runtime.producing import quick, wire_of
 
 if TYPE_CHECKING:
@@ -67,12 +68,14 @@ def test_producer_and_consumer(local: LocalKinesis, more: dict[str, Any]) -> Non
         leases = MemoryLeaseTable()
         got: list[bytes] = []
         for enough in (50, len(datas)):
-            settings = WorkerSettings(
+            settings = dict[str, Any](
                 starting_position=StartingPosition.TRIM_HORIZON,
                 cadence=Prompt(),
                 polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
             )
-            consumer = Consumer(stream, application="billing", leases=leases, settings=settings, connection=wire)
+            consumer = Consumer(
+                stream, application="billing", connection=wire, **arguments_of(leases=leases, **settings)
+            )
             async with consumer:
                 async for batch in consumer:
                     with batch:

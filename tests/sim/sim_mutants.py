@@ -20,8 +20,8 @@ from penstock.core.leases.tenure import Answered, State, Tenure
 from penstock.core.ledger import book
 from penstock.core.ledger.book import Chain
 from penstock.core.ledger.ledger import Ledger, MayDeliver
+from penstock.core.ledger.policies import Retry
 from penstock.core.ledger.queues import KeyQueue
-from penstock.core.ledger.settings import Retry
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.core.shard.duplicates import Duplicates
 from penstock.core.shard.machine import LetterWritten
@@ -405,7 +405,7 @@ def split(plan: FaultPlan) -> bool:
 
 
 def split_and_moved(plan: FaultPlan) -> bool:
-    return plan.parts and calm_moves(plan) and plan.settings["batch_records_max"] == 3
+    return plan.parts and calm_moves(plan) and plan.options["batch_records_max"] == 3
 
 
 def two_phases(plan: FaultPlan) -> bool:

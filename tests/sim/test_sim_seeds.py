@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import tasks
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import Retry
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartingPosition
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import FaultPlan, Simulator
 from penstock.testing.sim.__main__ import main, replay_line
 from penstock.testing.sim.history import BAD
@@ -35,6 +34,7 @@ from penstock.testing.sim.plan import (
     Way,
 )
 from penstock.testing.sim.programs import PROGRAMS
+from tests.options_kit import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def test_a_handoff_waits_for_the_parts_that_only_a_busy_program_can_take() -> No
     joins = tuple(Join(at_s=30.6 + 0.1 * one) for one in range(2))
     plan = FaultPlan(
         seed=2_000_152, workers=2, shards=5, duration_s=45.0, records_per_s=20.0, handle_s=0.5, parts=True,
-        settings={"drain_deadline_s": 5.0, "batch_records_max": 3, "cadence": "prompt"}, faults=joins + leaves,
+        options={"drain_deadline_s": 5.0, "batch_records_max": 3, "cadence": "prompt"}, faults=joins + leaves,
     )  # fmt: skip
     report = Simulator(plan).run()
     assert report.ok, report
@@ -154,7 +154,7 @@ def test_a_merges_child_waits_for_a_parent_that_another_worker_has_just_made_a_l
     slow = SlowHandler(at_s=10.5, worker=1, lasts_s=5.0, handle_s=9.0)
     plan = FaultPlan(
         seed=1, workers=2, shards=2, duration_s=22.0, records_per_s=8.0, handle_s=0.5, fan_out=True,
-        settings={"batch_records_max": 3}, faults=(slow, Split(at_s=12.0, choice=0.75), Merge(at_s=12.6, choice=0.15)),
+        options={"batch_records_max": 3}, faults=(slow, Split(at_s=12.0, choice=0.75), Merge(at_s=12.6, choice=0.15)),
     )  # fmt: skip
     report = Simulator(plan).run()
     assert report.ok, report
@@ -177,7 +177,7 @@ def test_planned_moves_repeat_nothing() -> None:
         Split(at_s=18.0, choice=0.5),
         Merge(at_s=30.0, choice=0.3),
     )
-    plan = FaultPlan(workers=3, shards=6, duration_s=40.0, faults=faults, settings={"cadence": "riding"})
+    plan = FaultPlan(workers=3, shards=6, duration_s=40.0, faults=faults, options={"cadence": "riding"})
     assert plan.calm
     report = Simulator(plan).run()
     assert report.ok, report
@@ -202,7 +202,7 @@ def test_a_worker_that_comes_after_the_faults_is_not_slow() -> None:
     """Else it would have no time for all that came while no worker was there, which is no fault of the consumer."""
     plan = FaultPlan(
         workers=1, shards=1, duration_s=50.0, records_per_s=20.0, handle_s=0.5, faults=(Leave(at_s=5.0, worker=0),),
-        settings={"failover_s": 5.0, "batch_records_max": 3},
+        options={"failover_s": 5.0, "batch_records_max": 3},
     )  # fmt: skip
     report = Simulator(plan).run()
     assert report.ok, report
@@ -211,16 +211,16 @@ def test_a_worker_that_comes_after_the_faults_is_not_slow() -> None:
 def test_settings_of_ones_own_are_judged_too() -> None:
     """Letters that were kept count, parts are as many as the function makes, the window is the one of the settings."""
     kept: list[Letter] = []
-    settings = WorkerSettings(
+    options = options_of(
         starting_position=StartingPosition.TRIM_HORIZON,
         dead_letters=DeadLettersTo(kept.append),
         split=lambda record: [record.data[:1], record.data],
         deduplicate=Deduplicate(key=lambda record: record.data, window_s=5.0, wait=True),
-        ledger=LedgerSettings(retry=Retry(failures_max=1)),
+        retry=Retry(failures_max=1),
     )
     faults = (Join(at_s=8.0), Leave(at_s=14.0, worker=0))
     plan = FaultPlan(workers=1, shards=2, duration_s=20.0, bad=0.1, repeats=0.3, window_s=8.0, faults=faults)
-    report = Simulator(plan, settings=settings).run()
+    report = Simulator(plan, options=options).run()
     assert report.ok, report
     assert report.told["DuplicatesLeftOut"]
     assert kept

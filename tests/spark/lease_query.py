@@ -7,8 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, Credentials, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.leases import writes
+from penstock.options import LeaseOptions
 from penstock.spark.cut import Pace
 from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
@@ -100,7 +101,7 @@ class Query:
     def table(self) -> DynamoLeaseTable:
         anybody = Credentials("local", "local")
         wire = ConnectionOptions(endpoint_url=self.dynamodb_url, region=self.stream.local.region, credentials=anybody)
-        return DynamoLeaseTable(self.application, wire, LeaseTableOptions(answer_timeout_s=30.0))
+        return DynamoLeaseTable(self.application, wire, LeaseOptions(request_timeout_s=30.0))
 
     def put_row(self, row: LeaseRow) -> None:
         async def put() -> None:

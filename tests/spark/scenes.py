@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.kinesis import IteratorAt, PutEntry, WireRecord
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.hashkeys import even_ranges
 from penstock.model import StreamName
 from penstock.spark.ranges import EndKind, ReadSettings, ShardPartition, ShardRange

@@ -18,7 +18,7 @@ import botocore.session
 import pytest
 
 from penstock.aws.kinesis import PutEntry
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases import Checkpoint, Done, LeaseRow
@@ -29,8 +29,8 @@ from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import Position, StartingPosition, StreamName
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.spark.leases import LeasesInUseError
+from tests.options_kit import arguments_of
 from tests.spark.lease_query import DEADLINE_S, FAILOVER_S, Query
 from tests.spark.querying import Stream
 
@@ -81,16 +81,16 @@ def consumer_of(
     return Consumer(
         query.stream.name.name or "",
         application=query.application,
-        settings=WorkerSettings(
+        connection=ConnectionOptions(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b")
+        ),
+        on_event=events.append,
+        **arguments_of(
             failover_s=FAILOVER_S,
             look_interval_s=0.1,
             starting_position=starting_position,
             polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         ),
-        connection=ConnectionOptions(
-            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("a", "b")
-        ),
-        on_event=events.append,
     )
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.spark.driver import as_the_driver_finds_it
 from penstock.spark.source import PenstockDataSource
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.aggregation import encode_aggregate
 from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
 from penstock.local.embedded import LocalKinesis

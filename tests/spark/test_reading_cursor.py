@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
 from penstock.spark.fetching import EMPTY_PAUSE_S, RangeCursor

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from penstock.aws.kinesis import WireRecord
-from penstock.aws.settings import ConnectionOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.aggregation import MAGIC
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError, OptionError

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.local.embedded import LocalKinesis
+from penstock.options import LeaseOptions
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
@@ -84,11 +85,11 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Lease
             url = request.getfixturevalue("dynamodb_local")
         settings = ConnectionOptions(endpoint_url=url, region="us-east-1", credentials=CREDENTIALS)
         # moto is slow to start, and answers 32 writers one after the other
-        options = LeaseTableOptions(answer_timeout_s=30.0)
+        options = LeaseOptions(request_timeout_s=30.0)
         return lambda: DynamoLeaseTable(name, settings, options)
     if request.param == "postgres":
         connect = request.getfixturevalue("postgres")
-        return lambda: PostgresLeaseTable(name=name, answer_timeout_s=30.0, **connect)
+        return lambda: PostgresLeaseTable(name=name, request_timeout_s=30.0, **connect)
     assert request.param == "sqlite"
     return lambda: SqliteLeaseTable(tmp_path / "leases.sqlite", name)
 

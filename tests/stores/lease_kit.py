@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.core.leases import Done, LeaseRow, Outcome
 from tests.stored_kit import FULL, at
 

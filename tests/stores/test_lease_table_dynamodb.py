@@ -14,7 +14,7 @@ import pytest
 
 from penstock.aws.dynamodb import plain, plain_item, typed, typed_item
 from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.assignment.kcl import Coordination, Place, metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from penstock.core.leases.membership import WorkerRow
@@ -34,6 +34,7 @@ from penstock.core.leases.tenure import (
 )
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError
 from penstock.local.faults import Fault
+from penstock.options import LeaseOptions
 from tests.momentary import now
 from tests.stores.lease_kit import CREDENTIALS, at, done
 
@@ -60,7 +61,7 @@ async def opened(dynamodb: LocalKinesis, name: str) -> AsyncIterator[Callable[..
 
     def make(**options: Any) -> DynamoLeaseTable:
         settings = ConnectionOptions(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
-        tables.append(DynamoLeaseTable(name, settings, LeaseTableOptions(**{"answer_timeout_s": 20.0, **options})))
+        tables.append(DynamoLeaseTable(name, settings, LeaseOptions(**{"request_timeout_s": 20.0, **options})))
         return tables[-1]
 
     yield make
@@ -208,7 +209,7 @@ async def test_workers_that_start_together_make_one_table_of_amazons_own(
         as_the_kcl_27_makes_it(client, name)
         await plain_table.ensure()
         await plain_table.create(LeaseRow(key="a", owner="w1"))
-    tables = [DynamoLeaseTable(name, settings, LeaseTableOptions(owner_index=True)) for _ in range(8)]
+    tables = [DynamoLeaseTable(name, settings, LeaseOptions(owner_index=True)) for _ in range(8)]
     await asyncio.gather(*(one.ensure() for one in tables))
     try:
         indexes: list[Any] = []
@@ -237,10 +238,10 @@ async def test_a_table_with_another_key_is_refused(
         await opened().ensure()
 
 
-@pytest.mark.parametrize("options", [{"read_capacity_units": 1}, {"answer_timeout_s": 0.0}, {"make_timeout_s": -1.0}])
+@pytest.mark.parametrize("options", [{"read_capacity_units": 1}, {"request_timeout_s": 0.0}, {"make_timeout_s": -1.0}])
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        LeaseTableOptions(**options)
+        LeaseOptions(**options)
 
 
 async def test_without_a_table_nothing_is_hidden(opened: Callable[..., DynamoLeaseTable]) -> None:
@@ -370,7 +371,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(
     table: DynamoLeaseTable, opened: Callable[..., DynamoLeaseTable], dynamodb: LocalKinesis
 ) -> None:
     await table.create(ROW)
-    hasty = opened(answer_timeout_s=0.2)
+    hasty = opened(request_timeout_s=0.2)
     dynamodb.faults.add(Fault(how="delay", operation="UpdateItem", delay_s=1.5, count=1))
     bystander = replace(ROW, key="b")
     await table.create(bystander)
@@ -381,7 +382,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(
 async def test_a_refusal_whose_row_cannot_be_read_tells_nothing(
     opened: Callable[..., DynamoLeaseTable], dynamodb: LocalKinesis
 ) -> None:
-    table = opened(answer_timeout_s=1.0)
+    table = opened(request_timeout_s=1.0)
     await table.ensure()
     await table.create(replace(ROW, counter=4))
     dynamodb.faults.add(Fault(how="server_error", operation="GetItem"))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ConnectionOptions, Consumer, Credentials, StartingPosition, WorkerSettings
+from penstock import ConnectionOptions, Consumer, Credentials, StartingPosition
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
 from penstock.local import LocalKinesis
 from penstock.runtime.loop_thread import LoopThread
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sql import POSTGRES, SQLITE, Statements
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("stores")
 
 @pytest.fixture
 async def table(postgres: dict[str, Any]) -> AsyncIterator[PostgresLeaseTable]:
-    made = PostgresLeaseTable(name=f"l{uuid.uuid4().hex[:8]}", answer_timeout_s=10.0, **postgres)
+    made = PostgresLeaseTable(name=f"l{uuid.uuid4().hex[:8]}", request_timeout_s=10.0, **postgres)
     await made.ensure()
     yield made
     await made.close()
@@ -45,7 +46,7 @@ async def other(postgres: dict[str, Any]) -> AsyncIterator[Any]:
 
 async def test_workers_that_start_together_make_one_table(postgres: dict[str, Any]) -> None:
     name = f"l{uuid.uuid4().hex[:8]}"
-    tables = [PostgresLeaseTable(name=name, answer_timeout_s=20.0, **postgres) for _ in range(8)]
+    tables = [PostgresLeaseTable(name=name, request_timeout_s=20.0, **postgres) for _ in range(8)]
     await asyncio.gather(*(one.ensure() for one in tables))
     assert isinstance(await tables[0].create(ROW), Done)
     assert await tables[1].get("a") == ROW
@@ -75,7 +76,7 @@ async def test_a_write_that_waits_too_long_is_not_waited_for(
     table: PostgresLeaseTable, other: Any, postgres: dict[str, Any]
 ) -> None:
     await table.create(ROW)
-    hasty = PostgresLeaseTable(name=table.name, answer_timeout_s=0.3, **postgres)
+    hasty = PostgresLeaseTable(name=table.name, request_timeout_s=0.3, **postgres)
     await hasty.get("a")
     async with other.transaction():
         await other.execute(f'UPDATE "{table.name}" SET lease_counter = lease_counter')
@@ -88,7 +89,7 @@ async def test_a_server_that_falls_silent_is_not_waited_for(
 ) -> None:
     """As behind a network that swallows packets: not even a cancellation is answered."""
     await table.create(ROW)
-    hasty = PostgresLeaseTable(name=table.name, answer_timeout_s=0.5, max_size=1, **postgres)
+    hasty = PostgresLeaseTable(name=table.name, request_timeout_s=0.5, max_size=1, **postgres)
     found = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
     before = {row[0] for row in await other.fetch(found)}
     await hasty.get("a")
@@ -122,7 +123,7 @@ async def test_a_server_that_only_reads_leaves_the_outcome_unknown(
 ) -> None:
     await table.create(ROW)
     standby = PostgresLeaseTable(
-        name=table.name, server_settings={"default_transaction_read_only": "on"}, answer_timeout_s=10.0, **postgres
+        name=table.name, server_settings={"default_transaction_read_only": "on"}, request_timeout_s=10.0, **postgres
     )
     assert await standby.write(writes.renew(ROW)) == Unknown("25006")
     assert await standby.get("a") == ROW
@@ -146,7 +147,7 @@ async def test_a_write_finds_its_row_by_the_index(table: PostgresLeaseTable, oth
 
 
 async def test_without_a_table_nothing_is_hidden(postgres: dict[str, Any]) -> None:
-    table = PostgresLeaseTable(name="nowhere", answer_timeout_s=10.0, **postgres)
+    table = PostgresLeaseTable(name="nowhere", request_timeout_s=10.0, **postgres)
     with pytest.raises(NotFoundError, match="nowhere"):
         await table.write(writes.renew(ROW))
     with pytest.raises(NotFoundError, match="nowhere"):
@@ -159,7 +160,7 @@ async def test_without_permission_nothing_is_hidden(
 ) -> None:
     await other.execute("CREATE ROLE nobody_in_particular LOGIN")
     stranger = PostgresLeaseTable(
-        name=table.name, answer_timeout_s=10.0, **{**postgres, "user": "nobody_in_particular"}
+        name=table.name, request_timeout_s=10.0, **{**postgres, "user": "nobody_in_particular"}
     )
     with pytest.raises(AccessDeniedError):
         await stranger.write(writes.renew(ROW))
@@ -167,7 +168,7 @@ async def test_without_permission_nothing_is_hidden(
 
 
 async def test_a_server_that_is_not_there(tmp_path: Any) -> None:
-    table = PostgresLeaseTable(host=str(tmp_path), user="penstock", database="postgres", answer_timeout_s=1.0)
+    table = PostgresLeaseTable(host=str(tmp_path), user="penstock", database="postgres", request_timeout_s=1.0)
     assert await table.write(writes.renew(ROW)) == Unknown("TransportError")
     with pytest.raises(TransportError, match="table leases"):
         await table.get("a")
@@ -179,8 +180,8 @@ def test_names_that_would_not_do() -> None:
         for dialect in (SQLITE, POSTGRES):
             with pytest.raises(OptionError, match="cannot name a lease table"):
                 Statements(name, dialect)
-    with pytest.raises(OptionError, match="answer_timeout_s"):
-        PostgresLeaseTable(answer_timeout_s=0)
+    with pytest.raises(OptionError, match="request_timeout_s"):
+        PostgresLeaseTable(request_timeout_s=0)
 
 
 async def test_each_loop_has_connections_of_its_own(table: PostgresLeaseTable, postgres: dict[str, Any]) -> None:
@@ -188,7 +189,7 @@ async def test_each_loop_has_connections_of_its_own(table: PostgresLeaseTable, p
     watching = await asyncpg.connect(**postgres)
     mine = "select count(*) from pg_stat_activity where application_name = 'leases-of-two-loops'"
     one = PostgresLeaseTable(
-        name=table.name, answer_timeout_s=10.0, **postgres, server_settings={"application_name": "leases-of-two-loops"}
+        name=table.name, request_timeout_s=10.0, **postgres, server_settings={"application_name": "leases-of-two-loops"}
     )
     assert isinstance(await one.create(ROW), Done)
 
@@ -211,13 +212,13 @@ async def test_each_loop_has_connections_of_its_own(table: PostgresLeaseTable, p
 
 
 async def test_a_program_that_blocks_its_loop_keeps_its_leases_here_too(table: PostgresLeaseTable) -> None:
-    settings = WorkerSettings(failover_s=1.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON)
+    settings = dict[str, Any](failover_s=1.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON)
     with LocalKinesis(streams={"orders": 1}) as local:
         wire = ConnectionOptions(
             endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
         )
         async with Consumer(
-            "orders", application="billing", leases=table, settings=settings, connection=wire
+            "orders", application="billing", connection=wire, **arguments_of(leases=table, **settings)
         ) as consumer:
             while not consumer.statistics().shards:
                 await asyncio.sleep(0.01)

@@ -9,11 +9,12 @@ import boto3
 import pytest
 
 from penstock.aws.lease_table import DynamoLeaseTable
-from penstock.aws.settings import ConnectionOptions, LeaseTableOptions
+from penstock.aws.options import ConnectionOptions
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError
 from penstock.local.faults import Fault
+from penstock.options import LeaseOptions
 from tests.stores.lease_kit import CREDENTIALS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ async def opened(dynamodb: LocalKinesis, name: str) -> AsyncIterator[Callable[..
 
     def make(**options: Any) -> ChangingTable:
         settings = ConnectionOptions(endpoint_url=dynamodb.endpoint_url, region="us-east-1", credentials=CREDENTIALS)
-        tables.append(ChangingTable(name, settings, LeaseTableOptions(**{"answer_timeout_s": 20.0, **options})))
+        tables.append(ChangingTable(name, settings, LeaseOptions(**{"request_timeout_s": 20.0, **options})))
         return tables[-1]
 
     yield make

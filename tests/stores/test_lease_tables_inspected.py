@@ -34,7 +34,7 @@ async def test_a_file_of_sqlite_of_each_version(version: str, tmp_path: Path) ->
 
 @pytest.mark.xdist_group("stores")
 async def test_tables_of_postgresql(postgres: dict[str, Any]) -> None:
-    table = PostgresLeaseTable(name="inspected", answer_timeout_s=20.0, **postgres).of("billing")
+    table = PostgresLeaseTable(name="inspected", request_timeout_s=20.0, **postgres).of("billing")
     await table.ensure()
     row = await made(table, full_row())
     await table.close()

@@ -98,7 +98,7 @@ async def _postgres(connect: dict[str, Any]) -> AsyncIterator[Database]:
 
     yield Database(
         run,
-        lambda name: PostgresLeaseTable(name=name, answer_timeout_s=20.0, **there),
+        lambda name: PostgresLeaseTable(name=name, request_timeout_s=20.0, **there),
         f"SELECT column_name FROM information_schema.columns WHERE table_schema = '{schema}' AND table_name = '{{}}'",
     )
     await connection.close()
@@ -229,7 +229,7 @@ async def test_a_role_that_may_not_add_a_column_says_what_is_missing(postgres: d
         await database.run(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
         settings = {"search_path": schema}
         stranger = PostgresLeaseTable(
-            name=NAME, answer_timeout_s=20.0, **{**postgres, "user": role, "server_settings": settings}
+            name=NAME, request_timeout_s=20.0, **{**postgres, "user": role, "server_settings": settings}
         ).of("billing")
         with pytest.raises(AccessDeniedError, match=ADDED):
             await stranger.ensure()

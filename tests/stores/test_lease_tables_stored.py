@@ -54,5 +54,5 @@ async def test_tables_of_postgresql(version: str, postgres: dict[str, Any]) -> N
         given = [base64.b64decode(one["base64"]) if isinstance(one, dict) else one for one in values]
         await connection.execute(text, *given)
     await connection.close()
-    table = PostgresLeaseTable(name=NAME, answer_timeout_s=20.0, **there).of(APPLICATION)
+    table = PostgresLeaseTable(name=NAME, request_timeout_s=20.0, **there).of(APPLICATION)
     await _read_and_go_on(table, version)

@@ -17,7 +17,7 @@ import pytest
 from scripts.monitoring import FOLDER
 
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import Retry
 from penstock.errors import AccessDeniedError, UnavailableError
 from penstock.local.model import Limits
 from penstock.runtime.dead_letters import DeadLettersTo
@@ -232,8 +232,8 @@ def test_a_worker_dies_and_no_other_may_take_its_shards(tmp_path: Path) -> None:
 
 def test_records_are_given_up(world: Watched, tmp_path: Path) -> None:
     letters: list[object] = []
-    ledger = LedgerSettings(retry=Retry(failures_max=2, cap_s=5.0))
-    process = world.start(ledger=ledger, dead_letters=DeadLettersTo(letters.append))
+    retry = Retry(failures_max=2, cap_s=5.0)
+    process = world.start(retry=retry, dead_letters=DeadLettersTo(letters.append))
 
     def fails() -> None:
         process.fails = True

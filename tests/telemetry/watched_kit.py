@@ -8,19 +8,22 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.errors import AccessDeniedError
 from penstock.events import ConsumerMetrics, ProducerMetrics
 from penstock.leases import MemoryLeaseTable
 from penstock.local.model import KinesisModel
 from penstock.model import StartingPosition
+from penstock.options import ConsumerOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.telemetry import prometheus
 from penstock.telemetry.exporting import Totals
 from penstock.testing.sim.kinesis import ServiceTime, SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, VirtualTime, drop
 from penstock.testing.sim.network import Link
+from tests.options_kit import options_of
 from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
@@ -95,7 +98,7 @@ class HandlerError(Exception):
 class WatchedProcess:
     """One worker, with a handler that works, fails or hangs."""
 
-    def __init__(self, world: Watched, name: str, settings: WorkerSettings, *, catches: bool) -> None:
+    def __init__(self, world: Watched, name: str, options: ConsumerOptions, *, catches: bool) -> None:
         self.name = name
         self.fails = False
         self.hangs = False
@@ -107,15 +110,16 @@ class WatchedProcess:
         wall = wall_clock(self.loop, world.service(), lambda: 0.0)
         self.wire = OddWire(world.model, Link(name, self.loop, random.Random(name)), wall, random.Random(name))
         self.table = OddTable(world.leases)
-        self._settings = settings
+        self._options = options
         self._catches = catches
         self.consumer = self._consumer()
         self.main = self.loop.create_task(self._work())
 
     def _consumer(self) -> Consumer[bytes]:
         return Consumer(
-            SimulatedSource(STREAM, self.wire), application=APPLICATION, leases=self.table, settings=self._settings,
-            rng=random.Random(self.name), on_event=self.page,
+            SimulatedSource(STREAM, self.wire), application=APPLICATION, rng=random.Random(self.name),
+            on_event=self.page,
+            **self._options.arguments() | {"leases": replace(self._options.leases, table=self.table)},
         )  # fmt: skip
 
     async def _work(self) -> None:
@@ -174,7 +178,7 @@ class Watched:
         polling = PollingOptions(interval_s=10.0, idle_interval_s=10.0)
         quiet = {"polling": polling, "look_interval_s": 5.0, "failover_s": 30.0}
         given: dict[str, Any] = {"starting_position": StartingPosition.TRIM_HORIZON, **quiet, **settings}
-        process = WatchedProcess(self, f"w{self._names}", WorkerSettings(**given), catches=catches)
+        process = WatchedProcess(self, f"w{self._names}", options_of(**given), catches=catches)
         self.processes.append(process)
         return process
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.aggregation import encode_aggregate
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import Retry
 from penstock.events import RecordDeadLettered
 from penstock.model import OutRecord, Position, StartingPosition
 from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
 from penstock.testing import consumer as consumers
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,12 +70,12 @@ async def test_a_handler_is_run_to_the_end_too() -> None:
 
 
 async def test_what_a_policy_does_is_shown() -> None:
-    settings = WorkerSettings(
-        ledger=LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002)),
+    settings = dict[str, Any](
+        retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002),
         dead_letters=DeadLettersToFile(path="never-written"),
     )
     billing = Billing()
-    async with TestConsumer(orders(1, -2, 3), settings=settings, deserializer=json.loads) as consumer:
+    async with TestConsumer(orders(1, -2, 3), deserializer=json.loads, **arguments_of(**settings)) as consumer:
         await billing.run(consumer)
     assert billing.billed[-1] == 3
     (letter,) = consumer.dead_letters
@@ -98,13 +98,13 @@ async def test_a_handler_that_always_fails_is_the_cause_of_what_is_raised() -> N
 async def test_the_failures_of_a_dead_letter_are_those_that_tries_max_counts() -> None:
     """Whether it was alone from the first, in a batch that was halved, or behind another one that failed."""
     retry = Retry(failures_max=3, base_s=0.001, cap_s=0.002)
-    settings = WorkerSettings(ledger=LedgerSettings(retry=retry), dead_letters=DeadLettersToFile(path="never-written"))
+    settings = dict[str, Any](retry=retry, dead_letters=DeadLettersToFile(path="never-written"))
 
     async def fail(given: Any) -> None:
         raise LookupError
 
     for way in ("run_batches", "run_records"):
-        async with TestConsumer(orders(1, 2, 3), settings=settings) as consumer:
+        async with TestConsumer(orders(1, 2, 3), **arguments_of(**settings)) as consumer:
             await getattr(consumer, way)(fail)
         told = [event for event in consumer.events if isinstance(event, RecordDeadLettered)]
         assert [event.failures for event in told] == [3, 3, 3]
@@ -118,8 +118,8 @@ async def test_a_function_of_the_settings_gets_the_dead_letters_too() -> None:
         got.append(letter)
 
     for write in (keep, got.append):
-        settings = WorkerSettings(dead_letters=DeadLettersTo(write))
-        async with TestConsumer(["a", "b"], settings=settings) as consumer:
+        settings = dict[str, Any](dead_letters=DeadLettersTo(write))
+        async with TestConsumer(["a", "b"], **arguments_of(**settings)) as consumer:
             async for batch in consumer:
                 batch.ack(0)
                 batch.dead_letter(1)
@@ -269,9 +269,9 @@ async def test_hours_without_a_record_are_crossed_behind_a_checkpoint_and_from_t
 
 
 async def test_waits_may_be_skipped() -> None:
-    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0)))
+    settings = dict[str, Any](retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0))
     tries = 0
-    async with TestConsumer(["a"], settings=settings, skip_waits=True) as consumer:
+    async with TestConsumer(["a"], skip_waits=True, **arguments_of(**settings)) as consumer:
         async for batch in consumer:
             with batch:
                 tries += 1
@@ -358,7 +358,7 @@ async def test_a_program_that_holds_records_does_not_hold_up_the_end() -> None:
             held.append(batch)
             break
         began_s = loop.time()
-    assert loop.time() - began_s >= consumer.settings.drain_deadline_s
+    assert loop.time() - began_s >= consumer.options.handoff.drain_deadline_s
     assert held[0].ack() is False
     assert [record.data for record in consumer.not_checkpointed] == [b"a"]
 
@@ -366,9 +366,9 @@ async def test_a_program_that_holds_records_does_not_hold_up_the_end() -> None:
 def test_it_runs_in_virtual_time_too() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
-        settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0)))
+        settings = dict[str, Any](retry=Retry(failures_max=None, base_s=50.0, cap_s=5000.0))
         times: list[float] = []
-        async with TestConsumer(["a"], settings=settings, patience_s=60) as consumer:
+        async with TestConsumer(["a"], patience_s=60, **arguments_of(**settings)) as consumer:
             async for batch in consumer:
                 with batch:
                     times.append(loop.time())
@@ -386,7 +386,7 @@ async def test_on_a_loop_of_another_kind_everything_works_but_time_passes_as_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(consumers, "_is_of_asyncio", lambda loop: False)
-    async with TestConsumer(["a"], ends=False, settings=WorkerSettings(failover_s=2.5)) as consumer:
+    async with TestConsumer(["a"], ends=False, **arguments_of(failover_s=2.5)) as consumer:
         async for batch in consumer:
             with batch:
                 pass
@@ -427,7 +427,7 @@ async def test_records_come_from_a_file(tmp_path: Path) -> None:
 
 async def test_dead_letters_of_a_file_are_fed_as_the_records_that_they_were(tmp_path: Path) -> None:
     async with TestConsumer(
-        [OutRecord(b"bad", "its-key")], settings=WorkerSettings(dead_letters=DeadLettersTo(lambda _: None))
+        [OutRecord(b"bad", "its-key")], **arguments_of(dead_letters=DeadLettersTo(lambda _: None))
     ) as consumer:
         async for batch in consumer:
             batch.dead_letter()

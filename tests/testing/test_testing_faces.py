@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Retry, Stop
+from penstock.core.ledger.policies import DeadLetters, Retry, Stop
 from penstock.errors import ShardStoppedError
 from penstock.runtime.consumer.driving import by_key, unordered
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing import SyncTestConsumer, TestConsumer, UnsettledError
+from tests.options_kit import arguments_of
 
 SHARD = "shardId-000000000000"
 
@@ -28,7 +28,7 @@ async def test_a_handler_gets_all_of_it(concurrency: Any, way: str) -> None:
         await asyncio.sleep(0.001)
         got.extend([given.record.data] if way == "run_records" else [record.data for record in given])
 
-    async with TestConsumer(map(str, range(40)), shards=2, settings=WorkerSettings(batch_records_max=7)) as consumer:
+    async with TestConsumer(map(str, range(40)), shards=2, **arguments_of(batch_records_max=7)) as consumer:
         await getattr(consumer, way)(handle, concurrency=concurrency)
     assert sorted(got, key=int) == [b"%d" % number for number in range(40)]
 
@@ -49,9 +49,11 @@ async def test_nothing_is_fed() -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_a_dead_letter_by_choice() -> None:
-    settings = WorkerSettings(unreadable=DeadLetters(), dead_letters=DeadLettersTo(lambda _: None))
+    settings = dict[str, Any](unreadable=DeadLetters(), dead_letters=DeadLettersTo(lambda _: None))
     got: list[Any] = []
-    async with TestConsumer([{"a": 1}, "no", {"a": 2}], settings=settings, deserializer=json.loads) as consumer:
+    async with TestConsumer(
+        [{"a": 1}, "no", {"a": 2}], deserializer=json.loads, **arguments_of(**settings)
+    ) as consumer:
         async for batch in consumer:
             with batch:
                 got += batch.values
@@ -60,10 +62,10 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_by_choice() -> None
 
 
 async def test_a_shard_that_is_stopped_is_raised() -> None:
-    settings = WorkerSettings(ledger=LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=1, then=Stop())))
+    settings = dict[str, Any](retry=Retry(batch_failures_max=1, failures_max=1, then=Stop()))
 
     async def run() -> None:
-        async with TestConsumer(["a"], settings=settings) as consumer:
+        async with TestConsumer(["a"], **arguments_of(**settings)) as consumer:
             async for batch in consumer:
                 with batch:
                     raise ValueError

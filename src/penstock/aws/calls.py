@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from penstock.aws.credentials import CredentialCache
+    from penstock.aws.options import Credentials
     from penstock.aws.sdk import Endpoint
-    from penstock.aws.settings import Credentials
     from penstock.core.service_clock import ServiceClock
 
 # --- what is repeated -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class
 from penstock.aws.calls import Request, RetryPolicy, Route, SignedCalls
-from penstock.aws.settings import Credentials
+from penstock.aws.options import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError
 from penstock.shown import one_line
 from penstock.tasks import give_up, spawn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from xml.etree.ElementTree import Element
 
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
 
     Load = Callable[[bool], Awaitable[Credentials]]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.aws.answers import reading
 from penstock.aws.calls import NEVER
 from penstock.aws.dynamodb import DynamoClient
-from penstock.aws.settings import LeaseTableOptions
 from penstock.aws.wire import Wire
 from penstock.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY, Place, coordination
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
@@ -27,17 +26,20 @@ from penstock.errors import (
     PenstockError,
     ServiceError,
 )
+from penstock.options import LeaseOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.core.assignment.kcl import Coordination
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """The KCL 3.x's index: leases by owner."""
 
 WORKERS_SUFFIX = "-Workers"
+MAKE_TIMEOUT_S = 600.0
+"""How long the tables may take to become active after they were made."""
 POLL_INTERVAL_S = 0.25
 """The time between two looks at a table that is being made."""
 
@@ -48,9 +50,9 @@ _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationExceptio
 class DynamoLeaseTable:
     """The lease table ``name``, over a wire of its own. Belongs to one event loop."""
 
-    def __init__(self, name: str, settings: ConnectionOptions, options: LeaseTableOptions | None = None) -> None:
+    def __init__(self, name: str, settings: ConnectionOptions, options: LeaseOptions | None = None) -> None:
         self.name = name
-        self.options = options or LeaseTableOptions()
+        self.options = options or LeaseOptions()
         self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"
         self._coordinator = self.options.coordinator_table or f"{name}-CoordinatorState"
         self._metrics = self.options.metrics_table or f"{name}-WorkerMetricStats"
@@ -64,7 +66,7 @@ class DynamoLeaseTable:
         The index is asked for, not waited for: on a large table it takes minutes, and only a KCL fleet reads it.
         """
         try:
-            async with asyncio.timeout(self.options.make_timeout_s):
+            async with asyncio.timeout(MAKE_TIMEOUT_S):
                 await asyncio.gather(
                     self._ensure(self.name, names.KEY, leases=True),
                     self._ensure(self._workers, WORKER_ID, leases=False),
@@ -72,8 +74,7 @@ class DynamoLeaseTable:
         except TimeoutError:
             raise NotFoundError(
                 "ResourceNotFoundException",
-                f"the tables {self.name} and {self._workers} are not active after "
-                f"{self.options.make_timeout_s:g} s (make_timeout_s)",
+                f"the tables {self.name} and {self._workers} are not active after {MAKE_TIMEOUT_S:g} s",
                 operation="CreateTable",
             ) from None
 
@@ -281,13 +282,13 @@ class DynamoLeaseTable:
 
     async def _outcome(self, change: Awaitable[Outcome], key: str | None) -> Outcome:
         try:
-            async with asyncio.timeout(self.options.answer_timeout_s):
+            async with asyncio.timeout(self.options.request_timeout_s):
                 try:
                     return await change
                 except ConditionFailedError:
                     return Refused(None if key is None else await self.get(key))
         except TimeoutError:
-            return Unknown(f"no answer within {self.options.answer_timeout_s:g} s")
+            return Unknown(f"no answer within {self.options.request_timeout_s:g} s")
         except PenstockError as fault:
             if not fault.retryable:
                 raise

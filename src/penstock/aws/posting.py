@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.aws.calls import NEVER
-from penstock.aws.settings import ConnectionOptions, url_fault
+from penstock.aws.options import ConnectionOptions, url_fault
 from penstock.aws.wire import Wire
 from penstock.errors import OptionError
 
@@ -55,4 +55,4 @@ class MetricDataPoster:
 
 def _soon(settings: ConnectionOptions) -> ConnectionOptions:
     """An exporter asks again by itself, so it gives up soon."""
-    return msgspec.structs.replace(settings, attempt_timeout_s=min(settings.attempt_timeout_s, ATTEMPT_S))
+    return msgspec.structs.replace(settings, request_timeout_s=min(settings.request_timeout_s, ATTEMPT_S))

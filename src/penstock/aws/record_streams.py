@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.eventstream import Message
     from penstock.aws.kinesis import PutResult
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.model import IteratorAt, Shard, StreamName
 
 # --- written to -----------------------------------------------------------------------------------

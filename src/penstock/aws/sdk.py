@@ -15,14 +15,14 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.aws.settings import Credentials, region_fault, url_fault
+from penstock.aws.options import Credentials, region_fault, url_fault
 from penstock.errors import CredentialsError, OptionError, PenstockError
 from penstock.shown import one_line, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
 
 log = logging.getLogger("penstock.aws")
 

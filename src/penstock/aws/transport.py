@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.http.http1 import Connection
     from penstock.aws.http.http2 import MultiplexedConnection, SharedPool
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
 
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
 
@@ -37,6 +37,36 @@ TARGETS_MAX = 4096
 """URLs whose origin and proxy are remembered."""
 UNPROCESSED_REPEATS_MAX = 3
 """So often a request is sent again at once that the service says it did nothing about."""
+
+KEEPALIVE_S = 20.0
+"""The client closes an idle connection after this time, before the service or a balancer does it (Kinesis: minutes)."""
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""The client refuses a longer answer. GetRecords returns up to 10 MiB of data, which is some 14 MiB as JSON."""
+HTTP2_WINDOW_BYTES = 1024 * 1024
+"""How much of an answer that arrives in parts may wait for the caller. Beyond that the service holds the answer back.
+"""
+HTTP2_STREAMS_MAX = 100
+"""The most requests that go over one HTTP/2 connection at a time, if the service does not allow fewer. Further requests
+open another connection.
+"""
+HTTP2_PING_INTERVAL_S = 10.0
+"""The client asks for a sign of life when an HTTP/2 connection with open requests was silent for this long."""
+HTTP2_PING_TIMEOUT_S = 10.0
+"""The client gives up a connection that gives no sign of life within this time: all its requests fail."""
+
+
+class Bounds(NamedTuple):
+    """What no option sets."""
+
+    keepalive_s: float = KEEPALIVE_S
+    answer_bytes_max: int = ANSWER_BYTES_MAX
+    http2_window_bytes: int = HTTP2_WINDOW_BYTES
+    http2_streams_max: int = HTTP2_STREAMS_MAX
+    http2_ping_interval_s: float = HTTP2_PING_INTERVAL_S
+    http2_ping_timeout_s: float = HTTP2_PING_TIMEOUT_S
+
+
+BOUNDS = Bounds()
 
 FAULTS = (OSError, BrokenError, NotProcessedError, TooLongError, BadAnswerError, TunnelRefusedError)
 
@@ -59,16 +89,24 @@ class _Target(NamedTuple):
 class HttpTransport:
     """Owns the connections of one event loop. Close it before the loop ends."""
 
-    def __init__(self, settings: ConnectionOptions, *, ca_bundle: Callable[[], str | None], user_agent: str) -> None:
+    def __init__(
+        self,
+        settings: ConnectionOptions,
+        *,
+        ca_bundle: Callable[[], str | None],
+        user_agent: str,
+        bounds: Bounds | None = None,
+    ) -> None:
         """``ca_bundle`` is asked when the first connection with TLS is opened."""
+        self._bounds = bounds = bounds or BOUNDS
         self._settings = settings
         self._ca_bundle = ca_bundle
         self._user_agent = user_agent
         self._targets: dict[str, _Target] = {}
-        self._limits = Limits(settings.answer_bytes_max, settings.read_timeout_s, settings.attempt_timeout_s)
+        self._limits = Limits(bounds.answer_bytes_max, settings.read_timeout_s, settings.request_timeout_s)
         self._dialer = Dialer(connect_timeout_s=settings.connect_timeout_s, tls=self._tls)
-        self._pool = Pool(self._dialer, in_use_max=settings.connections_max, keepalive_s=settings.keepalive_s)
-        self._shared = None if settings.http2 == "off" else _shared_pool(settings, self._dialer, self._pool)
+        self._pool = Pool(self._dialer, in_use_max=settings.connections_max, keepalive_s=bounds.keepalive_s)
+        self._shared = None if settings.http2 == "off" else _shared_pool(settings, bounds, self._dialer, self._pool)
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str) -> Answer:
         """Send one POST and read its answer whole, whatever its status. Redirects are not followed.
@@ -161,7 +199,7 @@ class HttpTransport:
             fault.retryable = False
             return fault
         if isinstance(error, TooLongError):
-            bytes_max = self._settings.answer_bytes_max
+            bytes_max = self._bounds.answer_bytes_max
             return TransportError(f"{where}: the answer is longer than {bytes_max} bytes (answer_bytes_max)")
         if isinstance(error, BrokenError):
             if error.heard:
@@ -195,7 +233,7 @@ class HttpTransport:
         return context
 
 
-def _shared_pool(settings: ConnectionOptions, dialer: Dialer, pool: Pool) -> SharedPool:
+def _shared_pool(settings: ConnectionOptions, bounds: Bounds, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
         from penstock.aws.http.http2 import Multiplexing, SharedPool
     except ModuleNotFoundError as fault:
@@ -203,16 +241,16 @@ def _shared_pool(settings: ConnectionOptions, dialer: Dialer, pool: Pool) -> Sha
             f"HTTP/2 (http2={settings.http2!r}) needs the package h2: pip install 'penstock[http2]'"
         ) from fault
     options = Multiplexing(
-        window_bytes=settings.http2_window_bytes,
-        streams_max=settings.http2_streams_max,
-        ping_interval_s=settings.http2_ping_interval_s,
-        ping_timeout_s=settings.http2_ping_timeout_s,
+        window_bytes=bounds.http2_window_bytes,
+        streams_max=bounds.http2_streams_max,
+        ping_interval_s=bounds.http2_ping_interval_s,
+        ping_timeout_s=bounds.http2_ping_timeout_s,
     )
     return SharedPool(
         dialer,
         options,
         connections_max=settings.connections_max,
-        keepalive_s=settings.keepalive_s,
+        keepalive_s=bounds.keepalive_s,
         on_http1=pool.keep,
     )
 

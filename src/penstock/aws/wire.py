@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from penstock.aws.answers import service_error
 from penstock.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer
 from penstock.aws.credentials import AssumedRole, CredentialCache, StsCalls
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.aws.transport import HttpTransport
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import OptionError

@@ -114,10 +114,9 @@ async def _run(options: KclOptions, exporters: list[Exporter]) -> None:
         options.stream,
         application=options.application,
         worker_id=options.worker_id,
-        leases=options.leases,
-        settings=options.worker,
         connection=options.connection,
         on_event=together(log_events(cli_logger()), *exporters),
+        **options.consumer.arguments(),
     )
     with stopping.listening():
         async with consumer:

@@ -234,7 +234,6 @@ def command(
         ordered_by_key=ordered_by_key,
         record_ttl_s=record_ttl,
         buffer_bytes_max=BUFFER_BYTES_MAX,
-        metrics_interval_s=1.0,
     )
     run = Run(
         stream,

@@ -191,6 +191,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 BATCHES_MAX = 256
 """Batches whose outcomes are waited for. With the producer's own buffer, this bounds the memory."""
+PROGRESS_INTERVAL_S = 1.0
+"""How often a run that shows its numbers tells them."""
 BATCH_RECORDS_MAX = 500
 BATCH_BYTES_MAX = 512 * 1024
 """With `BATCH_RECORDS_MAX`, small enough for the producer to take a batch as a whole or not at all."""
@@ -357,10 +359,15 @@ class Run:
         watch: Callable[[Producer[Any]], contextlib.AbstractAsyncContextManager[None]] | None = None,
     ) -> ProducerSnapshot:
         """Put all batches; what was done since the start. Raises PenstockError when the stream cannot be reached."""
+        from penstock.options import MetricsOptions
         from penstock.runtime.producer.producer import Producer
 
         producer: Producer[Any] = Producer(
-            self.stream, connection=self._connection, options=self._options, on_event=self._on_event
+            self.stream,
+            connection=self._connection,
+            options=self._options,
+            metrics=None if self._on_metrics is None else MetricsOptions(interval_s=PROGRESS_INTERVAL_S),
+            on_event=self._on_event,
         )
         with self.stopping.listening():
             try:

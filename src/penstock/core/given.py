@@ -2,10 +2,115 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import difflib
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from penstock.core.withdrawn import withdrawn
+from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from msgspec import StructMeta
+else:
+    StructMeta = type(msgspec.Struct)
+
+
+class _Named(StructMeta):
+    """Makes options by their names. A name that was withdrawn is an OptionError that says what there is now."""
+
+    def __call__(self, *values: Any, **given: Any) -> Any:
+        known_names(self.__name__, given, self.__struct_fields__)
+        return super().__call__(*values, **given)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
+    """A group of options: a frozen value with names, checked here, all faults at once. Raises OptionError.
+
+    An option has the type of its default: a flag, a number (of whole ones, if the default is one), a text. A number is
+    more than 0, where `_at_least` does not say otherwise. `_kinds` has the types of those whose default tells none.
+    """
+
+    _at_least: ClassVar[Mapping[str, float]] = {}
+    """Numbers that may be 0, or that have another bound."""
+    _functions: ClassVar[tuple[str, ...]] = ()
+    """Options that are functions."""
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        kinds = self._kinds()
+        faults = not_of(given, kinds, optional=self._optional()) + not_callable(given, self._functions)
+        faults += _not_as_default(given, self._by_default(kinds))
+        if not faults:
+            faults = self._out_of_bounds(given) + self._faults()
+        if faults:
+            raise OptionError(faults)
+
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        """The types of options whose default tells none. ``float`` takes whole numbers, too."""
+        return {}
+
+    def _faults(self) -> list[str]:
+        """What else is wrong, when all types are right."""
+        return []
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        fields = cls.__struct_fields__
+        defaults = cls.__struct_defaults__
+        return dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True))
+
+    @classmethod
+    def _optional(cls) -> list[str]:
+        return [name for name, default in cls._defaults().items() if default is None]
+
+    @classmethod
+    def _by_default(cls, kinds: Mapping[str, object]) -> dict[str, type]:
+        simple = (bool, int, float, str)
+        return {
+            name: type(default)
+            for name, default in cls._defaults().items()
+            if isinstance(default, simple) and name not in kinds
+        }
+
+    def _out_of_bounds(self, given: Mapping[str, Any]) -> list[str]:
+        faults = []
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            least = self._at_least.get(name)
+            if least is None and not value > 0:
+                faults.append(f"{name} must be more than 0, not {value}")
+            elif least is not None and not value >= least:
+                faults.append(f"{name} must be at least {least:g}, not {value}")
+        return faults
+
+
+def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise OptionError for names that were withdrawn from a place, and TypeError for one that never was there."""
+    if not (odd := sorted(set(given) - set(names))):
+        return
+    if faults := withdrawn(place, odd):
+        raise OptionError(faults)
+    near = difflib.get_close_matches(odd[0], list(names), n=1)
+    raise TypeError(f"{place} has no argument {odd[0]!r}" + (f": is {near[0]!r} meant?" if near else ""))
+
+
+def _not_as_default(given: Mapping[str, object], kinds: Mapping[str, type]) -> list[str]:
+    """What is of another type than its default."""
+    numbers = {name: given[name] for name, kind in kinds.items() if kind in (int, float)}
+    faults = not_numbers(numbers, whole=[name for name, kind in kinds.items() if kind is int])
+    for name, kind in kinds.items():
+        value = given[name]
+        if kind is bool and not isinstance(value, bool):
+            faults.append(f"{name} is True or False, not {shown(value)}")
+        elif kind is str and not isinstance(value, str):
+            faults.append(f"{name} is a text, not {shown(value)}")
+    return faults
 
 
 def shown(value: object) -> str:
@@ -29,6 +134,9 @@ def not_numbers(values: Mapping[str, object], *, optional: Iterable[str] = (), w
     return faults
 
 
+_NAMES: dict[object, str] = {int: "a whole number", float: "a number", NoneType: "None"}
+
+
 def not_of(
     values: Mapping[str, object], kinds: Mapping[str, tuple[type | str, ...]], *, optional: Iterable[str] = ()
 ) -> list[str]:
@@ -39,9 +147,11 @@ def not_of(
     for name, allowed in kinds.items():
         value = values[name]
         types = tuple(kind for kind in allowed if isinstance(kind, type))
-        if (value is None and name in optional) or isinstance(value, types):
+        types += (int,) if float in types else ()
+        is_flag = isinstance(value, bool) and bool not in types and object not in types
+        if (value is None and name in optional) or (isinstance(value, types) and not is_flag):
             continue
-        names = " or ".join(kind if isinstance(kind, str) else kind.__name__ for kind in allowed)
+        names = " or ".join(_NAMES.get(one) or (one if isinstance(one, str) else one.__name__) for one in allowed)
         hint = f": call it, {value.__name__}()" if isinstance(value, type) and issubclass(value, types) else ""
         faults.append(f"{name} is {names}, not {shown(value)}{hint}")
     return faults

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.calls import Request
     from penstock.aws.credentials import CredentialCache
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.aws.transport import Answer, HttpTransport
 
 SHARE = 0.4

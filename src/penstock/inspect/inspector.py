@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from penstock.aws.kinesis import GetRecordsPage
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.errors import ServiceError
     from penstock.inspect.snapshots import Snapshot
     from penstock.inspect.verdicts import LagReport, Look

@@ -1,4 +1,4 @@
-"""The properties of a MultiLangDaemon, as settings of a worker here."""
+"""The properties of a MultiLangDaemon, as options of a consumer here."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import datetime as dt
 import difflib
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.leases.tenure import FAILOVER_S
+from penstock.core.ledger.policies import Retry, SettlingOptions
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
 from penstock.kclpy.daemon import DaemonSettings
 from penstock.kclpy.session import OnError, SessionSettings
 from penstock.model import StartingPosition
-from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.options import (
+    BufferOptions,
+    CheckpointOptions,
+    ConsumerOptions,
+    FanOutOptions,
+    HandoffOptions,
+    LeaseOptions,
+)
 from penstock.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
-from penstock.wiring import ConnectionOptions, LeaseTableOptions
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +155,7 @@ def remarks_on(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-# --- settings -------------------------------------------------------------------------------------
+# --- options -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +165,8 @@ class KclOptions:
     stream: str
     application: str
     worker_id: str | None
-    leases: LeaseTableOptions
     connection: ConnectionOptions
-    worker: WorkerSettings
+    consumer: ConsumerOptions
     daemon: DaemonSettings
     metrics: CloudWatchChoice | None = None
     """What is sent to CloudWatch; None: nothing."""
@@ -217,8 +223,9 @@ def options_of(
         if value is None
     ]
     connection = _connection(given, connection or ConnectionOptions())
-    worker, daemon = _worker(given), _daemon(given, target=target, shim=shim, on_error=on_error)
+    daemon = _daemon(given, target=target, shim=shim, on_error=on_error)
     metrics = _metrics(given)
+    consumer = _consumer(given, connection)
     if given.faults:
         raise OptionError(given.faults)
     assert stream is not None
@@ -227,11 +234,8 @@ def options_of(
         stream=stream,
         application=application,
         worker_id=given.text("workerId"),
-        leases=LeaseTableOptions(
-            table=given.text("leaseTableName", "tableName"), connection=_dynamo_connection(given, connection)
-        ),
         connection=connection,
-        worker=WorkerSettings(**worker),
+        consumer=consumer,
         daemon=daemon,
         metrics=metrics,
         metrics_connection=_metrics_connection(given, connection),
@@ -239,30 +243,29 @@ def options_of(
     )
 
 
-def _worker(given: _Properties) -> dict[str, Any]:
-    """The worker's settings."""
-    failover_s = given.number("failoverTimeMillis", least=1000, per=1000) or 10.0
-    found: dict[str, Any] = {
-        "failover_s": failover_s,
-        "look_interval_s": min(0.5, failover_s / 5),
-        "starting_position": _start(given),
-        "cadence": Prompt(),
-        "checkpoint_when_told": True,
-        "polling": _polling(given),
-        "fan_out": _fan_out(given),
-        "fan_out_consumer": given.text("fanoutConfig.consumerName"),
-    }
-    if leases_max := given.number("maxLeasesForWorker", least=1):
-        found["leases_max"] = None if leases_max >= 2**31 - 1 else int(leases_max)
-    if records_max := given.number("maxRecords", least=1):
-        found["batch_records_max"] = int(records_max)
-    if drain_s := given.number("gracefulLeaseHandoffTimeoutMillis", least=1, per=1000):
-        found["drain_deadline_s"] = drain_s
-    ledger = LedgerSettings(retry=Retry(failures_max=None))
-    if stalled_s := given.number("logWarningForTaskAfterMillis", least=1, per=1000):
-        ledger = LedgerSettings(retry=Retry(failures_max=None), settle_deadline_s=stalled_s)
-    found["ledger"] = ledger
-    return found
+def _consumer(given: _Properties, connection: ConnectionOptions) -> ConsumerOptions:
+    """What the properties say of the consumer's work."""
+    leases_max = given.number("maxLeasesForWorker", least=1)
+    leases = LeaseOptions(
+        table=given.text("leaseTableName", "tableName"),
+        connection=_dynamo_connection(given, connection),
+        failover_s=given.number("failoverTimeMillis", least=1000, per=1000) or FAILOVER_S,
+        leases_max=None if leases_max is None or leases_max >= 2**31 - 1 else int(leases_max),
+    )
+    drain_s = given.number("gracefulLeaseHandoffTimeoutMillis", least=1, per=1000)
+    stalled_s = given.number("logWarningForTaskAfterMillis", least=1, per=1000)
+    records_max = given.number("maxRecords", least=1)
+    return ConsumerOptions(
+        starting_position=_start(given),
+        leases=leases,
+        checkpoints=CheckpointOptions(cadence=Prompt(), manual=True),
+        handoff=HandoffOptions() if drain_s is None else HandoffOptions(drain_deadline_s=drain_s),
+        settling=SettlingOptions() if stalled_s is None else SettlingOptions(deadline_s=stalled_s),
+        buffer=BufferOptions() if records_max is None else BufferOptions(batch_records_max=int(records_max)),
+        polling=_polling(given),
+        fan_out=_fan_out(given),
+        retry=Retry(failures_max=None),
+    )
 
 
 def _start(given: _Properties) -> StartingPosition:
@@ -288,7 +291,7 @@ def _fan_out(given: _Properties) -> FanOutOptions | None:
     mode = (given.text("retrievalMode") or "DEFAULT").upper()
     if mode not in ("DEFAULT", "FANOUT", "POLLING"):
         given.faults.append(f"retrievalMode is DEFAULT, FANOUT or POLLING, not {mode}")
-    return None if mode == "POLLING" else FanOutOptions()
+    return None if mode == "POLLING" else FanOutOptions(consumer_name=given.text("fanoutConfig.consumerName"))
 
 
 def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -> DaemonSettings:

@@ -21,7 +21,7 @@ from penstock.aws.http.dialing import Dialer, Origin
 from penstock.aws.http.exchange import Limits, fit_to_send
 from penstock.aws.http.exchange import Request as Sent
 from penstock.aws.http.http1 import Pool
-from penstock.aws.settings import url_fault
+from penstock.aws.options import url_fault
 from penstock.aws.transport import FAULTS, tls_context
 from penstock.errors import OptionError
 from penstock.local.faults import DONE_FIRST, Facts, Fault, spoilt

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from penstock.core.feeding.allowance import PollingOptions, PollPace
 from penstock.core.feeding.pages import Retention
@@ -20,7 +22,6 @@ from penstock.errors import (
     InUseError,
     InvalidArgumentError,
     NotFoundError,
-    OptionError,
     PenstockError,
     ServiceError,
     ThrottledError,
@@ -93,7 +94,7 @@ class PollingFeed:
         *,
         rng: Random,
         on_event: Callable[[FeedEvent], None],
-        times: PollingOptions | None = None,
+        options: PollingOptions | None = None,
         retention: Retention | None = None,
         room: FetchRoom | None = None,
     ) -> None:
@@ -102,7 +103,7 @@ class PollingFeed:
         """
         self.room = room
         """Waited for before each page, by whatever feed goes on with the shard."""
-        self.pace = PollPace(times or PollingOptions(), rng)
+        self.pace = PollPace(options or PollingOptions(), rng)
         self.cursor = cursor
         """How far the shard is read: another feed may go on with it."""
         self.source = source
@@ -125,7 +126,7 @@ class PollingFeed:
         while True:
             if wait_s := self.pace.wait_s(loop.time()):
                 await asyncio.sleep(wait_s)
-            records_max = self.pace.times.records_max
+            records_max = self.pace.options.request_records_max
             if self.room is not None:
                 records_max = min(records_max, await self.room.wait())
             try:
@@ -245,49 +246,42 @@ def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[Fee
 # over from it. A connection can fall silent without an end.
 
 
+RENEW_AFTER_S = 280.0
+"""The age at which the consumer renews a subscription. AWS ends one after 300 s."""
+RENEW_JITTER_S = 60.0
+"""The consumer renews a subscription up to this much earlier, so that a thousand shards are not renewed in one moment.
+"""
+AGAIN_AFTER_S = 5.0
+"""The time between two subscriptions to a shard: AWS refuses one within five seconds after one that succeeded."""
+SILENCE_MAX_S = 15.0
+"""A connection without an event for this long counts as dead: a shard without records sends an event each five
+seconds.
+"""
+FAILURES_MAX = 3
+"""After this many failures in a row the consumer polls the shard."""
+RETURN_AFTER_S = 60.0
+"""How long it then polls the shard before the next try to subscribe; the time is random, up to double that."""
+BACKOFF_S, BACKOFF_MAX_S = 0.1, 5.0
+"""The pause after each earlier failure is random, up to a bound that doubles from the first time to the second."""
+BRIDGE_INTERVAL_S = 0.21
+"""The time between two polls while the shard waits for its subscription: where consumers subscribe, few others use the
+shard's calls. If the interval of `PollingOptions` is shorter, that one applies.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
-class FanOutOptions:
-    """When a subscription is renewed, given up, and tried again."""
+class SubscriptionTimes:
+    """When a subscription is renewed, given up, and tried again: as AWS sets it, so no option says otherwise."""
 
-    renew_after_s: float = 280.0
-    """The age at which the consumer renews a subscription. AWS ends one after 300 s."""
-    renew_jitter_s: float = 60.0
-    """The consumer renews a subscription up to this much earlier, so that a thousand shards are not renewed in one
-    moment.
-    """
-    again_after_s: float = 5.0
-    """The time between two subscriptions to a shard: AWS refuses one within five seconds after one that succeeded."""
-    silence_max_s: float = 15.0
-    """A connection without an event for this long counts as dead: a shard without records sends an event each five
-    seconds.
-    """
-    failures_max: int = 3
-    """After this many failures in a row the consumer polls the shard."""
-    return_after_s: float = 60.0
-    """How long it then polls the shard before the next try to subscribe; the time is random, up to double that."""
-    backoff_s: float = 0.1
-    """The pause after each earlier failure. Pauses are random, up to a bound that doubles from this."""
-    backoff_max_s: float = 5.0
-    """The longest of these pauses."""
-    bridge_interval_s: float = 0.21
-    """The time between two polls while the shard waits for its subscription: where consumers subscribe, few others use
-    the shard's calls. If the interval of `PollingOptions` is shorter, that one applies.
-    """
-
-    def __post_init__(self) -> None:
-        names = (
-            "renew_after_s", "again_after_s", "silence_max_s", "failures_max", "return_after_s", "backoff_s",
-            "backoff_max_s", "bridge_interval_s",
-        )  # fmt: skip
-        faults = [
-            f"{name} must be more than 0, not {value}" for name in names if not (value := getattr(self, name)) > 0
-        ]
-        if not 0 <= self.renew_jitter_s < self.renew_after_s:
-            faults.append(f"renew_jitter_s is from 0 to less than renew_after_s, not {self.renew_jitter_s}")
-        if self.backoff_max_s < self.backoff_s:
-            faults.append("backoff_max_s is at least backoff_s")
-        if faults:
-            raise OptionError(faults)
+    renew_after_s: float = RENEW_AFTER_S
+    renew_jitter_s: float = RENEW_JITTER_S
+    again_after_s: float = AGAIN_AFTER_S
+    silence_max_s: float = SILENCE_MAX_S
+    failures_max: int = FAILURES_MAX
+    return_after_s: float = RETURN_AFTER_S
+    backoff_s: float = BACKOFF_S
+    backoff_max_s: float = BACKOFF_MAX_S
+    bridge_interval_s: float = BRIDGE_INTERVAL_S
 
 
 BUFFERED_S = 0.5
@@ -316,7 +310,7 @@ class Registration(NamedTuple):
     consumer_arn: str | None
     """The consumer that is registered for it; None: none could be."""
     gate: SubscriptionGate
-    times: FanOutOptions
+    times: SubscriptionTimes
     find: Callable[[], Awaitable[str | None]] | None = None
     """The ARN that is registered under the name by now, asked for when there was none, or the consumer is gone. It may
     raise ThrottledError, where the stream has as many as it may.
@@ -339,14 +333,15 @@ class FanOutFeed:
         self._cursor, self._source, self._rng = polling.cursor, polling.source, polling.rng
         self._on_event = polling.on_event
         self._backoff = Backoff(base_s=self.times.backoff_s, cap_s=self.times.backoff_max_s, rng=self._rng)
-        self._poll_times = times = polling.pace.times
-        self._bridge_times = replace(times, interval_s=min(times.interval_s, self.times.bridge_interval_s))
+        self._poll_options = options = polling.pace.options
+        bridge_interval_s = min(options.interval_s, self.times.bridge_interval_s)
+        self._bridge_options = msgspec.structs.replace(options, interval_s=bridge_interval_s)
         self._polling = PollingFeed(
             self._source,
             self._cursor,
             rng=self._rng,
             on_event=self._on_event,
-            times=self._bridge_times,
+            options=self._bridge_options,
             retention=polling.retention,
             room=polling.room,
         )
@@ -403,7 +398,7 @@ class FanOutFeed:
                 continue
             if self._left:
                 self._left = False
-                self._polling.pace.times = self._bridge_times
+                self._polling.pace.options = self._bridge_options
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
@@ -526,6 +521,6 @@ class FanOutFeed:
         wait_s = self.times.return_after_s * (1 + self._rng.random())
         self._try_at_s = asyncio.get_running_loop().time() + wait_s
         self._left = True
-        self._polling.pace.times = self._poll_times
+        self._polling.pace.options = self._poll_options
         reason = error.code if isinstance(error, ServiceError) else type(error).__name__
         self._on_event(FanOutLeft(self._source.stream, self.shard_id, reason, wait_s))

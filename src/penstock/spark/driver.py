@@ -27,7 +27,7 @@ from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.lookahead import latest_ms, patience
 from penstock.spark.offsets import StreamOffset, is_initial
-from penstock.spark.options import LeaseOptions, ReadOptions
+from penstock.spark.options import QueryLeases, ReadOptions
 from penstock.spark.planner import Planner, PlanSettings
 from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
 from penstock.spark.shards import describe
@@ -170,7 +170,7 @@ class Driver:
         """By a clock that does not jump: positions are judged by the service's time, which is counted from it."""
         return Wire(connection_options(self._options, "driver"), now=self._now_s)
 
-    async def _open_leases(self, options: LeaseOptions) -> LeaseMirror:
+    async def _open_leases(self, options: QueryLeases) -> LeaseMirror:
         settings = msgspec.structs.replace(
             connection_options(self._options, "driver"), endpoint_url=options.endpoint_url
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.aws.settings import region_fault, url_fault
+from penstock.aws.options import region_fault, url_fault
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition, StreamName
 from penstock.spark.cut import UNCAPPED, Caps
@@ -301,7 +301,7 @@ _LEASES = ("leaseTable", "continueFromLeases", "leaseIntervalMs", "leaseFailover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseOptions:
+class QueryLeases:
     """With which lease table a query keeps company."""
 
     application: str
@@ -332,7 +332,7 @@ class ReadOptions:
     poll_interval_s: float = 1.0
     cut_lag_ms: int = 500
     outage_s: float = 120.0
-    leases: LeaseOptions | None = None
+    leases: QueryLeases | None = None
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -365,14 +365,14 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
     )
 
 
-def _leases(values: dict[str, Any], faults: list[str]) -> LeaseOptions | None:
+def _leases(values: dict[str, Any], faults: list[str]) -> QueryLeases | None:
     application = values.get("applicationName")
     if application is None:
         faults += [
             f"{name} is given without applicationName: it has no meaning alone" for name in _LEASES if name in values
         ]
         return None
-    return LeaseOptions(
+    return QueryLeases(
         application=application,
         table=values.get("leaseTable", application),
         start_there=values.get("continueFromLeases", True),

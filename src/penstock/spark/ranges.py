@@ -18,7 +18,7 @@ from penstock.model import OutsidePolicy, Shard
 from penstock.spark.offsets import Kind, StreamOffset
 
 if TYPE_CHECKING:
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.model import StreamName
 
 # --- ranges ---------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.aws.kinesis import WireRecord
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.runtime.loop_thread import Asked
     from penstock.spark.fetching import Answer
     from penstock.spark.ranges import Chain, ShardPartition

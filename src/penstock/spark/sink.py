@@ -33,7 +33,7 @@ from penstock.spark.stamps import key_labels, position_labels, sealed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.aws.settings import ConnectionOptions
+    from penstock.aws.options import ConnectionOptions
     from penstock.runtime.producer.handles import SyncPuts
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.spark.options import SinkColumns, SinkOptions

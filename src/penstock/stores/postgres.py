@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases.membership import WorkerRow, worker_rows
 from penstock.core.leases.row import Listing, listing_of
+from penstock.core.withdrawn import withdrawn
 from penstock.errors import (
     AccessDeniedError,
     InvalidArgumentError,
@@ -103,16 +104,18 @@ class PostgresLeaseTable:
 
     any_loop = True
 
-    def __init__(self, dsn: str = "", name: str = "leases", *, answer_timeout_s: float = 2.0, **connect: Any) -> None:
+    def __init__(self, dsn: str = "", name: str = "leases", *, request_timeout_s: float = 2.0, **connect: Any) -> None:
         try:
             import asyncpg
         except ImportError as fault:
             raise OptionError("PostgreSQL needs the package asyncpg: pip install 'penstock[postgres]'") from fault
-        if answer_timeout_s <= 0:
-            raise OptionError("answer_timeout_s must be more than 0")
+        if faults := withdrawn("PostgresLeaseTable", connect):
+            raise OptionError(faults)
+        if request_timeout_s <= 0:
+            raise OptionError("request_timeout_s must be more than 0")
         self.name = name
         self._statements = Statements(name, POSTGRES)
-        self._answer_timeout_s = answer_timeout_s
+        self._request_timeout_s = request_timeout_s
         self._driver = asyncpg
         self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
         self._shared = _Shared()
@@ -218,10 +221,10 @@ class PostgresLeaseTable:
 
     async def _outcome(self, change: Awaitable[Outcome]) -> Outcome:
         try:
-            async with asyncio.timeout(self._answer_timeout_s):
+            async with asyncio.timeout(self._request_timeout_s):
                 return await change
         except TimeoutError:
-            return Unknown(f"no answer within {self._answer_timeout_s:g} s")
+            return Unknown(f"no answer within {self._request_timeout_s:g} s")
         except (ServiceError, TransportError) as fault:
             if not fault.retryable:
                 raise
@@ -242,7 +245,7 @@ class PostgresLeaseTable:
     async def _once(self, statement: Statement) -> list[Any]:
         try:
             pool = await self._opened()
-            async with asyncio.timeout(self._answer_timeout_s):
+            async with asyncio.timeout(self._request_timeout_s):
                 return await self._fetch(pool, statement)
         except self._driver.PostgresError as fault:
             raise _service_error(fault) from fault
@@ -267,7 +270,7 @@ class PostgresLeaseTable:
         here = self._shared.here()
         async with here.opening:
             if here.pool is None:
-                here.pool = await self._driver.create_pool(timeout=self._answer_timeout_s, **self._connect)
+                here.pool = await self._driver.create_pool(timeout=self._request_timeout_s, **self._connect)
             return here.pool
 
 

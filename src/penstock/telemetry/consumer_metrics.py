@@ -179,7 +179,7 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
     bytes_duplicate: int = 0
     """Their data, without keys."""
     records_stalled: int = 0
-    """Reported as not settled within ``settle_deadline_s``, each time anew."""
+    """Reported as not settled within `SettlingOptions.deadline_s`, each time anew."""
     gaps: int = 0
     """How often a checkpoint was older than the retention: records may be lost, unless it is certain that none is."""
 

@@ -7,8 +7,10 @@ import random
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases import writes
@@ -16,11 +18,11 @@ from penstock.core.leases.row import Checkpoint
 from penstock.core.shard.checkpoints import Prompt
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.model import Position, Record, StartingPosition
+from penstock.options import CheckpointOptions, LeaseOptions, WorkerTimes
 from penstock.runtime.consumer.consumer import Consumer, new_worker_id
 from penstock.runtime.consumer.sync_consumer import SyncConsumer
 from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.shard.batch import Batch
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
 from penstock.tasks import awaited, give_up, spawn
 from penstock.testing.memory_stream import MemoryStream
@@ -187,8 +189,8 @@ class TestConsumer(Consumer[Any]):
 
     With records given here, the consumer closes by itself once all of them are settled, skipped or dead-lettered: the
     loop of a program that is tested ends then. It reads by polling, from the oldest record on, with short intervals and
-    a checkpoint for each settled batch, unless ``settings`` say otherwise; dead letters are kept in `dead_letters`, and
-    written nowhere else but to a function of the settings.
+    a checkpoint for each settled batch, unless ``checkpoints`` say otherwise; dead letters are kept in `dead_letters`,
+    and written nowhere else but to a function of the program's.
     """
 
     __test__ = False  # no class of tests, for pytest
@@ -200,8 +202,7 @@ class TestConsumer(Consumer[Any]):
         stream: MemoryStream | str = "orders",
         shards: int = 1,
         application: str = "test",
-        leases: MemoryLeaseTable | None = None,
-        settings: WorkerSettings | None = None,
+        leases: MemoryLeaseTable | LeaseOptions | None = None,
         starting_position: StartingPosition = StartingPosition.TRIM_HORIZON,
         ends: bool | None = None,
         patience_s: float = 10.0,
@@ -212,20 +213,22 @@ class TestConsumer(Consumer[Any]):
         **options: Any,
     ) -> None:
         """``records``: see `feed`. ``stream``: one to go on with (a name makes a new one, with so many ``shards``), and
-        ``leases`` the table to go on with. ``settings``: as in production. ``ends``: close when all that was fed is
-        settled; by default if ``records`` are given. When nothing is settled for ``patience_s`` of real time then,
+        ``leases`` the table to go on with, or options of leases as in production. ``ends``: close when all that was fed
+        is settled; by default if ``records`` are given. When nothing is settled for ``patience_s`` of real time then,
         leaving the ``async with`` block raises UnsettledError. ``skip_waits``: whenever nothing is to be done, let time
         pass until something is; not for handlers that wait for the outside. All else as for `Consumer`.
         """
         given = list(records)
         self.stream = MemoryStream(stream, shards=shards) if isinstance(stream, str) else stream
-        self.lease_table = leases or MemoryLeaseTable()
+        leases = leases if isinstance(leases, LeaseOptions) else LeaseOptions(table=leases)
+        table = leases.table if isinstance(leases.table, MemoryLeaseTable) else MemoryLeaseTable()
+        self.lease_table = table
         self.events: list[Any] = []
         """Every event so far."""
         self.dead_letters: list[Letter] = []
         """What was given up, in the order in which it was."""
         worker_id = worker_id or new_worker_id()
-        self._options = {"application": application, "settings": settings, **options}
+        self._options = {"application": application, **options}
         self._whereabouts = Whereabouts(worker_id)
         self._tell_user = on_event
         self._ends = bool(given) if ends is None else ends
@@ -242,13 +245,11 @@ class TestConsumer(Consumer[Any]):
         self._seen: tuple[int, dict[str, Position]] = (-1, {})
         super().__init__(
             self.stream.source(),
-            leases=self.lease_table,
-            settings=self._at_test_pace(settings),
             worker_id=worker_id,
             on_event=self._heard,
             rng=rng or random.Random(0),
             application=application,
-            **options,
+            **self._at_test_pace(leases, options),
         )
         self._may_be_apart = False
         self.feed(*given)
@@ -292,10 +293,9 @@ class TestConsumer(Consumer[Any]):
             self._other = Consumer(
                 self.stream.source(),
                 application=self.application,
-                leases=self.lease_table,
-                settings=self.settings,
                 worker_id=OTHER,
                 rng=random.Random(1),
+                **self.options.arguments(),
             )
             await self._other.start()
         self._whereabouts.other.add(reader.shard_id)
@@ -316,7 +316,7 @@ class TestConsumer(Consumer[Any]):
 
     async def settled(self, timeout_s: float | None = None) -> None:
         """Wait until all that was fed is settled, skipped or dead-lettered, but for what is elsewhere; and
-        checkpointed, unless the settings have a cadence other than ``Prompt()``. Raises UnsettledError when nothing was
+        checkpointed, unless the options have a cadence other than ``Prompt()``. Raises UnsettledError when nothing was
         settled for so long, by default the consumer's ``patience_s``.
         """
         await self._all_settled(self._patience_s if timeout_s is None else timeout_s)
@@ -449,7 +449,7 @@ class TestConsumer(Consumer[Any]):
             last = failures[-1]
             failed = (
                 f" The handler failed {len(failures)} times, last with {last.error_type} ({last.error_at}), which is "
-                "the cause of this. What fails is tried again until it succeeds, unless the settings say otherwise."
+                "the cause of this. What fails is tried again until it succeeds, unless the options say otherwise."
             )
         return (
             f"{len(unsettled)} records are not settled, and nothing was settled for {patience_s:g} s: {shown}.{failed} "
@@ -459,19 +459,21 @@ class TestConsumer(Consumer[Any]):
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _at_test_pace(self, settings: WorkerSettings | None) -> WorkerSettings:
-        """The settings, with intervals for impatient people, and nothing that goes outside."""
-        given = settings or WorkerSettings(cadence=Prompt())
-        letters = given.dead_letters
-        return replace(
-            given,
-            polling=POLLING,
-            wait_interval_s=min(WAIT_S, given.wait_interval_s),
-            strategy=self._whereabouts,
-            starting_position=self._starting_position,
-            fan_out=None,
-            dead_letters=None if letters is None else DeadLettersTo(lambda letter: self._write_letter(letter, letters)),
-        )
+    def _at_test_pace(self, leases: LeaseOptions, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, with intervals for impatient people, and nothing that goes outside."""
+        letters = options.get("dead_letters")
+        return {
+            "checkpoints": CheckpointOptions(cadence=Prompt()),
+            **options,
+            "polling": POLLING,
+            "leases": replace(leases, table=self.lease_table, strategy=self._whereabouts),
+            "starting_position": self._starting_position,
+            "fan_out": None,
+            "dead_letters": None
+            if letters is None
+            else DeadLettersTo(lambda letter: self._write_letter(letter, letters)),
+            "_times": WorkerTimes.of(leases.failover_s, wait_interval_s=WAIT_S),
+        }
 
     async def _write_letter(self, letter: Letter, choice: Any) -> None:
         if isinstance(choice, DeadLettersTo):
@@ -514,7 +516,7 @@ class TestConsumer(Consumer[Any]):
     def _safe(self) -> dict[str, Checkpoint]:
         """How far each shard is settled, and stored so if that happens at once."""
         found = {row.key: row.checkpoint for row in self.lease_table.rows()}
-        prompt = isinstance(self.settings.cadence, Prompt)
+        prompt = isinstance(self.options.checkpoints.cadence, Prompt)
         for reader in self._ready.held:
             stored, settled = found.get(reader.shard_id), reader.ledger.safe
             is_stored_at_once = prompt and reader.pending is None
@@ -595,7 +597,7 @@ class SyncTestConsumer(SyncConsumer[Any]):
         """The consumer on the loop; only for what is not here."""
         super().__init__(self.tested.stream.source(), application=application, worker_id=self.tested.worker_id)
         self._consumer = self.tested
-        self.settings = self.tested.settings
+        self.options = self.tested.options
 
     # --- what a test does -----------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.aws.answers import error_class
 from penstock.aws.kinesis import KinesisClient
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.service_clock import ServiceClock

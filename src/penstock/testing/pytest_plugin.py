@@ -66,7 +66,7 @@ def kinesis_stream(
 
 @pytest.fixture
 def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]:
-    """Makes consumers without a server: ``make_consumer(records, settings=..., ...)``, see :class:`TestConsumer`. Those
+    """Makes consumers without a server: ``make_consumer(records, retry=..., ...)``, see :class:`TestConsumer`. Those
     of one test share a stream and a lease table; ``@pytest.mark.kinesis(shards=4, name="orders")`` holds here too.
     """
     from penstock.stores.memory import MemoryLeaseTable

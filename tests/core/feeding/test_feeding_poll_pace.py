@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.allowance import IDLE_JITTER, IDLE_MOMENTS, LATE_PART, PollingOptions, PollPace
+from penstock.core.feeding.allowance import (
+    BACKOFF_MAX_S,
+    CALLS_PER_S_MIN,
+    IDLE_GROWTH,
+    IDLE_JITTER,
+    IDLE_MOMENTS,
+    LATE_PART,
+    PollingOptions,
+    PollPace,
+)
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,7 +45,7 @@ def test_at_the_tip_calls_are_an_interval_apart_and_become_rare_in_silence() -> 
         pace.answered(sent_s=now_s, payload_bytes=0, at_tip=True)
         gaps.append(pace.wait_s(now_s))
         now_s += gaps[-1]
-    wanted = [min(TIMES.idle_interval_s, TIMES.interval_s * TIMES.idle_growth ** (n + 1)) for n in range(8)]
+    wanted = [min(TIMES.idle_interval_s, TIMES.interval_s * IDLE_GROWTH ** (n + 1)) for n in range(8)]
     moment_s = TIMES.idle_interval_s / IDLE_MOMENTS
     assert all(
         (1 - IDLE_JITTER) * most - 1e-9 <= gap <= most + moment_s for gap, most in zip(gaps, wanted, strict=True)
@@ -85,7 +94,7 @@ def test_failures_are_repeated_later_and_later_within_a_bound() -> None:
     for _ in range(30):
         pace.failed(0.0)
         waits.append(pace.wait_s(0.0))
-    assert all(TIMES.interval_s / 2 <= wait <= TIMES.backoff_max_s for wait in waits)
+    assert all(TIMES.interval_s / 2 <= wait <= BACKOFF_MAX_S for wait in waits)
     assert max(waits) > 4 > waits[0]
 
 
@@ -129,7 +138,7 @@ def test_when_the_strangers_have_gone_the_rate_comes_back() -> None:
     pace = new()
     for number in range(20):
         pace.refused(float(number))
-    assert pace.calls_per_s == TIMES.calls_per_s_min
+    assert pace.calls_per_s == CALLS_PER_S_MIN
     for number in range(300):
         pace.answered(sent_s=100.0 + number, payload_bytes=1, at_tip=True)
     assert pace.calls_per_s == pytest.approx(1 / TIMES.interval_s)
@@ -143,7 +152,9 @@ def test_a_reader_that_calls_seldom_is_not_made_to_call_more_often_by_refusals()
 
 
 def test_times_that_cannot_be_are_told_at_once() -> None:
-    wrong = {"interval_s": 0, "idle_interval_s": -1, "idle_growth": 0.5, "backoff_max_s": 0, "calls_per_s_min": 0}
+    wrong = {"interval_s": 0, "idle_interval_s": -1}
     with pytest.raises(OptionError) as told:
-        PollingOptions(**wrong, records_max=10_001)
-    assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "records_max"}
+        PollingOptions(**wrong, request_records_max=0)
+    assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "request_records_max"}
+    with pytest.raises(OptionError, match="request_records_max is from 1 to 10000, not 10001"):
+        PollingOptions(request_records_max=10_001)

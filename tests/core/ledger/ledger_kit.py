@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.ledger.policies import LedgerPolicy
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Kept:
         self._taken: list[Any] = []
         self.now_s = 1000.0
         self.ledger: Ledger[Any] = Ledger(
-            "orders", "shardId-000000000000", after, LedgerSettings(**settings), rng=Random(seed)
+            "orders", "shardId-000000000000", after, LedgerPolicy(**settings), rng=Random(seed)
         )
 
     @property

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.settings import ByKey, Redeliver, Retry
+from penstock.core.ledger.policies import ByKey, Redeliver, Retry
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
 from tests.momentary import now

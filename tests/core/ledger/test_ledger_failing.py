@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.failing import Again, Halve, Last, after_failure
-from penstock.core.ledger.settings import (
+from penstock.core.ledger.policies import (
     AnyOrder,
     DeadLetters,
     GiveUp,
     InOrder,
-    LedgerSettings,
     Redeliver,
     Retry,
+    SettlingOptions,
     Skip,
     Stop,
     Warn,
@@ -527,13 +527,12 @@ def test_the_clock_of_a_record_does_not_start_again_with_each_try() -> None:
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda: LedgerSettings(records_max=0), "records_max: 0 is not above 0"),
-        (lambda: LedgerSettings(settle_deadline_s=-1), "settle_deadline_s: -1"),
-        (lambda: LedgerSettings(bytes_max=float("nan")), "bytes_max: nan"),  # type: ignore[arg-type]  # a wrong value
-        (lambda: Retry(base_s=0), "base_s: 0"),
-        (lambda: Retry(failures_max=0), "failures_max: 0"),
-        (lambda: Retry(give_up_after_s=0), "give_up_after_s: 0"),
-        (lambda: Retry(cool_down_s=-1), "cool_down_s: -1 is not at least 0"),
+        (lambda: SettlingOptions(deadline_s=-1), "deadline_s must be more than 0, not -1"),
+        (lambda: SettlingOptions(deadline_s=float("nan")), "deadline_s must be more than 0, not nan"),
+        (lambda: Retry(base_s=0), "base_s must be more than 0, not 0"),
+        (lambda: Retry(failures_max=0), "failures_max must be more than 0, not 0"),
+        (lambda: Retry(give_up_after_s=0), "give_up_after_s must be more than 0, not 0"),
+        (lambda: Retry(cool_down_s=-1), "cool_down_s must be at least 0, not -1"),
         (lambda: Redeliver(times_max=0), "times_max: 0"),
         (lambda: GiveUp(cool_down_s=-0.5), "cool_down_s: -0.5"),
     ],
@@ -545,5 +544,5 @@ def test_what_can_not_be_is_refused(make: Callable[[], object], fault: str) -> N
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(OptionError) as raised:
-        LedgerSettings(records_max=0, bytes_max=0)
+        Retry(base_s=0, batch_failures_max=0)
     assert len(raised.value.faults) == 2

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.settings import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
+from penstock.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.ledger import MayDeliver
 from penstock.core.ledger.parts import Part, SplitError, split
-from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
+from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from penstock.core.ledger.settings import OrderPolicy
+    from penstock.core.ledger.policies import OrderPolicy
 
 
 def words(record: Rec) -> list[bytes]:

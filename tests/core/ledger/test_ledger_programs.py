@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.collecting import Collector
-from penstock.core.ledger.settings import Redeliver
+from penstock.core.ledger.policies import Redeliver
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import behind
 from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.settings import ByKey, LedgerSettings, Retry, Skip
+from penstock.core.ledger.policies import ByKey, LedgerPolicy, Retry, Skip
 from penstock.errors import OptionError
 from penstock.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
@@ -266,7 +266,7 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
     assert kept.ledger.safe == at(10)
     assert [event.reason for event in kept.of(RecordsUnsettled)] == []
     with pytest.raises(OptionError, match="latest_wins"):
-        LedgerSettings(latest_wins=True, order=ByKey())
+        LedgerPolicy(latest_wins=True, order=ByKey())
 
 
 def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call() -> None:

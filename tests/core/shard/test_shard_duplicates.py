@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.ledger.policies import LedgerPolicy
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import PendingChoice, Riding
 from penstock.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
@@ -25,7 +25,7 @@ WHERE = ("orders", "shard-0")
 
 
 def new_ledger(after: Checkpoint) -> Ledger[Rec]:
-    return Ledger(*WHERE, after, LedgerSettings(), rng=Random(1))
+    return Ledger(*WHERE, after, LedgerPolicy(), rng=Random(1))
 
 
 class Driven:

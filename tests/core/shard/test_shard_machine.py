@@ -15,7 +15,7 @@ from penstock.core.leases import LeaseRow
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger, MayDeliver
-from penstock.core.ledger.settings import ByKey, DeadLetters, GiveUp, LedgerSettings, Retry
+from penstock.core.ledger.policies import ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard import machine
 from penstock.core.shard.checkpoints import (
@@ -92,7 +92,7 @@ class Driven:
     ) -> None:
         self.now_s = 1_000.0
         self.events: list[Any] = []
-        self.settings = LedgerSettings(**given)
+        self.settings = LedgerPolicy(**given)
         begun = storing.begin(
             LeaseRow(key="a", checkpoint=after),
             PendingChoice.ABANDON,

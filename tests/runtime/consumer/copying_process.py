@@ -17,13 +17,12 @@ import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.model import OutRecord, StartingPosition
-from penstock.options import ProducerOptions
+from penstock.model import OutRecord
+from penstock.options import BufferOptions, LeaseOptions, ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
@@ -99,16 +98,11 @@ async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> 
     consumer = Consumer(
         STREAM,
         application="copier",
-        leases=SqliteLeaseTable(leases),
-        settings=WorkerSettings(
-            failover_s=float(failover_s),
-            look_interval_s=0.2,
-            wait_interval_s=0.03,
-            starting_position=StartingPosition.TRIM_HORIZON,
-            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
-            batch_records_max=20,
-        ),
         connection=wire,
+        starting_position="TRIM_HORIZON",
+        leases=LeaseOptions(table=SqliteLeaseTable(leases), failover_s=float(failover_s)),
+        polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
+        buffer=BufferOptions(batch_records_max=20),
     )
     async with contextlib.AsyncExitStack() as stack:
         to: Output

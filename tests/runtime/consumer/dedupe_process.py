@@ -10,12 +10,11 @@ import os
 import sys
 from typing import Any
 
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import StartingPosition
+from penstock.options import BufferOptions, LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 
 
@@ -24,19 +23,14 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
     consumer = Consumer(
         "orders",
         application="dedupe",
-        leases=SqliteLeaseTable(leases),
-        settings=WorkerSettings(
-            failover_s=2.0,
-            look_interval_s=0.2,
-            wait_interval_s=0.03,
-            starting_position=StartingPosition.TRIM_HORIZON,
-            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
-            batch_records_max=5,
-            deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
-        ),
         connection=ConnectionOptions(
             endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         ),
+        starting_position="TRIM_HORIZON",
+        leases=LeaseOptions(table=SqliteLeaseTable(leases), failover_s=2.0),
+        polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
+        buffer=BufferOptions(batch_records_max=5),
+        deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
     )
 
     async def handle(batch: Any) -> None:

@@ -9,12 +9,11 @@ from penstock import (
     ConnectionOptions,
     Consumer,
     Credentials,
-    LedgerSettings,
     PollingOptions,
     Retry,
     StartingPosition,
-    WorkerSettings,
 )
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 STREAM = "orders"
 DEADLINE_S = 60.0
-POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)
 QUICK_LEASES = {"failover_s": 2.0, "renew_interval_s": 0.2, "look_interval_s": 0.1}
 """Settings under which a lease's counter moves several times a second."""
-QUICK_RETRIES = LedgerSettings(retry=Retry(failures_max=None, base_s=0.001, cap_s=0.01))
+QUICK_RETRIES = Retry(failures_max=None, base_s=0.001, cap_s=0.01)
 """What fails is tried again at once, and for ever."""
 
 
@@ -36,27 +35,23 @@ def wire(local: LocalKinesis) -> ConnectionOptions:
     )
 
 
-def settings(**given: Any) -> WorkerSettings:
-    return WorkerSettings(
-        **{
-            "failover_s": 20.0,  # a busy machine is no dead one
-            "look_interval_s": 0.1,
-            "wait_interval_s": 0.02,
-            "starting_position": StartingPosition.TRIM_HORIZON,
-            "polling": POLL,
-            "drain_deadline_s": 5.0,
-            **given,
-        }
-    )
+def settings(**given: Any) -> dict[str, Any]:
+    """Options by the names of their fields; for `arguments_of`."""
+    return {
+        "failover_s": 20.0,  # a busy machine is no dead one
+        "look_interval_s": 0.1,
+        "wait_interval_s": 0.02,
+        "starting_position": StartingPosition.TRIM_HORIZON,
+        "polling": POLL,
+        "drain_deadline_s": 5.0,
+        **given,
+    }
 
 
 def consumer_of(local: LocalKinesis, leases: Any, *, stream: Any = STREAM, face: Any = Consumer, **given: Any) -> Any:
-    """What is no argument of a Consumer is a setting."""
-    names = ("deserializer", "on_event", "worker_id", "metrics", "tracing")
-    arguments = {name: given.pop(name) for name in list(given) if name in names or name.startswith("on_shards")}
-    return face(
-        stream, application="billing", leases=leases, settings=settings(**given), connection=wire(local), **arguments
-    )
+    """What is given goes before the test's own options."""
+    options = arguments_of(leases=leases, **settings(**given))
+    return face(stream, application="billing", connection=wire(local), **options)
 
 
 def put(kinesis: Any, datas: Any, *, key: Callable[[bytes], str] = bytes.decode, stream: str = STREAM) -> list[bytes]:

@@ -6,21 +6,21 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
 from penstock.runtime.dead_letters import open_letters
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.worker.holding import Readers
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
 from penstock.runtime.worker.worker import Worker
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import options_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.shard_reader import ShardReader
 
 STREAM = "orders"
-POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)
 DEADLINE_S = 40.0
 RETENTION_S = 24 * 3600.0
 
@@ -88,7 +88,7 @@ class PolledStream:
             FeedCursor(view, row.checkpoint, read_until_s=until_s),
             rng=self._rng,
             on_event=self._on_event,
-            times=POLL,
+            options=POLL,
             retention=Retention(RETENTION_S),
         )
 
@@ -107,7 +107,7 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self.table = table
         self._local = local
-        self._settings = WorkerSettings(
+        self._options = dict[str, Any](
             **{
                 "failover_s": 2.0,
                 "look_interval_s": 0.1,
@@ -138,7 +138,7 @@ class Fleet:
         def on_reader(reader: ShardReader) -> None:
             tasks.append(asyncio.create_task(self._handle(name, reader)))
 
-        chosen, tell = replace(self._settings, **settings), self.account.events.append
+        chosen, tell = options_of(**{**self._options, **settings}), self.account.events.append
         part = StreamPart(stream=PolledStream(source, rng, tell))
         readers = Readers([part], chosen, open_letters(chosen.dead_letters, None), rng=rng, on_event=tell)
         worker = self.workers[name] = Worker(

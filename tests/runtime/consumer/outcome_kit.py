@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.settings import ConnectionOptions, Credentials
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.aws.options import ConnectionOptions, Credentials
+from penstock.core.ledger.policies import Retry
 from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def consumer_of(
         STREAM,
         application="billing",
         worker_id=worker_id,
-        leases=leases,
-        settings=WorkerSettings(
+        connection=wire_of(local),
+        on_event=None if events is None else events.append,
+        **arguments_of(
+            leases=leases,
             **{
                 "failover_s": 10.0,
                 "look_interval_s": 0.1,
@@ -51,12 +53,10 @@ def consumer_of(
                 "drain_deadline_s": 5.0,
                 "starting_position": StartingPosition.TRIM_HORIZON,
                 "polling": POLL,
-                "ledger": LedgerSettings(retry=FOR_EVER),
+                "retry": FOR_EVER,
                 **settings,
-            }
+            },
         ),
-        connection=wire_of(local),
-        on_event=None if events is None else events.append,
     )
 
 

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.row import LeaseRow
 from penstock.core.leases.tenure import LeaseTimes, claim
-from penstock.core.ledger.settings import LedgerSettings
+from penstock.core.ledger.policies import LedgerPolicy
 from penstock.model import HASH_KEY_MAX, Position, StreamName
 from penstock.runtime.dead_letters import TIMEOUT_S, LetterWriter
 from penstock.runtime.feeds import PollingFeed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"
-POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)
 DEADLINE_S = 20.0
 
 
@@ -76,7 +76,7 @@ async def reading(
     worker: str = "worker-1",
     *,
     failover_s: float = 2.0,
-    settings: LedgerSettings | None = None,
+    settings: LedgerPolicy | None = None,
     **choices: Any,
 ) -> AsyncIterator[Reading]:
     """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
@@ -107,7 +107,7 @@ async def reading(
         FeedCursor(shard, keeper.row.checkpoint),
         rng=random.Random(1),
         on_event=events.append,
-        times=POLL,
+        options=POLL,
     )
     letters, timeout_s = choices.pop("letters", None), choices.pop("letter_timeout_s", TIMEOUT_S)
     where: dict[str, Any] = {
@@ -121,7 +121,7 @@ async def reading(
     reader = ShardReader(
         keeper,
         Pages(feed),
-        ReaderChoices(ledger=settings or LedgerSettings(), **choices),
+        ReaderChoices(ledger=settings or LedgerPolicy(), **choices),
         rng=random.Random(2),
         on_event=events.append,
         letters=None if letters is None else LetterWriter(letters, **where),

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import ConnectionOptions, Credentials
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.aws.options import ConnectionOptions, Credentials
+from penstock.core.ledger.policies import Retry
 from penstock.errors import NotFoundError
 from penstock.local import LocalKinesis
 from penstock.model import StartingPosition
+from penstock.options import FanOutOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.feeds import SubscriptionTimes
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Con
     return Consumer(
         STREAM,
         application="billing",
-        leases=leases,
-        settings=WorkerSettings(
+        connection=ConnectionOptions(
+            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+        ),
+        **arguments_of(
+            leases=leases,
             **{
                 "failover_s": 2.0,
                 "look_interval_s": 0.1,
@@ -51,10 +55,7 @@ def consumer_of(local: LocalKinesis, leases: Any = None, **settings: Any) -> Con
                 "starting_position": StartingPosition.TRIM_HORIZON,
                 "polling": POLL,
                 **settings,
-            }
-        ),
-        connection=ConnectionOptions(
-            endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
+            },
         ),
     )
 
@@ -85,8 +86,10 @@ async def test_batches_of_all_shards_with_leases_in_dynamodb(local: LocalKinesis
     assert set(got.values()) == {1}
 
 
-async def test_fan_out_over_a_handoff(local: LocalKinesis, kinesis: Any) -> None:
-    await two_share_and_one_leaves(local, kinesis, fan_out=FanOutOptions(again_after_s=0.1))
+async def test_fan_out_over_a_handover(local: LocalKinesis, kinesis: Any) -> None:
+    await two_share_and_one_leaves(
+        local, kinesis, fan_out=FanOutOptions(), subscriptions=SubscriptionTimes(again_after_s=0.1)
+    )
     assert local.stats().operations["SubscribeToShard"].calls > 0
     assert local.stats().operations["RegisterStreamConsumer"].calls in (1, 2)  # both, if they look at one moment
 
@@ -144,9 +147,9 @@ async def test_a_task_per_record_settled_in_any_order_never_blocks(local: LocalK
 async def test_a_poison_record_does_not_stop_the_others(local: LocalKinesis, kinesis: Any) -> None:
     wanted = put(kinesis, 0, 50) - {b"17"}
     got: set[bytes] = set()
-    settings = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
+    settings = dict[str, Any](retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
     letters: list[Letter] = []
-    chosen = {"ledger": settings, "dead_letters": DeadLettersTo(letters.append)}
+    chosen = {**settings, "dead_letters": DeadLettersTo(letters.append)}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
         async for batch in consumer:
             with batch:

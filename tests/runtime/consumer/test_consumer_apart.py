@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LedgerSettings, Retry, Skip, SyncConsumer, deserializers, events
+from penstock import Retry, Skip, SyncConsumer, deserializers, events
 from penstock.checkpoints import Prompt
 from penstock.dead_letters import DeadLettersTo
 from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
@@ -98,8 +98,8 @@ async def test_a_handler_that_is_stuck_is_found_though_the_loop_is_blocked(
     put(kinesis, range(3), key=lambda _: "one")
     caplog.set_level(logging.WARNING, "penstock")
     heard: list[Any] = []
-    ledger = LedgerSettings(retry=Retry(failures_max=None), settle_deadline_s=0.2)
-    async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=heard.append, **QUICK) as consumer:
+    ledger = dict[str, Any](retry=Retry(failures_max=None), deadline_s=0.2)
+    async with consumer_of(local, MemoryLeaseTable(), **ledger, on_event=heard.append, **QUICK) as consumer:
         (batch,) = await consumer.getmany()
         told = consumer.statistics
         block_until(lambda: told().events.get("RecordsStalled") and told().events.get("LoopBlocked"))

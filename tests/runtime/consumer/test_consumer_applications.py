@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Consumer, OptionError
-from penstock.leases import LeaseTableOptions, MemoryLeaseTable, SqliteLeaseTable
+from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
 from penstock.local import LocalKinesis
+from penstock.options import LeaseOptions
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, STREAM, put, settings, wire
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
 async def everything(local: LocalKinesis, application: str, leases: Any, wanted: set[bytes], stream: str) -> set[bytes]:
     got: set[bytes] = set()
     async with Consumer(
-        stream, application=application, leases=leases, settings=settings(polling=POLL), connection=wire(local)
+        stream, application=application, connection=wire(local), **arguments_of(leases=leases, **settings(polling=POLL))
     ) as consumer:
         async for batch in consumer:
             with batch:
@@ -60,8 +62,10 @@ async def test_one_after_the_other_on_two_streams(local: LocalKinesis, kinesis: 
 async def test_where_a_table_cannot_tell_them_apart_the_second_is_refused(local: LocalKinesis, kinesis: Any) -> None:
     """In DynamoDB the key of a row is the KCL's."""
     put(kinesis, range(10))
-    options = LeaseTableOptions(table="leases", answer_timeout_s=30.0)
-    billing = Consumer(STREAM, application="billing", leases=options, settings=settings(), connection=wire(local))
+    options = LeaseOptions(table="leases", request_timeout_s=30.0)
+    billing = Consumer(
+        STREAM, application="billing", connection=wire(local), **arguments_of(leases=options, **settings())
+    )
     async with asyncio.timeout(DEADLINE_S), billing:
         async for batch in billing:
             with batch:

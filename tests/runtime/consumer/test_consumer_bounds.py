@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, LedgerSettings, PollingOptions, Retry, events
+from penstock import ByKey, PollingOptions, Retry, events
 from penstock.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 
 PAGE = 5
-PAGES = PollingOptions(interval_s=0.02, idle_interval_s=0.05, records_max=PAGE)
+PAGES = PollingOptions(interval_s=0.02, idle_interval_s=0.05, request_records_max=PAGE)
 RECORD_BYTES = 100
 PYTHON_BYTES = 334
 """What Python needs for such a record beside its data."""
@@ -25,7 +25,11 @@ PYTHON_BYTES = 334
 
 @pytest.mark.parametrize(
     "bound",
-    [{"records_max": 20}, {"bytes_max": 20 * (RECORD_BYTES + PYTHON_BYTES)}, {"repeat_records_max": 20}],
+    [
+        {"shard_records_max": 20},
+        {"shard_buffer_bytes_max": 20 * (RECORD_BYTES + PYTHON_BYTES)},
+        {"repeat_records_max": 20},
+    ],
     ids=["records", "bytes", "what-a-crash-repeats"],
 )
 async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
@@ -33,9 +37,9 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
 ) -> None:
     wanted = put(kinesis, [b"%0100d" % number for number in range(60)], key=lambda _: "k")
     told: list[Any] = []
-    ledger = LedgerSettings(retry=Retry(failures_max=None), full_after_s=0.05, **bound)
+    ledger = dict[str, Any](retry=Retry(failures_max=None), full_after_s=0.05, **bound)
     async with consumer_of(
-        local, MemoryLeaseTable(), ledger=ledger, polling=PAGES, on_event=told.append, drain_deadline_s=0.1
+        local, MemoryLeaseTable(), **ledger, polling=PAGES, on_event=told.append, drain_deadline_s=0.1
     ) as consumer:
         out: list[Any] = []
         while len(out) < 20 // PAGE:
@@ -49,9 +53,9 @@ async def test_at_the_bound_nothing_more_is_fetched_and_nothing_is_dropped(
                 asking = asyncio.create_task(consumer.getmany())
         (shard,) = consumer.statistics().shards
         assert shard.records_in_flight == shard.records_held
-        if "bytes_max" in bound:
+        if "shard_buffer_bytes_max" in bound:
             assert 15 <= shard.records_held <= 20, "the first page is small: no record's size is known before it"
-            assert shard.bytes_held <= bound["bytes_max"]
+            assert shard.bytes_held <= bound["shard_buffer_bytes_max"]
         else:
             assert shard.records_held == 20
         (held,) = [event for event in told if isinstance(event, events.FetchingHeld)]
@@ -123,7 +127,8 @@ async def test_all_shards_together_hold_no_more_than_the_buffer_and_each_gets_so
         local,
         MemoryLeaseTable(),
         stream="many",
-        ledger=LedgerSettings(order=order, retry=Retry(failures_max=None)),
+        order=order,
+        retry=Retry(failures_max=None),
         polling=PAGES,
         buffer_bytes_max=bound,
     ) as consumer:

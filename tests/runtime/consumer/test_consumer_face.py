@@ -13,8 +13,10 @@ import pytest
 
 from penstock import Consumer, OptionError, Position, ShardReadError, StartingPosition, Unordered, by_key, unordered
 from penstock.core.leases.row import LeaseKey
-from penstock.leases import LeaseTableOptions, MemoryLeaseTable
+from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
+from penstock.options import LeaseOptions
+from tests.options_kit import arguments_of, options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ async def test_by_key_keeps_each_keys_order_while_keys_go_side_by_side(local: Lo
             raise ValueError("not yet")
         got[key].append(number)
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), retry=QUICK_RETRIES) as consumer:
         running = asyncio.create_task(consumer.run_records(handle, concurrency=by_key(8)))
         await until(lambda: sum(map(len, got.values())) >= len(wanted))
         await consumer.close()
@@ -185,7 +187,7 @@ async def test_a_record_that_fails_is_tried_again_alone_and_before_those_behind_
         if calls.count(7) < 3 and record.data == b"7":
             raise ValueError("not yet")
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), retry=QUICK_RETRIES) as consumer:
         running = asyncio.create_task(consumer.run_records(handle))
         await until(lambda: calls[-1:] == [19])
         await consumer.close()
@@ -252,7 +254,7 @@ async def test_single_records_settle_one_by_one(local: LocalKinesis, kinesis: An
     table = MemoryLeaseTable()
     got: list[tuple[bytes, int]] = []
     places: list[Position] = []
-    async with consumer_of(local, table, ledger=QUICK_RETRIES) as consumer:
+    async with consumer_of(local, table, retry=QUICK_RETRIES) as consumer:
         async for record in consumer.records():
             with record:
                 got.append((record.value, record.attempt))
@@ -405,9 +407,9 @@ async def test_one_stream_by_two_names_is_refused(local: LocalKinesis, kinesis: 
 
 async def test_leases_in_a_table_of_another_name(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(3))
-    options = LeaseTableOptions(table="billing-leases", tags={"team": "billing"}, connection=wire(local))
+    options = LeaseOptions(table="billing-leases", tags={"team": "billing"}, connection=wire(local))
     async with Consumer(
-        STREAM, application="billing", leases=options, settings=settings(), connection=wire(local)
+        STREAM, application="billing", connection=wire(local), **arguments_of(leases=options, **settings())
     ) as consumer:
         for batch in await consumer.getmany(1):
             batch.ack()
@@ -576,7 +578,7 @@ async def test_statistics_add_up(local: LocalKinesis, kinesis: Any) -> None:
         assert one.table_calls["write"] >= 2
         assert one.events["ShardBegun"] == 2 == [type(event).__name__ for event in told].count("ShardBegun")
         with pytest.raises(OptionError):
-            settings(unreadable="skip", batch_records_max=0)
+            options_of(unreadable="skip", batch_records_max=0)
     last = consumer.statistics()
     assert (last.records_delivered, last.shards) == (len(wanted), ())
     assert last.events["ShardLeft"] == 2

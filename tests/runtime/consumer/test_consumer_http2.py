@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import ConnectionOptions, Consumer, Credentials, FanOutOptions, LedgerSettings, Producer, Retry
+from penstock import ConnectionOptions, Consumer, Credentials, FanOutOptions, Producer, Retry
+from penstock.aws import transport
 from penstock.aws.record_streams import KinesisSource
 from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import IteratorAt, StreamName
+from penstock.runtime.feeds import SubscriptionTimes
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
@@ -107,11 +110,14 @@ async def test_fifty_subscriptions_and_calls(service: dict[str, Any], chosen: di
         assert local.stats().operations["SubscribeToShard"].calls == 50
 
 
-async def test_a_consumer_that_does_not_read_one_shard_gets_the_others() -> None:
+async def test_a_consumer_that_does_not_read_one_shard_gets_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One subscription is left alone while far more than its window comes for it, over the connection of all."""
+    monkeypatch.setattr(transport, "BOUNDS", transport.Bounds(http2_window_bytes=65_536))
     with LocalKinesis(streams={STREAM: 5}, tls=True) as local:
         shards = put_to_each(local, b"x" * 100_000, times=40)
-        source = KinesisSource(StreamName(STREAM), wire(local, http2="all", http2_window_bytes=65_536))
+        source = KinesisSource(StreamName(STREAM), wire(local, http2="all"))
         async with asyncio.timeout(DEADLINE_S):
             arn = await source.register("billing")
             slow, *others = [source.subscribe(arn, shard_id, HORIZON) for shard_id in shards]
@@ -127,11 +133,14 @@ async def test_a_consumer_that_does_not_read_one_shard_gets_the_others() -> None
             await source.close()
 
 
-async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
+async def test_a_consumer_whose_handler_keeps_one_shard_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The handler of one shard waits until all others have got everything: over one connection."""
+    monkeypatch.setattr(transport, "BOUNDS", transport.Bounds(http2_window_bytes=65_536))
     with LocalKinesis(streams={STREAM: 12}, tls=True) as local:
         shards = put_to_each(local, b"x" * 50_000, times=40)
-        source = KinesisSource(StreamName(STREAM), wire(local, http2="subscriptions", http2_window_bytes=65_536))
+        source = KinesisSource(StreamName(STREAM), wire(local, http2="subscriptions"))
         counts = dict.fromkeys(shards, 0)
         others_done = asyncio.Event()
 
@@ -145,11 +154,13 @@ async def test_a_consumer_whose_handler_keeps_one_shard_waiting() -> None:
         consumer = Consumer(
             source,
             application="billing",
-            leases=MemoryLeaseTable(),
-            settings=settings(
-                fan_out=FanOutOptions(),
-                subscriptions_per_s=1000.0,
-                ledger=LedgerSettings(bytes_max=200_000, retry=Retry(failures_max=None)),
+            **arguments_of(
+                leases=MemoryLeaseTable(),
+                **settings(
+                    fan_out=FanOutOptions(subscriptions_per_s=1000.0),
+                    shard_buffer_bytes_max=200_000,
+                    retry=Retry(failures_max=None),
+                ),
             ),
         )
         async with asyncio.timeout(DEADLINE_S), consumer:
@@ -174,8 +185,13 @@ async def test_nothing_is_lost_where_shared_connections_end(how: Any) -> None:
         consumer = Consumer(
             source,
             application="billing",
-            leases=MemoryLeaseTable(),
-            settings=settings(fan_out=FanOutOptions(again_after_s=0.05, backoff_max_s=0.1), subscriptions_per_s=1000.0),
+            **arguments_of(
+                leases=MemoryLeaseTable(),
+                **settings(
+                    fan_out=FanOutOptions(subscriptions_per_s=1000.0),
+                    subscriptions=SubscriptionTimes(again_after_s=0.05, backoff_max_s=0.1),
+                ),
+            ),
         )
         expected: list[bytes] = []
         async with asyncio.timeout(DEADLINE_S), consumer:

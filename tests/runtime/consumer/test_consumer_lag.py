@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock import DeadLetters, LedgerSettings, OptionError, Retry
+from penstock import DeadLetters, OptionError, Retry, SettlingOptions
 from penstock.dead_letters import DeadLettersTo
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 AGE_S = 0.6
 """Longer than a shard at its tip goes without a read here."""
-FOREVER = LedgerSettings(retry=Retry(failures_max=None))
+FOREVER = dict[str, Any](retry=Retry(failures_max=None))
 
 
 async def test_a_shard_that_cannot_be_read_shows_for_how_long(local: LocalKinesis, kinesis: Any) -> None:
@@ -68,7 +68,7 @@ async def test_a_handler_that_gets_nowhere_shows_as_the_age_of_what_it_has(
             raise RuntimeError("the database is away")
         got.extend(record.data for record in batch)
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=FOREVER) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), **FOREVER) as consumer:
         running = asyncio.create_task(consumer.run_batches(handler))
         await until(lambda: (consumer.statistics().oldest_unsettled_s or 0.0) > AGE_S)
         stuck = consumer.statistics()
@@ -158,7 +158,7 @@ async def test_a_handler_that_is_run_is_timed_and_its_failures_are_counted(local
         for failure in failures:
             raise failure
 
-    async with consumer_of(local, MemoryLeaseTable(), ledger=FOREVER) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), **FOREVER) as consumer:
         running = asyncio.create_task(consumer.run_records(handler))
         await until(lambda: consumer.metrics().records_settled == 4)
         found = consumer.metrics()
@@ -177,8 +177,8 @@ async def test_the_bytes_of_what_is_given_up_are_counted(local: LocalKinesis, ki
     async def handler(record: Any) -> None:
         raise KeyError("secret")
 
-    ledger = LedgerSettings(retry=Retry(failures_max=1, base_s=0.001, cap_s=0.001, then=DeadLetters()))
-    chosen = {"ledger": ledger, "dead_letters": DeadLettersTo(letters.append)}
+    retry = Retry(failures_max=1, base_s=0.001, cap_s=0.001, then=DeadLetters())
+    chosen = {"retry": retry, "dead_letters": DeadLettersTo(letters.append)}
     async with consumer_of(local, MemoryLeaseTable(), **chosen) as consumer:
         running = asyncio.create_task(consumer.run_records(handler))
         await until(lambda: consumer.metrics().records_settled == 3)
@@ -203,8 +203,8 @@ async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_fo
     async def handler(batch: Any) -> None:
         raise ValueError("secret of a record")
 
-    ledger = LedgerSettings(retry=Retry(failures_max=None), log_errors=log_errors)
-    async with consumer_of(local, MemoryLeaseTable(), ledger=ledger, on_event=on_event) as consumer:
+    ledger = dict[str, Any](retry=Retry(failures_max=None), log_errors=log_errors)
+    async with consumer_of(local, MemoryLeaseTable(), **ledger, on_event=on_event) as consumer:
         running = asyncio.create_task(consumer.run_batches(handler))
         event = await failed
         await consumer.close()
@@ -217,7 +217,7 @@ async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_fo
         assert event.trace is not None
         assert 'raise ValueError("secret of a record")' in event.trace
     with pytest.raises(OptionError, match="log_errors is"):
-        LedgerSettings(log_errors="all")
+        SettlingOptions(log_errors="all")
 
 
 async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKinesis, kinesis: Any) -> None:

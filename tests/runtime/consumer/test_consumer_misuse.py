@@ -13,18 +13,17 @@ import pytest
 from penstock import (
     Consumer,
     Deliver,
-    LedgerSettings,
     OptionError,
     Retry,
     Skip,
     StartingPosition,
     SyncConsumer,
-    WorkerSettings,
     events,
 )
 from penstock.leases import MemoryLeaseTable
 from penstock.runtime.home import Apart
 from penstock.runtime.shard.shard_reader import ShardReader
+from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
@@ -73,10 +72,10 @@ async def test_statistics_are_for_any_thread(local: LocalKinesis, kinesis: Any) 
 
 
 def test_a_start_as_text_or_as_a_time() -> None:
-    assert WorkerSettings(starting_position="TRIM_HORIZON").starting_position == StartingPosition.TRIM_HORIZON  # type: ignore[arg-type]
-    assert WorkerSettings(starting_position="LATEST").starting_position == StartingPosition.LATEST  # type: ignore[arg-type]
+    assert options_of(starting_position="TRIM_HORIZON").starting_position == StartingPosition.TRIM_HORIZON
+    assert options_of(starting_position="LATEST").starting_position == StartingPosition.LATEST
     time = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    assert WorkerSettings(starting_position=time).starting_position == StartingPosition.at_timestamp(time)  # type: ignore[arg-type]
+    assert options_of(starting_position=time).starting_position == StartingPosition.at_timestamp(time)
 
 
 @pytest.mark.parametrize(
@@ -87,36 +86,37 @@ def test_a_start_as_text_or_as_a_time() -> None:
         ({"starting_position": 17}, "starting_position is StartingPosition, not 17"),
         ({"failover_s": "10"}, "failover_s is a number, not a str"),
         ({"leases_max": 1.5}, "leases_max is a whole number, not 1.5"),
-        ({"ledger": {}}, "ledger is LedgerSettings, not a dict"),
+        ({"buffer": {}}, "buffer is BufferOptions, not a dict"),
         ({"unreadable": Skip}, r"unreadable is .*: call it, Skip\(\)"),
         ({"cadence": "Prompt"}, "cadence is Riding or Every or Prompt, not a str"),
         ({"fan_out": True}, "fan_out is FanOutOptions, not True"),
         ({"strategy": "equal"}, "strategy is a function"),
         ({"split": ","}, "split is a function, not a str"),
-        ({"accept_ignored_keys": None}, "accept_ignored_keys is bool, not None"),
+        ({"accept_ignored_keys": None}, "accept_ignored_keys is True or False, not None"),
     ],
     ids=str,
 )
 def test_settings_of_a_wrong_type_are_named(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(OptionError, match=told):
-        WorkerSettings(**wrong)
+        options_of(**wrong)
 
 
 def test_policies_of_a_wrong_type_are_named() -> None:
-    with pytest.raises(OptionError, match="failures_max is a number, not a str"):
+    with pytest.raises(OptionError, match="failures_max is a whole number or None, not a str"):
         Retry(failures_max="3")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="then is DeadLetters or Skip or Stop or GiveUp, not a Deliver"):
         Retry(then=Deliver())  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="order is InOrder or AnyOrder or ByKey, not a str"):
-        LedgerSettings(order="key")  # type: ignore[arg-type]
+        options_of(order="key")
 
 
 @pytest.mark.parametrize("face", [Consumer, SyncConsumer])
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"settings": {}}, "settings is WorkerSettings, not a dict"),
-        ({"leases": "x.db"}, r"leases is a LeaseTable .*, not a str: SqliteLeaseTable\(path\)"),
+        ({"settings": {}}, "settings is gone: the options are arguments of the consumer"),
+        ({"start_at": "LATEST", "wire": {}}, "start_at is starting_position now; wire is connection now"),
+        ({"leases": 17}, r"table is a name or a LeaseTable, not 17: SqliteLeaseTable\(path\)"),
         ({"deserializer": "json"}, "deserializer is a function, not a str"),
         ({"connection": {}}, "connection is ConnectionOptions, not a dict"),
         ({"application": None}, "application is str, not None"),
@@ -139,7 +139,7 @@ async def test_how_to_run_is_checked_too(local: LocalKinesis) -> None:
     for wrong, told in (
         ({"handler": "print"}, "handler is a function"),
         ({"concurrency": "by_key"}, "concurrency is OneByOne or ByKey or Unordered, not a str"),
-        ({"handlers_max": "3"}, "handlers_max is int, not a str"),
+        ({"handlers_max": "3"}, "handlers_max is a whole number, not a str"),
     ):
         with pytest.raises(OptionError, match=told):
             await consumer.run_batches(**{"handler": print, **wrong})

@@ -11,8 +11,9 @@ import pytest
 from penstock import OptionError
 from penstock.core.leases import Checkpoint, LeaseRow, writes
 from penstock.events import LeasesBegunAnew
-from penstock.leases import LeaseTableOptions, MemoryLeaseTable, SqliteLeaseTable
+from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
 from penstock.local import LocalKinesis
+from penstock.options import LeaseOptions
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def read(local: LocalKinesis, leases: Any, wanted: set[bytes], **given: An
 def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "memory":
         return MemoryLeaseTable()
-    return SqliteLeaseTable(tmp_path / "l.db") if request.param == "sqlite" else LeaseTableOptions(answer_timeout_s=30)
+    return SqliteLeaseTable(tmp_path / "l.db") if request.param == "sqlite" else LeaseOptions(request_timeout_s=30)
 
 
 async def test_a_stream_made_anew_under_its_name(local: LocalKinesis, kinesis: Any, leases: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from penstock.core.aggregation import encode_aggregate
 from penstock.local import LocalKinesis
 from penstock.model import StartingPosition
-from penstock.runtime.feeds import FanOutOptions
+from penstock.options import FanOutOptions
 from penstock.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 from tests.runtime.consumer.fleet_kit import Fleet
@@ -147,7 +147,7 @@ async def test_a_worker_that_takes_few_shards_leaves_the_rest_to_others(local: L
 
 async def test_fan_out_is_registered_under_the_name_that_was_given(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(10))
-    fan_out = {"fan_out": FanOutOptions(), "fan_out_consumer": "mine"}
+    fan_out = {"fan_out": FanOutOptions(consumer_name="mine")}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **fan_out) as consumer:
         await drained(consumer, 10, Counter[bytes]())
     arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]

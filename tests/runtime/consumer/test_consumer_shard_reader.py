@@ -9,7 +9,7 @@ from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
 from penstock.core.leases.writes import Done, Unknown
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import LedgerPolicy, Retry
 from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.model import Position
 from penstock.runtime.shard.listener import ShardListener
@@ -174,7 +174,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
 ) -> None:
     put(kinesis, *[b"%d" % number for number in range(8)])
     table = MemoryLeaseTable()
-    settings = LedgerSettings(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
+    settings = LedgerPolicy(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
     done: list[bytes] = []
     async with reading(local, table, settings=settings) as one:
         async with asyncio.timeout(DEADLINE_S):
@@ -215,7 +215,7 @@ async def test_a_reader_that_is_told_what_to_checkpoint_stores_that_and_the_end_
     first, second = put(kinesis, b"0", b"1")
     kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_ID, NewStartingHashKey=str(2**127))
     table = MemoryLeaseTable()
-    async with reading(local, table, failover_s=60, cadence=Prompt(), checkpoint_when_told=True) as one:
+    async with reading(local, table, failover_s=60, cadence=Prompt(), checkpoint_manually=True) as one:
         async with asyncio.timeout(DEADLINE_S):
             while (batch := await one.reader.next_batch()) is not None:
                 batch.ack()
@@ -237,7 +237,7 @@ async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local
     (number,) = put(kinesis, b"0")
     table = MemoryLeaseTable()
     wanted = Checkpoint.at(Position(number))
-    async with reading(local, table, failover_s=60, checkpoint_when_told=True) as one:
+    async with reading(local, table, failover_s=60, checkpoint_manually=True) as one:
         assert await one.take(1) == [b"0"]
 
         class LastWords(ShardListener):

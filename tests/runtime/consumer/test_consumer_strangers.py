@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.events import FanOutLeft, FanOutReturned, ReadRefused
 from penstock.local import Fault, LocalKinesis
 from penstock.model import StartingPosition
+from penstock.options import FanOutOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.feeds import SubscriptionTimes
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.beside import Beside
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SHARDS = 2
-FAN_OUT = FanOutOptions(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.2)
+FAN_OUT: dict[str, Any] = {
+    "fan_out": FanOutOptions(),
+    "subscriptions": SubscriptionTimes(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.2),
+}
 
 
 @pytest.fixture
@@ -45,14 +49,14 @@ class Reading:
         self.consumer = Consumer(
             STREAM,
             application="billing",
-            leases=MemoryLeaseTable(),
-            settings=WorkerSettings(
-                **{"starting_position": StartingPosition.TRIM_HORIZON, "polling": POLL, **settings}
-            ),
             connection=ConnectionOptions(
                 endpoint_url=local.endpoint_url, region=local.region, credentials=Credentials("local", "local")
             ),
             on_event=self.events.append,
+            **arguments_of(
+                leases=MemoryLeaseTable(),
+                **{"starting_position": StartingPosition.TRIM_HORIZON, "polling": POLL, **settings},
+            ),
         )
 
     async def __aenter__(self) -> Reading:
@@ -93,7 +97,7 @@ def put(kinesis: Any, start: int, stop: int) -> set[bytes]:
 async def test_fall_back_from_fan_out_and_return(local: LocalKinesis, kinesis: Any) -> None:
     """Subscriptions break and are refused; each shard is polled meanwhile, and subscribed to again when that works."""
     wanted = put(kinesis, 0, 40)
-    async with Reading(local, fan_out=FAN_OUT) as reading:
+    async with Reading(local, **FAN_OUT) as reading:
         await reading.until(lambda: set(reading.got) == wanted)
         for fault in (
             Fault(how="server_error", operation="SubscribeToShard"),
@@ -113,7 +117,7 @@ async def test_what_is_registered_for_fan_out_is_removed_on_request(local: Local
     """Also while it is used: then the shards are polled."""
     arn = kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
     wanted = put(kinesis, 0, 20)
-    async with Reading(local, fan_out=FAN_OUT) as reading:
+    async with Reading(local, **FAN_OUT) as reading:
         await reading.until(lambda: set(reading.got) == wanted)
         assert [one["ConsumerName"] for one in kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]] == ["billing"]
         await reading.consumer.deregister()

@@ -13,6 +13,7 @@ from penstock.local import Fault, LocalKinesis
 from penstock.runtime.consumer import streams
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.wiring import source_for
+from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, settings, wire
 
 DAY_S = 24 * 3600.0
@@ -24,7 +25,9 @@ async def test_a_retention_that_is_changed_while_the_stream_is_read(
     """By the former one, records that are there would count as lost, or lost ones as there."""
     monkeypatch.setattr(streams, "FACTS_AGE_MAX_S", 0.05)
     source = source_for(STREAM, wire(local))
-    stream = streams.OpenStream(source, settings(), SubscriptionGate(), rng=random.Random(1), on_event=print)
+    stream = streams.OpenStream(
+        source, options_of(**settings()), SubscriptionGate(), rng=random.Random(1), on_event=print
+    )
     try:
         await stream.open("billing")
         assert stream.facts.retention_s == DAY_S

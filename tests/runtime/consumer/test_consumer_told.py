@@ -18,7 +18,8 @@ from penstock.core.leases import LeaseRow, Outcome, Write
 from penstock.core.leases.membership import WorkerRow
 from penstock.errors import AccessDeniedError, NotFoundError, TransportError
 from penstock.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
-from penstock.leases import LeaseTableOptions, MemoryLeaseTable
+from penstock.leases import MemoryLeaseTable
+from penstock.options import LeaseOptions
 from penstock.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
 from tests.runtime.consumer.faulty_tables import FaultyTable
@@ -208,7 +209,7 @@ async def test_a_handler_that_fails_is_told_by_its_own_line_and_without_its_mess
         if not of(events, BatchFailed):
             int(bytes(batch.records[0].data))
 
-    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append, ledger=QUICK_RETRIES) as consumer:
+    async with consumer_of(local, MemoryLeaseTable(), on_event=events.append, retry=QUICK_RETRIES) as consumer:
         put(kinesis, [SECRET], key=lambda _: "a key")
 
         async def end() -> None:
@@ -243,10 +244,10 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
 
 STUCK = """
 import asyncio, sys, time
-from penstock import Consumer, StartingPosition, SyncConsumer, WorkerSettings
+from penstock import Consumer, HandoffOptions, SyncConsumer
 from penstock.leases import MemoryLeaseTable
 
-settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, drain_deadline_s=600.0)
+options = {"starting_position": "TRIM_HORIZON", "handoff": HandoffOptions(drain_deadline_s=600.0)}
 
 def stand(batch):
     print("stuck", flush=True)
@@ -257,14 +258,14 @@ async def wait(batch):
     await asyncio.sleep(600)
 
 async def main():
-    async with Consumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
+    async with Consumer("orders", application="billing", leases=MemoryLeaseTable(), **options) as consumer:
         consumer.close_on_signals()
         await consumer.run_batches(wait)
 
 if sys.argv[1] == "tasks":
     asyncio.run(main())
 else:
-    with SyncConsumer("orders", application="billing", leases=MemoryLeaseTable(), settings=settings) as consumer:
+    with SyncConsumer("orders", application="billing", leases=MemoryLeaseTable(), **options) as consumer:
         consumer.close_on_signals()
         consumer.run_batches(stand)
 """
@@ -304,5 +305,5 @@ async def test_an_error_of_a_service_says_which_region_and_table_were_asked(loca
             pass
     local.faults.add(Fault(how="access_denied", operation="DescribeTable"))
     with pytest.raises(AccessDeniedError, match=r"^DescribeTable: .*\(table billing(-Workers)?, us-east-1, request "):
-        async with consumer_of(local, LeaseTableOptions(connection=wire(local))) as consumer:
+        async with consumer_of(local, LeaseOptions(connection=wire(local))) as consumer:
             await consumer.getmany()

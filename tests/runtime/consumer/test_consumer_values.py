@@ -17,7 +17,6 @@ from penstock import (
     DeadLetters,
     Deliver,
     InOrder,
-    LedgerSettings,
     OneByOne,
     OptionError,
     Retry,
@@ -356,9 +355,9 @@ async def test_a_stream_that_ignores_keys_is_not_driven_in_an_order(
 
 @pytest.mark.parametrize("order", [ByKey(), InOrder()], ids=["by key", "in order"])
 async def test_an_order_that_was_chosen_refuses_a_stream_that_ignores_keys(auto: LocalKinesis, order: Any) -> None:
-    ledger = LedgerSettings(order=order, retry=Retry(failures_max=None))
+    ledger = dict[str, Any](order=order, retry=Retry(failures_max=None))
     with pytest.raises(OptionError, match=f"^{type(order).__name__}: {STREAM} spreads records"):
-        async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger):
+        async with consumer_of(auto, MemoryLeaseTable(), **ledger):
             raise AssertionError("not reached")
 
 
@@ -381,8 +380,8 @@ async def test_a_stream_that_ignores_keys_where_that_is_accepted_or_no_order_is_
     async def handle(record: Delivered[Any]) -> None:
         got.append(record.data)
 
-    ledger = LedgerSettings(order=order, retry=Retry(failures_max=None))
-    async with consumer_of(auto, MemoryLeaseTable(), ledger=ledger, accept_ignored_keys=accepted) as consumer:
+    ledger = dict[str, Any](order=order, retry=Retry(failures_max=None))
+    async with consumer_of(auto, MemoryLeaseTable(), **ledger, accept_ignored_keys=accepted) as consumer:
         running = asyncio.create_task(consumer.run_records(handle, concurrency=concurrency))
         await until(lambda: sorted(got) == [b"0", b"1", b"2"])
         await consumer.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.ledger.letter import Letter
-from penstock.core.ledger.settings import DeadLetters, LedgerSettings, Redeliver, Retry
+from penstock.core.ledger.policies import DeadLetters, Redeliver, Retry
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import NotFoundError, OptionError
 from penstock.events import DeadLetterFailed, RecordDeadLettered
@@ -22,8 +22,9 @@ from penstock.runtime.dead_letters import (
     FileLetters,
     StreamLetters,
 )
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker import holding
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
 from tests.runtime.consumer.outcome_kit import FAST, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
@@ -37,7 +38,7 @@ async def read_with_a_poison_record(local: LocalKinesis, kinesis: Any, choice: A
     """Five records, of which the handler does not like the third; returns when all of them are checkpointed."""
     numbers = put(kinesis, b"0", b"1", b"poison", b"3", b"4")
     leases, got = MemoryLeaseTable(), set()
-    settings = {"ledger": LedgerSettings(retry=FAST), "dead_letters": choice, "cadence": Prompt(), **more}
+    settings = {"retry": FAST, "dead_letters": choice, "cadence": Prompt(), **more}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **settings) as consumer:
         async for batch in consumer:
             with batch:
@@ -108,11 +109,7 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
             raise OSError("full")
         kept.append(letter)
 
-    chosen: dict[str, Any] = {
-        "ledger": LedgerSettings(retry=FAST),
-        "dead_letters": DeadLettersTo(keep),
-        "cadence": Prompt(),
-    }
+    chosen: dict[str, Any] = {"retry": FAST, "dead_letters": DeadLettersTo(keep), "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
 
         async def handle(batch: Any) -> None:
@@ -134,7 +131,9 @@ async def test_a_destination_that_fails_is_told_and_tried_again_and_the_record_i
     assert len(of(events, RecordDeadLettered)) == 1
 
 
-async def test_a_destination_that_hangs_counts_as_failed(local: LocalKinesis, kinesis: Any) -> None:
+async def test_a_destination_that_hangs_counts_as_failed(
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(kinesis, b"poison")
     events: list[Any] = []
     calls = 0
@@ -145,11 +144,8 @@ async def test_a_destination_that_hangs_counts_as_failed(local: LocalKinesis, ki
         if calls == 1:
             await asyncio.Event().wait()
 
-    chosen: dict[str, Any] = {
-        "ledger": LedgerSettings(retry=FAST),
-        "dead_letters": DeadLettersTo(keep),
-        "dead_letter_timeout_s": 0.05,
-    }
+    chosen: dict[str, Any] = {"retry": FAST, "dead_letters": DeadLettersTo(keep)}
+    monkeypatch.setattr(holding, "DEAD_LETTER_TIMEOUT_S", 0.05)
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), events=events, **chosen) as consumer:
         async for batch in consumer:
             batch.dead_letter()
@@ -195,7 +191,7 @@ async def test_a_batch_makes_no_dead_letters_that_are_written_nowhere(local: Loc
     put(kinesis, b"0")
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable()) as consumer:
         batch = await anext(aiter(consumer))
-        with pytest.raises(OptionError, match="where dead_letters go"):
+        with pytest.raises(OptionError, match="where they go"):
             batch.dead_letter()
         assert batch.unsettled() == [Position(batch.records[0].sequence_number)]
 
@@ -253,22 +249,22 @@ async def test_a_disk_that_is_full_is_told_to_all_that_wait(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "ledger",
     [
-        LedgerSettings(),
-        LedgerSettings(retry=Retry(failures_max=None), stalled=DeadLetters()),
-        LedgerSettings(retry=Retry(failures_max=None), stalled=Redeliver(then=DeadLetters())),
+        {"retry": Retry()},
+        {"retry": Retry(failures_max=None), "stalled": DeadLetters()},
+        {"retry": Retry(failures_max=None), "stalled": Redeliver(then=DeadLetters())},
     ],
     ids=["retry", "stalled", "redelivered"],
 )
-def test_policies_that_make_dead_letters_need_to_know_where_to(ledger: LedgerSettings) -> None:
+def test_policies_that_make_dead_letters_need_to_know_where_to(ledger: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="dead_letters does not say where"):
-        WorkerSettings(ledger=ledger)
-    chosen = WorkerSettings(ledger=ledger, dead_letters=DeadLettersTo(print))
-    assert chosen.ledger is ledger
+        options_of(**ledger)
+    chosen = options_of(**ledger, dead_letters=DeadLettersTo(print)).ledger
+    assert {name: getattr(chosen, name) for name in ledger} == ledger
 
 
 def test_the_default_gives_records_up_only_where_there_is_somewhere_to_keep_them() -> None:
-    assert WorkerSettings().ledger.retry.failures_max is None
-    assert WorkerSettings(dead_letters=DeadLettersTo(print)).ledger.retry.failures_max is not None
+    assert options_of().ledger.retry.failures_max is None
+    assert options_of(dead_letters=DeadLettersTo(print)).ledger.retry.failures_max is not None
 
 
 def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:

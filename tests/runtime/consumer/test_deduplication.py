@@ -16,7 +16,7 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.pages import ShardView, Taken, UserRecords
 from penstock.core.leases.row import Checkpoint, LeaseRow
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from penstock.core.ledger.policies import LedgerPolicy, Retry
 from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
 from penstock.core.shard.duplicates import Admit, Deduplicate
 from penstock.core.shard.machine import Shard, WindowKnown
@@ -35,8 +35,8 @@ from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.feeds import SubscriptionGate
 from penstock.runtime.shard.pages import Admission
 from penstock.runtime.worker.reading_ahead import WarmUp
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import arguments_of, options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
 
@@ -126,7 +126,7 @@ async def test_a_window_that_waits_begins_behind_a_silence(local: LocalKinesis, 
 
 def machine_of(row: LeaseRow, admission: Admission) -> Shard[Any]:
     """A shard's machine, as its reader makes it."""
-    ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, row.checkpoint, LedgerSettings(), rng=random.Random(1))
+    ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, row.checkpoint, LedgerPolicy(), rng=random.Random(1))
     begun = begin(row, PendingChoice.ABANDON, where=SHARD_ID, cadence=Prompt(), bound=None, now_s=0.0)
     return Shard(ledger, begun.checkpoints, duplicates=admission.duplicates)
 
@@ -141,7 +141,7 @@ def admit(shard: Shard[Any], admission: Admission, given: Input) -> None:
 async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: LocalKinesis) -> None:
     """They hold nothing, or only what is another shard's: the next page is fetched, and where they end is not lost."""
     source = KinesisSource(StreamName(STREAM), wire_of(local))
-    settings = WorkerSettings(deduplicate=Deduplicate(key=lambda record: record.data, wait=True))
+    settings = options_of(deduplicate=Deduplicate(key=lambda record: record.data, wait=True))
     stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
     row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(1)))
     window = stream.open_window(row)
@@ -203,7 +203,7 @@ def fails(error: BaseException) -> None:
 async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[WarmUp, WindowRead]]:
     """A receiver that has read what follows the first record, and knows its window."""
     source = KinesisSource(StreamName(STREAM), wire_of(local))
-    settings = WorkerSettings(deduplicate=EACH, polling=POLL)
+    settings = options_of(deduplicate=EACH, polling=POLL)
     stream = OpenStream(source, settings, SubscriptionGate(1.0), rng=random.Random(1), on_event=print)
     row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(numbers[0])))
     window, is_warm = stream.open_window(row), asyncio.Event()
@@ -292,7 +292,7 @@ async def test_the_window_reaches_back_over_several_generations(local: LocalKine
 
     def reading(events: list[Any]) -> Any:
         choice = Deduplicate(key=lambda record: record.data, wait=True)
-        settings = WorkerSettings(
+        settings = dict[str, Any](
             starting_position=StartingPosition.TRIM_HORIZON,
             polling=POLL,
             cadence=Prompt(),
@@ -302,10 +302,9 @@ async def test_the_window_reaches_back_over_several_generations(local: LocalKine
         return Consumer(
             "two",
             application="billing",
-            leases=leases,
-            settings=settings,
             connection=wire_of(local),
             on_event=events.append,
+            **arguments_of(leases=leases, **settings),
         )
 
     leases, events = MemoryLeaseTable(), list[Any]()
@@ -360,14 +359,15 @@ async def test_what_was_dropped_for_its_hash_key_has_no_twins(local: LocalKinesi
     events: list[Any] = []
 
     def consumer() -> Consumer[Any]:
-        settings = WorkerSettings(
-            failover_s=2.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON, polling=POLL,
-            cadence=Prompt(),
-            deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
-            aggregates_outside_range=OutsidePolicy.DROP,
-        )  # fmt: skip
+        settings = dict[str, Any](failover_s=2.0, look_interval_s=0.1, starting_position=StartingPosition.TRIM_HORIZON,
+        polling=POLL, cadence=Prompt(), deduplicate=Deduplicate(key=lambda record: record.data, wait=True),
+        aggregates_outside_range=OutsidePolicy.DROP)  # fmt: skip
         return Consumer(
-            "two", application="x", leases=leases, settings=settings, connection=wire_of(local), on_event=events.append
+            "two",
+            application="x",
+            connection=wire_of(local),
+            on_event=events.append,
+            **arguments_of(leases=leases, **settings),
         )
 
     def put_there(data: bytes) -> int:
@@ -405,7 +405,7 @@ async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: Loc
     numbers = put(kinesis, b"a")
     leases, tries = MemoryLeaseTable(), 0
     retry = Retry(failures_max=None, base_s=0.001, cap_s=0.01)
-    chosen: dict[str, Any] = {"deduplicate": EACH, "cadence": Prompt(), "ledger": LedgerSettings(retry=retry)}
+    chosen: dict[str, Any] = {"deduplicate": EACH, "cadence": Prompt(), "retry": retry}
 
     async def handle(batch: Any) -> None:
         nonlocal tries
@@ -447,7 +447,7 @@ async def test_splitting_and_deduplication_together(local: LocalKinesis, kinesis
     assert got == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("wrong", [{"window_s": 0}, {"keys_max": 0}, {"bytes_max": -1}, {"skew_s": -1}])
+@pytest.mark.parametrize("wrong", [{"window_s": 0}, {"keys_max": 0}, {"bytes_max": -1}])
 def test_what_is_no_window_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="Deduplicate: "):
+    with pytest.raises(OptionError, match="must be more than 0"):
         Deduplicate(key=lambda record: record.data, **wrong)

@@ -15,6 +15,7 @@ from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
 from penstock.testing.memory_stream import MemoryStream
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ async def deploy(table: CountingTable, **of_old: Any) -> Counter[Origin]:
 
     def consumer(name: str, **told: Any) -> Consumer[Any]:
         chosen = settings(drain_deadline_s=DEADLINE_S, warm_deadline_s=DEADLINE_S)
-        return Consumer(stream.source(), application="many", worker_id=name, leases=table, settings=chosen, **told)
+        return Consumer(
+            stream.source(), application="many", worker_id=name, **told, **arguments_of(leases=table, **chosen)
+        )
 
     async with consumer("old", **of_old) as old:
         await until(lambda: len(old.statistics().shards) == SHARDS)

@@ -10,6 +10,7 @@ import pytest
 from penstock import FanOutOptions
 from penstock.events import FanOutLeft, FanOutReturned
 from penstock.leases import MemoryLeaseTable
+from penstock.runtime.feeds import SubscriptionTimes
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
@@ -27,14 +28,16 @@ async def test_the_application_without_room_polls_and_subscribes_once_there_is_s
     for number in range(ROOM):
         kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=f"other-{number}")
     wanted, got, events = set(put(kinesis, range(30))), set[bytes](), list[Any]()
-    times = FanOutOptions(return_after_s=0.2)
+    times = SubscriptionTimes(return_after_s=0.2)
 
     async def read() -> None:
         async for batch in consumer:
             with batch:
                 got.update(record.data for record in batch)
 
-    async with consumer_of(local, MemoryLeaseTable(), fan_out=times, on_event=events.append) as consumer:
+    async with consumer_of(
+        local, MemoryLeaseTable(), fan_out=FanOutOptions(), subscriptions=times, on_event=events.append
+    ) as consumer:
         reading = asyncio.create_task(read())
         await until(lambda: got == wanted)
         left = [event for event in events if isinstance(event, FanOutLeft)]

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.settings import LedgerSettings, Redeliver
+from penstock.core.ledger.policies import Redeliver
 from penstock.core.shard.checkpoints import Prompt
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position
@@ -128,10 +128,10 @@ async def test_batches_per_customer_settled_when_one_has_a_hundred(local: LocalK
     numbers = put_many(kinesis, customers)
     leases = MemoryLeaseTable()
     events: list[Any] = []
-    ledger = LedgerSettings(retry=FOR_EVER, settle_deadline_s=0.2, stalled=Redeliver(times_max=1))
+    ledger = dict[str, Any](retry=FOR_EVER, deadline_s=0.2, stalled=Redeliver(times_max=1))
     got: list[tuple[object, int]] = []
     seen: set[int] = set()
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, ledger=ledger) as consumer:
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **ledger) as consumer:
         async with aclosing(consumer.collect(lambda record: record.data, records=100)) as groups:
             async for group in groups:
                 with group:

@@ -13,13 +13,11 @@ import pytest
 from penstock import (
     AnyOrder,
     Deduplicate,
-    LedgerSettings,
     OneByOne,
     Retry,
     Skip,
     Stop,
     Warn,
-    WorkerSettings,
     by_key,
     events,
     unordered,
@@ -28,6 +26,7 @@ from penstock.dead_letters import DeadLettersTo
 from penstock.errors import ShardStoppedError
 from penstock.model import StartingPosition
 from penstock.testing import SyncTestConsumer, TestConsumer
+from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +39,8 @@ FOR_EVER = Retry(failures_max=None, base_s=0.001, cap_s=0.002)
 DATAS = [b"%d" % number for number in range(6)]
 
 
-def settings(retry: Retry = QUICK, **more: Any) -> WorkerSettings:
-    return WorkerSettings(ledger=LedgerSettings(retry=retry), **more)
+def settings(retry: Retry = QUICK, **more: Any) -> dict[str, Any]:
+    return {"retry": retry, **more}
 
 
 async def cancelled_inside() -> None:
@@ -66,7 +65,9 @@ async def test_a_record_that_was_put_off_in_its_block_comes_again() -> None:
 
 
 async def test_a_record_that_was_given_up_in_its_block_is_a_dead_letter() -> None:
-    async with TestConsumer(DATAS, settings=settings(dead_letters=DeadLettersTo(lambda letter: None))) as consumer:
+    async with TestConsumer(
+        DATAS, **arguments_of(**settings(dead_letters=DeadLettersTo(lambda letter: None)))
+    ) as consumer:
         async for record in consumer.records():
             with record:
                 if record.data == b"3":
@@ -94,15 +95,15 @@ async def test_a_record_that_a_handler_put_off_comes_again_in_the_order_that_is_
         if record.attempt == 1 and record.data == b"2":
             record.nack()
 
-    chosen = WorkerSettings(ledger=LedgerSettings(order=order, retry=FOR_EVER))
-    async with TestConsumer(settings=chosen, ends=True) as consumer:
+    chosen = dict[str, Any](order=order, retry=FOR_EVER)
+    async with TestConsumer(ends=True, **arguments_of(**chosen)) as consumer:
         consumer.feed(*DATAS, key="one")
         await consumer.run_records(handle, concurrency=concurrency)
     assert got == wanted.split()
 
 
 async def test_what_is_put_off_for_long_holds_up_no_close_and_the_next_consumer_has_it_at_once() -> None:
-    async with TestConsumer(DATAS, ends=False, settings=WorkerSettings(drain_deadline_s=10_000.0)) as consumer:
+    async with TestConsumer(DATAS, ends=False, **arguments_of(drain_deadline_s=10_000.0)) as consumer:
         (batch,) = await consumer.getmany()
         assert batch.ack(0, 1)
         assert batch.nack(delay_s=100_000.0)
@@ -147,7 +148,7 @@ async def test_no_record_is_delivered_after_its_shard_was_lost_in_the_middle_of_
                 await handle(record)
 
     losing = asyncio.Event()
-    async with TestConsumer(ends=False, settings=WorkerSettings(ledger=LedgerSettings(retry=FOR_EVER))) as consumer:
+    async with TestConsumer(ends=False, **arguments_of(retry=FOR_EVER)) as consumer:
         consumer.feed(*DATAS, key="one")
         running = asyncio.create_task(iterate() if way == "records" else consumer.run_records(handle, concurrency=way))
         await losing.wait()
@@ -175,7 +176,7 @@ async def test_a_handler_that_was_cancelled_from_within_has_failed(concurrency: 
             await cancelled_inside()
         got.extend(datas)
 
-    async with TestConsumer(DATAS, settings=settings()) as consumer:
+    async with TestConsumer(DATAS, **arguments_of(**settings())) as consumer:
         await getattr(consumer, way)(handle, concurrency=concurrency)
     assert sorted(got) == [b"0", b"1", b"3", b"4", b"5"]
     assert [skipped.records for skipped in consumer.skipped] == [1]
@@ -212,8 +213,8 @@ async def test_a_letter_whose_writing_was_cancelled_from_within_is_written_later
         if tries == 1:
             await cancelled_inside()
 
-    chosen = WorkerSettings(ledger=LedgerSettings(retry=Retry(failures_max=1)), dead_letters=DeadLettersTo(write))
-    async with TestConsumer([b"poison"], settings=chosen, skip_waits=True) as consumer:
+    chosen = dict[str, Any](retry=Retry(failures_max=1), dead_letters=DeadLettersTo(write))
+    async with TestConsumer([b"poison"], skip_waits=True, **arguments_of(**chosen)) as consumer:
         async for batch in consumer:
             with batch:
                 raise ValueError("no")
@@ -250,7 +251,7 @@ def test_errors_that_a_loop_cannot_carry_are_failures_of_the_handler(error: type
             raise error
         got.append(record.data)
 
-    with SyncTestConsumer(DATAS, settings=settings()) as consumer:
+    with SyncTestConsumer(DATAS, **arguments_of(**settings())) as consumer:
         consumer.run_records(handle)
     assert got == [b"0", b"1", b"3", b"4", b"5"]
 
@@ -260,7 +261,7 @@ def test_an_exit_of_a_handler_ends_the_run_and_leaves_the_consumer_alive(error: 
     def handle(batch: Any) -> None:
         raise error
 
-    with SyncTestConsumer(DATAS, settings=settings(FOR_EVER), ends=False) as consumer:
+    with SyncTestConsumer(DATAS, ends=False, **arguments_of(**settings(FOR_EVER))) as consumer:
         with pytest.raises(error):
             consumer.run_batches(handle)
         (batch,) = consumer.getmany()
@@ -310,7 +311,7 @@ async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
             raise ValueError("no")
 
     chosen = settings(Retry(batch_failures_max=1, failures_max=1, halve=False, then=Stop()))
-    async with TestConsumer(DATAS, settings=chosen, ends=False) as consumer:
+    async with TestConsumer(DATAS, ends=False, **arguments_of(**chosen)) as consumer:
         (batch,) = await consumer.getmany()
         for _ in range(2):
             await handle(batch)
@@ -325,7 +326,7 @@ async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
 async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -> None:
     got: list[bytes] = []
     chosen = settings(deduplicate=Deduplicate(key=lambda record: key if record.data == b"2" else record.data))
-    async with TestConsumer(DATAS, settings=chosen) as consumer:
+    async with TestConsumer(DATAS, **arguments_of(**chosen)) as consumer:
         async for batch in consumer:
             with batch:
                 got += [record.data for record in batch]
@@ -334,10 +335,8 @@ async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -
 
 
 async def test_a_pause_does_not_hide_a_stall() -> None:
-    chosen = WorkerSettings(
-        ledger=LedgerSettings(order=AnyOrder(), settle_deadline_s=5.0, stalled=Warn(), retry=FOR_EVER)
-    )
-    async with TestConsumer(DATAS, settings=chosen, ends=False) as consumer:
+    chosen = dict[str, Any](order=AnyOrder(), deadline_s=5.0, stalled=Warn(), retry=FOR_EVER)
+    async with TestConsumer(DATAS, ends=False, **arguments_of(**chosen)) as consumer:
         (batch,) = await consumer.getmany()
         consumer.pause()
         await consumer.pass_time(6.0)

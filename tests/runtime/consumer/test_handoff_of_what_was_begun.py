@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, LedgerSettings, Retry, SyncConsumer
+from penstock import ByKey, Retry, SyncConsumer
 from penstock.dead_letters import DeadLettersTo
 from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
@@ -71,7 +71,7 @@ async def everything(local: LocalKinesis, table: MemoryLeaseTable, count: int, *
     [
         (IN_PARTS, PARTS),
         # A key is delivered once it is free: what lies before its records waits for a key that is behind.
-        ({"ledger": LedgerSettings(order=ByKey(slots_max=4), retry=NEVER_GIVEN_UP), "batch_records_max": 1}, 1),
+        ({"order": ByKey(slots_max=4), "retry": NEVER_GIVEN_UP, "batch_records_max": 1}, 1),
     ],
     ids=["parts", "keys"],
 )
@@ -169,8 +169,8 @@ async def test_parts_behind_one_that_waits_for_its_next_try_are_not_waited_for(
 ) -> None:
     """The record comes again as a whole, wherever: the shard goes at once."""
     put(kinesis, range(4))
-    slow = LedgerSettings(retry=Retry(failures_max=None, base_s=10 * DEADLINE_S, cap_s=10 * DEADLINE_S))
-    given: dict[str, Any] = {**IN_PARTS, "ledger": slow}
+    slow = dict[str, Any](retry=Retry(failures_max=None, base_s=10 * DEADLINE_S, cap_s=10 * DEADLINE_S))
+    given: dict[str, Any] = {**IN_PARTS, **slow}
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=2 * DEADLINE_S, **given) as consumer:
         handed = asyncio.Event()
 

@@ -11,15 +11,16 @@ import pytest
 from penstock.core.leases import writes
 from penstock.core.leases.writes import Done
 from penstock.core.ledger.parts import Part
-from penstock.core.ledger.settings import ByKey, LedgerSettings
+from penstock.core.ledger.policies import ByKey
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError, ShardReadError
 from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
 from penstock.runtime.consumer.shard import reader_of
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.worker.settings import WorkerSettings
+from penstock.runtime.worker import holding
 from penstock.stores.memory import MemoryLeaseTable
+from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
 from tests.runtime.consumer.outcome_kit import FAST, FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
@@ -45,7 +46,7 @@ async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_
         "dead_letters": DeadLettersTo(print),
         "cadence": Prompt(),
         "drain_deadline_s": 0.1,
-        "ledger": LedgerSettings(retry=FOR_EVER),
+        "retry": FOR_EVER,
     }
     async with asyncio.timeout(DEADLINE_S):
         async with consumer_of(local, leases, **chosen) as consumer:
@@ -68,18 +69,18 @@ async def test_a_record_is_settled_when_all_of_its_parts_are_and_a_replay_gives_
 
 
 async def test_what_cannot_be_split_and_a_part_that_fails_are_dead_letters_of_their_record(
-    local: LocalKinesis, kinesis: Any
+    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(holding, "PARTS_MAX", 3)
     numbers = put(kinesis, b"1 2", b"\xff", b"3 4 5 6", b"7", key="k")
     leases = MemoryLeaseTable()
     got: list[str] = []
     letters: list[Any] = []
     chosen: dict[str, Any] = {
         "split": lambda record: record.data.decode().split(),
-        "parts_max": 3,
         "dead_letters": DeadLettersTo(letters.append),
         "cadence": Prompt(),
-        "ledger": LedgerSettings(retry=FAST),
+        "retry": FAST,
     }
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, **chosen) as consumer:
 
@@ -103,7 +104,7 @@ async def test_what_cannot_be_split_and_a_part_that_fails_are_dead_letters_of_th
 
 def test_splitting_needs_to_know_where_dead_letters_go() -> None:
     with pytest.raises(OptionError, match=r"split: .* say by dead_letters"):
-        WorkerSettings(split=lambda record: [record])
+        options_of(split=lambda record: [record])
 
 
 # --- order ---------------------------------------------------------------------------------------------------
@@ -119,7 +120,8 @@ async def test_keys_side_by_side_keep_the_order_of_each_and_the_checkpoint_the_p
     most = 0
     go_on = asyncio.Event()
     chosen: dict[str, Any] = {
-        "ledger": LedgerSettings(retry=FOR_EVER, order=ByKey(slots_max=2)),
+        "retry": FOR_EVER,
+        "order": ByKey(slots_max=2),
         "cadence": Prompt(),
         "batch_records_max": 4,
     }
@@ -157,8 +159,8 @@ async def test_the_newest_settlement_wins_and_what_it_passes_is_told(local: Loca
     numbers = put(kinesis, b"0", b"1", b"2", b"3")
     leases = MemoryLeaseTable()
     events: list[Any] = []
-    ledger = LedgerSettings(retry=FOR_EVER, latest_wins=True)
-    chosen: dict[str, Any] = {"ledger": ledger, "cadence": Prompt()}
+    ledger = dict[str, Any](retry=FOR_EVER, latest_wins=True)
+    chosen: dict[str, Any] = {**ledger, "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         batch = await anext(aiter(consumer))
         batch.ack(1)

@@ -18,6 +18,7 @@ from penstock.dead_letters import DeadLettersTo
 from penstock.events import RecordsSkipped
 from penstock.leases import MemoryLeaseTable
 from penstock.testing import MemoryStream
+from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, QUICK_RETRIES, settings, until
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def given(stream: MemoryStream, table: MemoryLeaseTable, **chosen: Any) -> dict[
     """Arguments for either face. A stream of the test's own making is read on the loop of the program."""
     events = chosen.pop("on_event", None)
     return {
-        "stream": stream.source(), "application": "billing", "leases": table, "on_event": events,
-        "settings": settings(ledger=QUICK_RETRIES, cadence=Prompt(), polling=POLL, **chosen),
+        "stream": stream.source(), "application": "billing", "on_event": events,
+        **arguments_of(table, **settings(retry=QUICK_RETRIES, cadence=Prompt(), polling=POLL, **chosen)),
     }  # fmt: skip
 
 

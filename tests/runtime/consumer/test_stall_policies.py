@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.ledger.settings import (
+from penstock.core.ledger.policies import (
     DeadLetters,
     GiveUp,
-    LedgerSettings,
     Redeliver,
     Retry,
     Skip,
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def stalled(policy: Any, **more: Any) -> dict[str, Any]:
-    ledger = LedgerSettings(retry=FOR_EVER, stalled=policy, settle_deadline_s=0.1, **more)
-    return {"ledger": ledger, "cadence": Prompt()}
+    ledger = dict[str, Any](retry=FOR_EVER, stalled=policy, deadline_s=0.1, **more)
+    return {**ledger, "cadence": Prompt()}
 
 
 async def test_stall_warn_tells_the_records_each_time_and_does_nothing(local: LocalKinesis, kinesis: Any) -> None:
@@ -118,8 +117,8 @@ async def test_a_handlers_error_that_stops_a_shard_is_the_cause_of_what_is_raise
     local: LocalKinesis, kinesis: Any
 ) -> None:
     put(kinesis, b"0")
-    ledger = LedgerSettings(retry=Retry(failures_max=1, then=Stop()))
-    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), ledger=ledger) as consumer:
+    ledger = dict[str, Any](retry=Retry(failures_max=1, then=Stop()))
+    async with asyncio.timeout(DEADLINE_S), consumer_of(local, MemoryLeaseTable(), **ledger) as consumer:
         batches = aiter(consumer)
         async with await anext(batches):
             raise KeyError("x")
@@ -174,7 +173,7 @@ async def test_a_worker_alone_takes_a_shard_back_after_the_cool_down(local: Loca
     retry = Retry(
         failures_max=None, base_s=0.001, cap_s=0.01, transient=(OSError,), give_up_after_s=0.1, cool_down_s=0.5
     )
-    chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
+    chosen: dict[str, Any] = {"retry": retry, "cadence": Prompt()}
     loop = asyncio.get_running_loop()
     failed_s: list[float] = []
     tokens: list[int] = []
@@ -204,7 +203,7 @@ async def test_a_shard_that_is_given_up_without_a_cool_down_begins_anew(local: L
     events: list[Any] = []
     tokens: list[int] = []
     retry = Retry(failures_max=1, then=GiveUp(cool_down_s=0.0))
-    chosen: dict[str, Any] = {"ledger": LedgerSettings(retry=retry), "cadence": Prompt()}
+    chosen: dict[str, Any] = {"retry": retry, "cadence": Prompt()}
 
     async def handle(batch: Any) -> None:
         tokens.append(batch.token)

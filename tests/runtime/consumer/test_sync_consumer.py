@@ -50,7 +50,7 @@ def test_batches_and_a_second_consumer_that_goes_on(local: LocalKinesis, kinesis
     table = MemoryLeaseTable()
     got: Counter[bytes] = Counter()
     for _ in range(2):
-        with sync_of(local, table, ledger=QUICK_RETRIES) as consumer:
+        with sync_of(local, table, retry=QUICK_RETRIES) as consumer:
             failed = False
             for batch in consumer:
                 with batch:
@@ -208,7 +208,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
     """Complete ones as they come, the rest by age; what failed comes again; what waits when it is left, too."""
     put(kinesis, range(20), key=lambda data: str(int(data) % 2))
     got: list[tuple[object, list[int]]] = []
-    with sync_of(local, MemoryLeaseTable(), ledger=QUICK_RETRIES) as consumer:
+    with sync_of(local, MemoryLeaseTable(), retry=QUICK_RETRIES) as consumer:
         failed = False
         with closing(consumer.collect(lambda record: record.partition_key, records=4, age_s=0.5)) as groups:
             for group in groups:
@@ -238,7 +238,7 @@ def test_collections_of_a_key_in_a_thread(local: LocalKinesis, kinesis: Any) -> 
 def test_collections_of_one_shard_and_each_way_to_settle_them(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, range(4), key=lambda _: "one")
     letters: list[Any] = []
-    chosen = {"dead_letters": DeadLettersTo(letters.append), "ledger": QUICK_RETRIES}
+    chosen = {"dead_letters": DeadLettersTo(letters.append), "retry": QUICK_RETRIES}
     with sync_of(local, MemoryLeaseTable(), **chosen) as consumer:
         shard = next(one for one in consumer.shards() if one.shard_id == shard_of(consumer, 4))
         with closing(shard.collect(lambda record: record.data, records=1)) as groups:

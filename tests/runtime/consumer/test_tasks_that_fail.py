@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import LedgerSettings, Retry
+from penstock import Retry
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.leases import Outcome, Write
 from penstock.core.ledger.ledger import Ledger
@@ -139,8 +139,8 @@ async def test_a_dead_letter_that_is_neither_written_nor_put_off_lets_the_shard_
 
     monkeypatch.setattr(Ledger, "letter_written", letter_written)
     letters = DeadLettersTo(lambda letter: asyncio.sleep(0))
-    ledger = LedgerSettings(retry=Retry(failures_max=1))
-    async with heard(local, events, ledger=ledger, dead_letters=letters) as consumer:
+    ledger = dict[str, Any](retry=Retry(failures_max=1))
+    async with heard(local, events, **ledger, dead_letters=letters) as consumer:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await consumer.run_batches(bug)
     assert failed(events, "dead letter")[0].what_follows.startswith("the shard is let go")

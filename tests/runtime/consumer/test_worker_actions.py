@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import WorkerSettings
 from penstock.core.leases import LeaseRow
 from penstock.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
 from penstock.errors import UnavailableError
@@ -15,6 +14,7 @@ from penstock.leases import MemoryLeaseTable
 from penstock.runtime.worker import worker as workers
 from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.worker import Worker
+from tests.options_kit import options_of
 
 if TYPE_CHECKING:
     from penstock.core.leases import Outcome, Write
@@ -30,12 +30,12 @@ class FailingTable(MemoryLeaseTable):
 
 
 def worker_of(table: MemoryLeaseTable) -> Worker:
-    settings, rng = WorkerSettings(dead_letters=None), random.Random(0)
+    options, rng = options_of(), random.Random(0)
     return Worker(
         "ours",
         table,
-        settings,
-        readers=Readers([], settings, None, rng=rng, on_event=lambda event: None),
+        options,
+        readers=Readers([], options, None, rng=rng, on_event=lambda event: None),
         rng=rng,
         on_event=lambda event: None,
         on_reader=lambda reader: None,

@@ -11,11 +11,10 @@ import os
 import sys
 from typing import Any
 
-from penstock.aws.settings import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.model import StartingPosition
+from penstock.options import LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.stores.sqlite import SqliteLeaseTable
 
 CHILDREN = 3
@@ -39,16 +38,12 @@ def main(endpoint_url: str, leases: str, output: str, how: str) -> None:
         "orders",
         application="twins",
         worker_id=None if how == "fork" else how,
-        leases=SqliteLeaseTable(leases, busy_timeout_s=10.0),
-        settings=WorkerSettings(
-            failover_s=10.0,
-            look_interval_s=0.1,
-            starting_position=StartingPosition.TRIM_HORIZON,
-            polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
-        ),
         connection=ConnectionOptions(
             endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         ),
+        starting_position="TRIM_HORIZON",
+        leases=LeaseOptions(table=SqliteLeaseTable(leases, busy_timeout_s=10.0)),
+        polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
     )
     if how != "fork" or all(os.fork() for _ in range(CHILDREN - 1)):
         asyncio.run(read(consumer, output))

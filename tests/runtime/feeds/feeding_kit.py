@@ -7,13 +7,13 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.feeding.pages import FeedCursor, ShardView
 from penstock.core.leases.row import Checkpoint
 from penstock.model import HASH_KEY_MAX, StreamName
-from penstock.runtime.feeds import FanOutFeed, FanOutOptions, PollingFeed, Registration, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"
 SHARD = ShardView(STREAM, SHARD_ID, 0, HASH_KEY_MAX)
-POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05, backoff_max_s=0.2)
-FAN_OUT = FanOutOptions(again_after_s=0.1, failures_max=2, return_after_s=0.3, backoff_max_s=0.1)
+POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)
+FAN_OUT = SubscriptionTimes(again_after_s=0.1, failures_max=2, return_after_s=0.3)
 DEADLINE_S = 20.0
 """Far more than anything here takes."""
 
@@ -47,7 +47,7 @@ def polling(
     source: KinesisSource, events: list[FeedEvent], after: Checkpoint = Checkpoint.TRIM_HORIZON, **options: Any
 ) -> PollingFeed:
     cursor = FeedCursor(SHARD, after)
-    return PollingFeed(source, cursor, rng=random.Random(1), on_event=events.append, **{"times": POLL, **options})
+    return PollingFeed(source, cursor, rng=random.Random(1), on_event=events.append, **{"options": POLL, **options})
 
 
 def fan_out(
@@ -55,7 +55,7 @@ def fan_out(
     consumer_arn: str,
     events: list[FeedEvent],
     after: Checkpoint = Checkpoint.TRIM_HORIZON,
-    times: FanOutOptions = FAN_OUT,
+    times: SubscriptionTimes = FAN_OUT,
     **options: Any,
 ) -> FanOutFeed:
     find = options.pop("find_consumer", None)

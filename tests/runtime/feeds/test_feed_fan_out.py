@@ -16,7 +16,7 @@ from penstock.errors import AccessDeniedError
 from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
 from penstock.local import Fault
 from penstock.model import IteratorAt, Position
-from penstock.runtime.feeds import FanOutOptions, SubscriptionGate
+from penstock.runtime.feeds import SubscriptionGate, SubscriptionTimes
 from tests.momentary import now
 from tests.runtime.feeds.feeding_kit import (
     DEADLINE_S,
@@ -97,7 +97,7 @@ async def test_empty_events_over_a_silence_are_followed_and_reading_goes_on_behi
 
 async def test_subscriptions_are_renewed_without_a_gap_or_a_repeat(local: LocalKinesis, kinesis: Any) -> None:
     events: list[FeedEvent] = []
-    times = FanOutOptions(renew_after_s=0.15, renew_jitter_s=0.05, again_after_s=0.1)
+    times = SubscriptionTimes(renew_after_s=0.15, renew_jitter_s=0.05, again_after_s=0.1)
     wanted = [b"%d" % number for number in range(40)]
 
     async def putting() -> None:
@@ -181,7 +181,7 @@ async def test_a_subscription_that_breaks_off_goes_on_where_it_was(local: LocalK
 async def test_a_connection_that_falls_silent_is_left(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"0")
     events: list[FeedEvent] = []
-    times = FanOutOptions(silence_max_s=0.3, again_after_s=0.1, failures_max=1, return_after_s=60)
+    times = SubscriptionTimes(silence_max_s=0.3, again_after_s=0.1, failures_max=1, return_after_s=60)
     async with source_of(local) as source:
         feed = fan_out(source, await source.register("billing"), events, times=times)
         assert await read(feed, 1) == [b"0"]
@@ -217,7 +217,7 @@ async def test_a_new_owner_polls_while_the_former_ones_subscription_is_young(loc
     refusal = Fault(how="error", operation="SubscribeToShard", code="ResourceInUseException", count=1)
     async with source_of(local) as source:
         local.faults.add(refusal)
-        feed = fan_out(source, await source.register("billing"), events, times=FanOutOptions(again_after_s=600.0))
+        feed = fan_out(source, await source.register("billing"), events, times=SubscriptionTimes(again_after_s=600.0))
         assert await read(feed, 2) == [b"0", b"1"]
         put(kinesis, b"2")
         assert await read(feed, 1) == [b"2"]
@@ -330,7 +330,7 @@ async def test_a_subscription_is_not_asked_for_within_five_seconds_of_the_one_be
     """AWS would refuse it. (Here the five are half a one.) The shard is polled meanwhile."""
     begun_s: list[float] = []
     again_after_s = 0.5
-    assert FanOutOptions().again_after_s == 5.0
+    assert SubscriptionTimes().again_after_s == 5.0
     async with source_of(local) as source:
         subscribe = source.subscribe
 
@@ -339,7 +339,7 @@ async def test_a_subscription_is_not_asked_for_within_five_seconds_of_the_one_be
             return subscribe(*arguments)
 
         monkeypatch.setattr(source, "subscribe", noted)
-        times = FanOutOptions(renew_after_s=0.1, renew_jitter_s=0.0, again_after_s=again_after_s)
+        times = SubscriptionTimes(renew_after_s=0.1, renew_jitter_s=0.0, again_after_s=again_after_s)
         feed = fan_out(source, await source.register("billing"), [], times=times)
         ticking = asyncio.create_task(tick(local))
         for number in range(10**6):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.leases.row import Checkpoint
 from penstock.errors import AccessDeniedError, NotFoundError
@@ -29,7 +29,7 @@ async def test_records_come_in_order_and_from_the_checkpoint_on(local: LocalKine
     async with source_of(local) as source:
         assert await read(polling(source, []), 4) == [b"0", b"1", b"2", b"3"]
         after = Checkpoint.at(Position(numbers[1]))
-        feed = polling(source, [], after, times=replace(POLL, records_max=1))
+        feed = polling(source, [], after, options=replace(POLL, request_records_max=1))
         assert await read(feed, 2) == [b"2", b"3"]
         put(kinesis, b"4")
         assert await read(feed, 1) == [b"4"]
@@ -64,7 +64,7 @@ async def test_what_fails_is_repeated_and_nothing_is_left_out(local: LocalKinesi
     put(kinesis, *[b"%d" % number for number in range(6)])
     events: list[FeedEvent] = []
     async with source_of(local) as source:
-        feed = polling(source, events, times=replace(POLL, records_max=2))
+        feed = polling(source, events, options=replace(POLL, request_records_max=2))
         local.faults.add(fault)
         assert await read(feed, 6) == [b"%d" % number for number in range(6)]
     told = {"throttle": ReadRefused, "expired_iterator": None}.get(fault.how, ReadFailed)
@@ -112,7 +112,7 @@ async def test_a_checkpoint_older_than_the_retention(local: LocalKinesis, kinesi
 async def test_a_caller_that_is_cancelled_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, *[b"%d" % number for number in range(4)])
     async with source_of(local) as source:
-        feed = polling(source, [], times=replace(POLL, records_max=1))
+        feed = polling(source, [], options=replace(POLL, request_records_max=1))
         found = await read(feed, 1)
         for wait_s in (0.0, 0.001, 0.005, 0.02, 0.03):
             reading = asyncio.create_task(feed.next())
@@ -159,7 +159,7 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
     from penstock.core.feeding.allowance import PollingOptions
 
     async with source_of(local) as source, source_of(local) as other:
-        feed = polling(source, events, times=PollingOptions(interval_s=0.25, idle_interval_s=0.25))
+        feed = polling(source, events, options=PollingOptions(interval_s=0.25, idle_interval_s=0.25))
         taking = asyncio.create_task(stranger(other))
         pages = 0
         async with asyncio.timeout(30):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.leases.row import Checkpoint
 from penstock.model import Position
@@ -21,7 +21,7 @@ def fails(error: BaseException) -> None:
     pytest.fail(repr(error))
 
 
-SMALL = replace(POLL, records_max=2)
+SMALL = replace(POLL, request_records_max=2)
 SIZE = 10
 
 
@@ -36,13 +36,13 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
     ]
     warm = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
-        warming = WarmUp(polling(source, [], times=SMALL), 4 * (SIZE + 334), warm.set, fails)
+        warming = WarmUp(polling(source, [], options=SMALL), 4 * (SIZE + 334), warm.set, fails)
         await warm.wait()
         for done in (0, 2, 6):
             while len(held(warming)) < 4:
                 await asyncio.sleep(0.01)
             # Another reader reads all of it meanwhile, by pages as small: one that knew no bound would have, too.
-            await read(polling(other, [], times=SMALL), len(datas))
+            await read(polling(other, [], options=SMALL), len(datas))
             assert held(warming) == datas[done : done + 4]
             upto = {0: 1, 2: 5, 6: 5}[done]
             warming.drop(Checkpoint.at(Position(numbers[upto])))

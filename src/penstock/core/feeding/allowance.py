@@ -20,11 +20,10 @@ until those others have settled.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from penstock.errors import OptionError
+from penstock.core.given import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,50 +57,45 @@ minutes.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class PollingOptions:
+IDLE_GROWTH = 1.5
+"""The factor by which each empty answer at the tip lengthens the interval."""
+BACKOFF_MAX_S = 10.0
+"""The longest pause after refusals or failures."""
+CALLS_PER_S_MIN = 0.4
+"""A reader whose calls are refused sends fewer, but never fewer than this: no reader is ever pushed aside altogether.
+"""
+
+
+class PollingOptions(Options, frozen=True, kw_only=True):
     """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
 
     interval_s: float = 0.24
-    """The time between two calls while records come: records are delivered within a quarter of a second."""
+    """The time between two calls while records come: records are delivered within a quarter of a second (KCL:
+    idleTimeBetweenReadsInMillis).
+    """
     idle_interval_s: float = 1.0
     """The time between two calls at the tip of a silent shard; the consumer reaches it after some empty answers."""
-    idle_growth: float = 1.5
-    """The factor by which each empty answer at the tip lengthens the interval."""
-    backoff_max_s: float = 10.0
-    """The longest pause after refusals or failures."""
-    calls_per_s_min: float = 0.4
-    """A reader whose calls are refused sends fewer, but never fewer than this: no reader is ever pushed aside
-    altogether.
-    """
-    records_max: int = RECORDS_MAX
-    """How many records one call asks for: AWS takes 1 to 10,000. Ask for fewer where the memory of a page matters more
-    than the price of calls.
+    request_records_max: int = RECORDS_MAX
+    """How many records one call asks for: AWS takes 1 to 10,000 (KCL: maxRecords). Ask for fewer where the memory of a
+    page matters more than the price of calls.
     """
 
-    def __post_init__(self) -> None:
-        names = ("interval_s", "idle_interval_s", "backoff_max_s", "calls_per_s_min")
-        faults = [
-            f"{name} must be more than 0, not {value}" for name in names if not (value := getattr(self, name)) > 0
-        ]
-        if not self.idle_growth >= 1:
-            faults.append(f"idle_growth must be at least 1, not {self.idle_growth}")
-        if not 1 <= self.records_max <= RECORDS_MAX:
-            faults.append(f"records_max is from 1 to {RECORDS_MAX}, not {self.records_max}")
-        if faults:
-            raise OptionError(faults)
+    def _faults(self) -> list[str]:
+        if self.request_records_max <= RECORDS_MAX:
+            return []
+        return [f"request_records_max is from 1 to {RECORDS_MAX}, not {self.request_records_max}"]
 
 
 class PollPace:
     """Says when the next call may be sent. ``now_s`` is monotonic."""
 
-    __slots__ = ("_bytes_free_at_s", "_calls_per_s", "_eager", "_idle_s", "_next_s", "_refusals", "_rng", "times")
+    __slots__ = ("_bytes_free_at_s", "_calls_per_s", "_eager", "_idle_s", "_next_s", "_refusals", "_rng", "options")
 
-    def __init__(self, times: PollingOptions, rng: Random) -> None:
-        self.times = times
+    def __init__(self, options: PollingOptions, rng: Random) -> None:
+        self.options = options
         self._rng = rng
-        self._calls_per_s = 1 / times.interval_s
-        self._idle_s = times.interval_s
+        self._calls_per_s = 1 / options.interval_s
+        self._idle_s = options.interval_s
         self._next_s = float("-inf")
         self._bytes_free_at_s = float("-inf")
         self._refusals = 0
@@ -120,24 +114,24 @@ class PollPace:
         """An answer to a call that was sent at ``sent_s``; without any bytes it counts as empty. ``at_tip``: nothing is
         known to follow it.
         """
-        wanted = 1 / self.times.interval_s
+        wanted = 1 / self.options.interval_s
         self._refusals = 0
         self._calls_per_s = min(wanted, self._calls_per_s + INCREASE_PER_CALL * sqrt(wanted * self._calls_per_s))
         # What a large answer takes of the shard's bytes is waited for after it.
         self._bytes_free_at_s = max(self._bytes_free_at_s, sent_s) + payload_bytes / READ_BYTES_PER_S
         if at_tip and not payload_bytes:
-            self._idle_s = min(self.times.idle_interval_s, self._idle_s * self.times.idle_growth)
+            self._idle_s = min(self.options.idle_interval_s, self._idle_s * IDLE_GROWTH)
             idle_s = self._idle_s * (1 - self._rng.uniform(0, IDLE_JITTER))
-            grid_s = self.times.idle_interval_s / IDLE_MOMENTS
+            grid_s = self.options.idle_interval_s / IDLE_MOMENTS
             self._next_s = ceil((sent_s + max(idle_s, 1 / self._calls_per_s)) / grid_s) * grid_s
             return
-        self._idle_s = self.times.interval_s
+        self._idle_s = self.options.interval_s
         if self._eager and not at_tip:
             self._next_s = sent_s
         elif self._eager:
             late_s = sent_s - self._next_s
-            due_s = self._next_s if late_s < self.times.interval_s * LATE_PART else sent_s
-            self._next_s = due_s + self.times.interval_s
+            due_s = self._next_s if late_s < self.options.interval_s * LATE_PART else sent_s
+            self._next_s = due_s + self.options.interval_s
         else:
             self._next_s = max(sent_s + 1 / self._calls_per_s, self._bytes_free_at_s)
 
@@ -145,15 +139,15 @@ class PollPace:
         """The shard's limits refused a call."""
         self._refusals += 1
         self._eager = False
-        self._calls_per_s = max(min(self.times.calls_per_s_min, self._calls_per_s), self._calls_per_s * DECREASE)
-        pause_s = min(self.times.backoff_max_s, self._rng.uniform(0.5, 1) / self._calls_per_s)
+        self._calls_per_s = max(min(CALLS_PER_S_MIN, self._calls_per_s), self._calls_per_s * DECREASE)
+        pause_s = min(BACKOFF_MAX_S, self._rng.uniform(0.5, 1) / self._calls_per_s)
         self._next_s = max(now_s + pause_s, self._bytes_free_at_s)
 
     def failed(self, now_s: float) -> None:
         """A call failed for another reason than the limits."""
         self._refusals += 1
-        longest_s = min(self.times.backoff_max_s, self.times.interval_s * 2.0 ** min(self._refusals, 16))
-        self._next_s = now_s + self._rng.uniform(self.times.interval_s / 2, longest_s)
+        longest_s = min(BACKOFF_MAX_S, self.options.interval_s * 2.0 ** min(self._refusals, 16))
+        self._next_s = now_s + self._rng.uniform(self.options.interval_s / 2, longest_s)
 
 
 _MIB = 1024 * 1024

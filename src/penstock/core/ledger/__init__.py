@@ -1,7 +1,7 @@
 """The ledger of a shard: what was delivered, what became of it, and how far a checkpoint may go. Without any I/O.
 
 ``Ledger`` is the whole of one tenure: pages of records go in, deliveries come out, handlers settle them in any order,
-and ``safe`` says how far all is settled. ``LedgerSettings`` has the choices.
+and ``safe`` says how far all is settled. ``LedgerPolicy`` has the choices.
 """
 
 from penstock.core.ledger.book import DeadLetter, Delivery, Ticket, behind
@@ -9,13 +9,13 @@ from penstock.core.ledger.collecting import Collected, Collector
 from penstock.core.ledger.failing import Ending
 from penstock.core.ledger.ledger import Closing, Ledger
 from penstock.core.ledger.parts import Part, Split, SplitError, split
-from penstock.core.ledger.settings import (
+from penstock.core.ledger.policies import (
     AnyOrder,
     ByKey,
     DeadLetters,
     GiveUp,
     InOrder,
-    LedgerSettings,
+    LedgerPolicy,
     Redeliver,
     Retry,
     Skip,
@@ -40,7 +40,7 @@ __all__ = [
     "InOrder",
     "Keyed",
     "Ledger",
-    "LedgerSettings",
+    "LedgerPolicy",
     "Part",
     "Redeliver",
     "Retry",

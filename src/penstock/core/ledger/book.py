@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.settings import payload_bytes_of, payload_bytes_of_all
+from penstock.core.ledger.policies import payload_bytes_of, payload_bytes_of_all
 from penstock.model import Position
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from penstock.core.ledger.book import DeadLetter, R, Where
-from penstock.core.ledger.settings import (
+from penstock.core.ledger.policies import (
     DeadLetters,
     GiveUp,
     LastResort,
-    LedgerSettings,
+    LedgerPolicy,
     Redeliver,
     Retry,
     Skip,
@@ -150,7 +150,7 @@ class Faults(Generic[R]):
 
     __slots__ = ("_book", "_events", "_rng", "_settings", "ending", "failing_since_s", "letters")
 
-    def __init__(self, book: Book[R], settings: LedgerSettings, events: LedgerEvents, *, rng: Random) -> None:
+    def __init__(self, book: Book[R], settings: LedgerPolicy, events: LedgerEvents, *, rng: Random) -> None:
         self._book = book
         self._settings = settings
         self._events = events

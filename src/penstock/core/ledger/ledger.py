@@ -20,8 +20,8 @@ from penstock import events
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where
 from penstock.core.ledger.failing import Ending, Faults
+from penstock.core.ledger.policies import AnyOrder, ByKey, LedgerPolicy, payload_bytes_of, payload_bytes_of_all
 from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue
-from penstock.core.ledger.settings import AnyOrder, ByKey, LedgerSettings, payload_bytes_of, payload_bytes_of_all
 from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class Ledger(Generic[R]):
         stream: str,
         shard_id: str,
         after: Checkpoint,
-        settings: LedgerSettings,
+        settings: LedgerPolicy,
         *,
         rng: Random,
         size_of: Callable[[Any], int] = payload_bytes_of,
@@ -656,7 +656,7 @@ class Ledger(Generic[R]):
         return False
 
 
-def _queue_of(settings: LedgerSettings, tickets: Tickets) -> Queue:
+def _queue_of(settings: LedgerPolicy, tickets: Tickets) -> Queue:
     match settings.order:
         case ByKey(slots_max=slots_max):
             return KeyQueue(tickets, slots_max=slots_max, key_of=lambda record: record.partition_key)

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from penstock import events
-from penstock.core.ledger.settings import payload_bytes_of
-from penstock.errors import OptionError
+from penstock.core.given import Options
+from penstock.core.ledger.policies import payload_bytes_of
 from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
 
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from penstock.events import LedgerEvent
 
 
+SKEW_S = 10.0
+"""By how much arrival times may go back from one record to the next."""
 KEY_OVERHEAD_BYTES = 230
 """What a key takes besides its own bytes."""
 _DIGEST_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deduplicate:
+class Deduplicate(Options, frozen=True, kw_only=True):
     """Leaves out records whose key came within the window before them, in their shard or in its ancestors.
 
     Of the records before a start at LATEST none was delivered, and a new owner does not know where that was: in the
@@ -54,7 +55,7 @@ class Deduplicate:
     twins may be in different shards: those are both delivered.
     """
 
-    key: Callable[[Any], bytes | str | None] = field(repr=False)
+    key: Callable[[Any], bytes | str | None]
     """A function that returns a record's key; None: the record is never a duplicate. The key must follow from the
     record alone. Where the function raises, the record is delivered, and an event says so.
     """
@@ -70,12 +71,10 @@ class Deduplicate:
     """
     bytes_max: int = 256 * 1024 * 1024
     """The memory that the keys of one shard may take, with their book-keeping."""
-    skew_s: float = 10.0
-    """By how much arrival times may go back from one record to the next."""
+    _functions: ClassVar[tuple[str, ...]] = ("key",)
 
-    def __post_init__(self) -> None:
-        if min(self.window_s, self.keys_max, self.bytes_max) <= 0 or self.skew_s < 0:
-            raise OptionError("Deduplicate: window_s, keys_max and bytes_max must be above 0, and skew_s not below")
+    def _faults(self) -> list[str]:
+        return ["key is a function, not None"] if self.key is None else []
 
 
 class Keyed(NamedTuple):
@@ -104,7 +103,7 @@ class DedupeWindow:
         window_s: float,
         keys_max: int = 1_000_000,
         bytes_max: int = 256 * 1024 * 1024,
-        skew_s: float = 10.0,
+        skew_s: float = SKEW_S,
     ) -> None:
         """``skew_s``: by so much may arrival times go back. ``bytes_max`` counts each key with its book-keeping. At a
         bound the oldest keys are forgotten: `take_events` says so.
@@ -342,5 +341,4 @@ class Duplicates:
             window_s=choice.window_s,
             keys_max=choice.keys_max,
             bytes_max=choice.bytes_max,
-            skew_s=choice.skew_s,
         )

@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from penstock.core.feeding.allowance import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.settings import ByKey
+from penstock.core.ledger.policies import ByKey
 from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
+from penstock.options import CALLBACKS, FanOutOptions, MetricsOptions, consumer_options, start_of
 from penstock.ports import ForApplications
 from penstock.runtime.background import emits_failure
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.counting import CountedSource, counted_table
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Lifecycle, ShardChange
-from penstock.runtime.consumer.metering import Metering, MetricsOptions
+from penstock.runtime.consumer.metering import Metering
 from penstock.runtime.consumer.ready import Ready
 from penstock.runtime.consumer.shard import Shard
 from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
@@ -41,39 +42,37 @@ from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.shard.pages import Values
 from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.holding import Readers
-from penstock.runtime.worker.settings import WorkerSettings, start_of
 from penstock.runtime.worker.worker import Worker
 from penstock.tasks import failure_of, spawn
 from penstock.telemetry.log import log_events
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
-    from penstock.core.ledger.settings import OrderPolicy
-    from penstock.events import Event
+    from penstock.core.ledger.policies import OrderPolicy
     from penstock.model import Record
+    from penstock.options import ConsumerArguments
     from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
-    from penstock.runtime.consumer.lifecycle import Located, Told
+    from penstock.runtime.consumer.lifecycle import Located
     from penstock.runtime.dead_letters import DeadLetterChoice
     from penstock.runtime.home import Home
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.tasks import Heard
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
 R = TypeVar("R")
 T = TypeVar("T")
 STOP_TOLD_S = 1.0
 """How often an event tells what a consumer that is being stopped waits for."""
-FUNCTIONS = (
-    "deserializer", "on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_shards_lost", "on_event",
-)  # fmt: skip
+OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
+"""Arguments that are no `ConsumerOptions`."""
 
 
 class Consumer(Generic[T]):
@@ -108,19 +107,8 @@ class Consumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = ...,
-        leases: LeaseTable | LeaseTableOptions | None = ...,
-        settings: WorkerSettings | None = ...,
-        connection: ConnectionOptions | None = ...,
         deserializer: None = ...,
-        on_shards_assigned: Told | None = ...,
-        on_shards_ended: Told | None = ...,
-        on_shards_revoked: Told | None = ...,
-        on_shards_lost: Told | None = ...,
-        on_event: Callable[[Event], None] | None = ...,
-        metrics: MetricsOptions | None = ...,
-        tracing: Tracer | None = ...,
-        rng: random.Random | None = ...,
+        **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
     @overload
@@ -129,19 +117,8 @@ class Consumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = ...,
-        leases: LeaseTable | LeaseTableOptions | None = ...,
-        settings: WorkerSettings | None = ...,
-        connection: ConnectionOptions | None = ...,
         deserializer: Callable[[bytes], T],
-        on_shards_assigned: Told | None = ...,
-        on_shards_ended: Told | None = ...,
-        on_shards_revoked: Told | None = ...,
-        on_shards_lost: Told | None = ...,
-        on_event: Callable[[Event], None] | None = ...,
-        metrics: MetricsOptions | None = ...,
-        tracing: Tracer | None = ...,
-        rng: random.Random | None = ...,
+        **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
     def __init__(
@@ -149,57 +126,42 @@ class Consumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = None,
-        leases: LeaseTable | LeaseTableOptions | None = None,
-        settings: WorkerSettings | None = None,
-        connection: ConnectionOptions | None = None,
         deserializer: Callable[[bytes], T] | None = None,
-        on_shards_assigned: Told | None = None,
-        on_shards_ended: Told | None = None,
-        on_shards_revoked: Told | None = None,
-        on_shards_lost: Told | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        metrics: MetricsOptions | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ConsumerArguments],
     ) -> None:
         """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. A list of them: all are
         read, with lease keys that name the stream, as the KCL's in its multi-stream mode.
 
-        ``leases``: where the consumers of the application agree. By default a DynamoDB table with the application's
-        name, made if it is not there; LeaseTableOptions name another and say how it is made; or a LeaseTable, which
-        stays open. ``worker_id`` is unique among all that live; by default `start` makes it up. ``deserializer`` makes
-        `Batch.values` of the records' data. Callbacks are awaited (`ShardChange`); ``on_event`` is called with every
-        event, and returns at once; by default events are lines of the log ``penstock``. ``metrics``: how often an event
-        tells the numbers, and whether by shard. ``tracing`` makes spans (`penstock.telemetry.OpenTelemetryTracing`).
-        Raises OptionError.
+        ``deserializer`` makes `Batch.values` of the records' data. The other arguments are the fields of
+        `ConsumerOptions` (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that
+        live, which `start` makes up by default; ``connection``; ``metrics``, how often an event tells the numbers, and
+        whether by shard; ``tracing``, which makes spans (`penstock.telemetry.OpenTelemetryTracing`); callbacks, which
+        are awaited (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default
+        events are lines of the log ``penstock``. Raises OptionError.
         """
-        _check_types(locals())
+        given = cast("dict[str, Any]", arguments)
+        own = {name: given.pop(name, None) for name in OWN}
+        _check_types({"stream": stream, "application": application, "deserializer": deserializer, **own})
         self.application = application
-        self.worker_id = worker_id or ""  # drawn by `start`: what is made before a fork starts in several processes
-        self.settings = settings or WorkerSettings()
+        self.worker_id = own["worker_id"] or ""  # drawn by `start`: before a fork it would be that of several processes
+        self.options = consumer_options(given)
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
         _check(application, self._given)
-        self._connection = connection
-        self._leases = leases
+        self._connection: ConnectionOptions | None = own["connection"]
         self._deserializer = deserializer
-        self._on_event, self._log = on_event, log_events()
-        self._metering = Metering(metrics or MetricsOptions(), on_event)
+        self._on_event, self._log = own["on_event"], log_events()
+        self._metering = Metering(own["metrics"] or MetricsOptions(), self._on_event)
+        tracing: Tracer | None = own["tracing"]
         self._tracer = None if tracing is None else tracing.for_application(application)
-        self._rng = rng
+        self._rng: random.Random | None = own["rng"]
         self._order: OrderPolicy | None = None
         self._home: Home = Here()
         self._ready = Ready()
         self._breath = Breath()
-        callbacks = {
-            ShardChange.ASSIGNED: on_shards_assigned,
-            ShardChange.ENDED: on_shards_ended,
-            ShardChange.REVOKED: on_shards_revoked,
-            ShardChange.LOST: on_shards_lost,
-        }
-        given = {change: callback for change, callback in callbacks.items() if callback is not None}
-        self._lifecycle = Lifecycle(given, self._ready, self._emit)
+        callbacks = {change: own[change.value] for change in ShardChange}
+        told = {change: callback for change, callback in callbacks.items() if callback is not None}
+        self._lifecycle = Lifecycle(told, self._ready, self._emit)
         self._streams: dict[str, OpenStream] = {}
         self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
         self._leave_loop: Callable[[], Awaitable[None]] | None = None
@@ -227,53 +189,48 @@ class Consumer(Generic[T]):
 
     def _can_be_apart(self) -> bool:
         """Streams and leases of the user's own making may belong to the user's loop."""
-        from penstock.wiring import LeaseTableOptions
-
-        letters, leases = self.settings.dead_letters, self._leases
+        letters, table = self.options.dead_letters, self.options.leases.table
         is_ours = all(isinstance(given, str) for given in self._given) and (
-            leases is None or isinstance(leases, LeaseTableOptions) or getattr(leases, "any_loop", False)
+            table is None or isinstance(table, str) or getattr(table, "any_loop", False)
         )
         if isinstance(letters, DeadLettersToStream):
             is_ours = is_ours and isinstance(letters.stream, str)
-        return self._is_programs and self.settings.own_thread and is_ours
+        return self._is_programs and self.options.own_thread and is_ours
 
     async def _begin(self) -> None:
         rng = random.Random() if self._rng is None else self._rng
-        gate = SubscriptionGate(self.settings.subscriptions_per_s)
-        buffer = Buffer(
-            self.settings.buffer_bytes_max, shard_bytes_max=self.settings.ledger.bytes_max, lock=self._home.lock
-        )
+        gate = SubscriptionGate((self.options.fan_out or FanOutOptions()).subscriptions_per_s)
+        bounds = self.options.buffer
+        buffer = Buffer(bounds.buffer_bytes_max, shard_bytes_max=bounds.shard_buffer_bytes_max, lock=self._home.lock)
         for given in self._given:
             source = CountedSource(self._source(given), self._source_calls, self._metering.meter, self._tracer)
             self._streams[source.stream] = OpenStream(
-                source, self.settings, gate, rng=rng, on_event=self._emit, buffer=buffer
+                source, self.options, gate, rng=rng, on_event=self._emit, buffer=buffer
             )
-        name = self.settings.fan_out_consumer or self.application
-        await asyncio.gather(*(stream.open(name) for stream in self._streams.values()))
+        await asyncio.gather(*(stream.open(self._fan_out_name) for stream in self._streams.values()))
         for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
             if count > 1:
                 raise OptionError(f"stream: {arn} comes twice, by different names")
-        self._check_keys(promised(self.settings.ledger.order))
+        self._check_keys(promised(self.options.order))
         for stream in self._streams.values():
             if stream.facts.ignores_keys:
                 self._emit(KeysIgnored(stream.name))
         await self._share(rng)
 
     async def _share(self, rng: random.Random) -> None:
-        from penstock.wiring import LeaseTableOptions, lease_table_for
+        from penstock.wiring import lease_table_for
 
-        leases = self._leases
-        if leases is None or isinstance(leases, LeaseTableOptions):
-            leases = lease_table_for(self.application, self._connection, leases, failover_s=self.settings.failover_s)
-            self._own_table = leases
+        table = self.options.leases.table
+        if table is None or isinstance(table, str):
+            table = self._own_table = lease_table_for(self.application, self._connection, self.options.leases)
         elif isinstance(self._home, Apart):
-            self._leave_loop = getattr(leases, "leave_loop", None)
-        of_this = isinstance(leases, ForApplications)
-        if isinstance(leases, ForApplications):
-            leases = leases.of(self.application)
+            self._leave_loop = getattr(table, "leave_loop", None)
+        of_this = isinstance(table, ForApplications)
+        if isinstance(table, ForApplications):
+            table = table.of(self.application)
         arn = "" if self._of_several else next(iter(self._streams.values())).facts.arn
         self._counted = counted_table(
-            leases,
+            table,
             self._table_calls,
             self._emit,
             self._metering.meter,
@@ -283,10 +240,10 @@ class Consumer(Generic[T]):
         self._worker = Worker(
             self.worker_id,
             self._counted,
-            self.settings,
+            self.options,
             readers=Readers(
                 [stream.part(of_several=self._of_several) for stream in self._streams.values()],
-                self.settings,
+                self.options,
                 open_letters(self._letters(), self._connection),
                 rng=rng,
                 on_event=self._emit,
@@ -306,7 +263,7 @@ class Consumer(Generic[T]):
 
     def _letters(self) -> DeadLetterChoice | None:
         """Where dead letters go: a function of the user's is called on the user's loop."""
-        choice = self.settings.dead_letters
+        choice = self.options.dead_letters
         if not isinstance(choice, DeadLettersTo):
             return choice
         return DeadLettersTo(lambda letter: self._home.outside(partial(choice.write, letter)))
@@ -315,7 +272,7 @@ class Consumer(Generic[T]):
         """Look out for a program that blocks its event loop."""
         if self._is_closing:
             return
-        after_s = self.settings.failover_s / 4
+        after_s = self.options.leases.failover_s / 4
         if isinstance(self._home, Apart):
             watching = self._home.watch(after_s, self._blocked, self._abandoned)
         else:
@@ -373,7 +330,7 @@ class Consumer(Generic[T]):
 
     async def _emit_waits(self) -> None:
         begun_s = self._now_s
-        most_s = self.settings.drain_deadline_s + self.settings.close_grace_s
+        most_s = self.options.handoff.drain_deadline_s + self.options.times.close_grace_s
         while True:
             await asyncio.sleep(STOP_TOLD_S)
             readers, since_s = list(self._ready.held), self._now_s - begun_s
@@ -382,24 +339,27 @@ class Consumer(Generic[T]):
 
     async def _end_all(self) -> None:
         worker, running, failed = self._worker, self._running, self._has_failed
+        drain_s, grace_s = self.options.handoff.drain_deadline_s, self.options.times.close_grace_s
         if self._watching is not None and self._watching is not asyncio.current_task():
             self._watching.cancel()
         try:
             if worker is not None and running is not None and not running.done():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self.settings.drain_deadline_s + self.settings.close_grace_s):
+                    async with asyncio.timeout(
+                        self.options.handoff.drain_deadline_s + self.options.times.close_grace_s
+                    ):
                         await worker.stop()
         finally:
             if running is not None:
                 if not running.done():
-                    await asyncio.wait((running,), timeout=self.settings.close_grace_s)
+                    await asyncio.wait((running,), timeout=grace_s)
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
             self._running = None
             if self._telling is not None:
                 self._telling.cancel()
                 self._tell_interval(last=True, failed=failed)
-            await self._lifecycle.close(min(self.settings.drain_deadline_s, self.settings.close_grace_s))
+            await self._lifecycle.close(min(drain_s, grace_s))
             for stream in self._streams.values():
                 await stream.close()
             if self._own_table is not None:
@@ -415,10 +375,16 @@ class Consumer(Generic[T]):
         for given in self._given:
             source = self._source(given)
             try:
-                await source.deregister(self.settings.fan_out_consumer or self.application)
+                await source.deregister(self._fan_out_name)
             finally:
                 if isinstance(given, str):
                     await source.close()
+
+    @property
+    def _fan_out_name(self) -> str:
+        """Under which the streams know the application."""
+        fan_out = self.options.fan_out
+        return (fan_out and fan_out.consumer_name) or self.application
 
     def _source(self, given: str | RecordSource) -> RecordSource:
         """The stream itself. ``connection`` may be meant for the lease table alone."""
@@ -604,7 +570,7 @@ class Consumer(Generic[T]):
         kinds: dict[str, tuple[type | str, ...]] = {"concurrency": (OneByOne, ByKey, Unordered), "handlers_max": (int,)}
         if faults := not_of(given, kinds, optional=kinds) + not_callable(given, ("handler",)):
             raise OptionError(faults)
-        self._check_keys(promised(self.settings.ledger.order, concurrency))
+        self._check_keys(promised(self.options.order, concurrency))
         concurrency = concurrency or OneByOne()
         if handlers_max is not None and handlers_max < 1:
             raise ValueError("handlers_max must be at least 1")
@@ -694,7 +660,7 @@ class Consumer(Generic[T]):
         if isinstance(to, StartingPosition):
             after, start = Checkpoint.parse(to.kind), to
         else:
-            after, start = Checkpoint.at(to), self.settings.starting_position
+            after, start = Checkpoint.at(to), self.options.starting_position
         self._home.ask(lambda: self._seek(reader, after, start))
 
     def _seek(
@@ -793,7 +759,7 @@ class Consumer(Generic[T]):
         reader.breath.turns = self._breath.turns
         if self._deserializer is not None:
             reader.values = Values(
-                self._deserializer, self.settings.unreadable, stream=reader.stream, shard_id=reader.shard_id
+                self._deserializer, self.options.unreadable, stream=reader.stream, shard_id=reader.shard_id
             )
         self._reorder(reader)
         reader.paused = self._is_paused
@@ -808,16 +774,16 @@ class Consumer(Generic[T]):
 
     def _reorder(self, reader: ShardReader) -> None:
         if self._order is not None and not reader.use_order(self._order):
-            self._seek(reader, reader.settled, self.settings.starting_position, self._order)
+            self._seek(reader, reader.settled, self.options.starting_position, self._order)
 
     def _check_keys(self, mode: str | None) -> None:
         """Raise where a mode was chosen for its order, and a stream ignores partition keys. None: none was."""
         ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
-        if ignoring and mode is not None and not self.settings.accept_ignored_keys:
+        if ignoring and mode is not None and not self.options.accept_ignored_keys:
             raise OptionError(
                 f"{mode}: {', '.join(ignoring)} spreads records over its shards whatever their partition keys (record "
                 "distribution AUTO), so the records of a key have no order: choose AnyOrder() or unordered(), name no "
-                "order at all, or say WorkerSettings(accept_ignored_keys=True): each shard is in its own order then"
+                "order at all, or say accept_ignored_keys=True: each shard is in its own order then"
             )
 
     def _emit(self, event: Any) -> None:
@@ -853,23 +819,16 @@ def _check(application: str, streams: Sequence[Any]) -> None:
 
 def _check_types(given: dict[str, Any]) -> None:
     """Raise OptionError for arguments of wrong types, before anything is made of them."""
-    from penstock.wiring import ConnectionOptions, LeaseTableOptions
-
     kinds: dict[str, tuple[type | str, ...]] = {
-        "application": (str,), "worker_id": (str,), "settings": (WorkerSettings,), "connection": (ConnectionOptions,),
-        "rng": (random.Random,), "metrics": (MetricsOptions,),
+        "application": (str,), "worker_id": (str,), "connection": (ConnectionOptions,), "rng": (random.Random,),
+        "metrics": (MetricsOptions,),
     }  # fmt: skip
-    faults = not_of(given, kinds, optional=("worker_id", "settings", "connection", "rng", "metrics"))
-    faults += not_callable(given, FUNCTIONS)
-    stream, leases = given["stream"], given["leases"]
+    faults = not_of(given, kinds, optional=("worker_id", "connection", "rng", "metrics"))
+    faults += not_callable(given, ("deserializer", "on_event", *CALLBACKS))
+    stream = given["stream"]
     for one in stream if isinstance(stream, list | tuple) else [stream]:
         if not isinstance(one, str) and lacks(one, ("stream", "shards", "read")):
             faults.append(f"stream is a name, an ARN, a RecordSource or a list of them, not {shown(one)}")
-    if leases is not None and not isinstance(leases, LeaseTableOptions) and lacks(leases, ("ensure", "scan", "write")):
-        hint = (
-            ": SqliteLeaseTable(path) keeps leases in a file, LeaseTableOptions(table=name) in another DynamoDB table"
-        )
-        faults.append(f"leases is a LeaseTable or LeaseTableOptions, not {shown(leases)}{hint}")
     if faults:
         raise OptionError(faults)
 

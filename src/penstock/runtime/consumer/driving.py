@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.core.ledger.settings import AnyOrder, ByKey, InOrder
+from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
 from penstock.errors import OptionError
 from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.waiting import Breath, is_cancelled
@@ -15,7 +15,7 @@ from penstock.runtime.waiting import Breath, is_cancelled
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from penstock.core.ledger.settings import OrderPolicy
+    from penstock.core.ledger.policies import OrderPolicy
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.given import not_of
-from penstock.errors import OptionError
 from penstock.events import ConsumerMetrics
 from penstock.runtime.shard.listener import ShardListener
 from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, ShardLevels, WorkerLevels
@@ -17,6 +14,7 @@ from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, Shar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from penstock.options import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
@@ -25,25 +23,6 @@ log = logging.getLogger("penstock.telemetry")
 
 INTERVAL_S = 60.0
 """How often the numbers are told where neither the options nor the subscriber say."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricsOptions:
-    """How a consumer tells its numbers. Raises OptionError for what can't be."""
-
-    interval_s: float | None = None
-    """How often a `ConsumerMetrics` event tells what happened since the one before. None: as often as an exporter that
-    is the ``on_event`` wants it, and each 60 seconds for anything else.
-    """
-    per_shard: bool = False
-    """Count by shard, too. An exporter that tells numbers by shard has it so whatever stands here."""
-
-    def __post_init__(self) -> None:
-        faults = not_of(vars(self), {"interval_s": (float, int), "per_shard": (bool,)}, optional=("interval_s",))
-        if not faults and self.interval_s is not None and not 0 < self.interval_s < float("inf"):
-            faults = [f"interval_s must be more than 0, not {self.interval_s}"]
-        if faults:
-            raise OptionError(faults)
 
 
 class Metering(ShardListener):

@@ -58,7 +58,7 @@ class ShardFace(Generic[T]):
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound.
-        For ``checkpoint_when_told``.
+        For ``CheckpointOptions(manual=True)``.
         """
         self._reader.checkpoint_to(checkpoint)
 

@@ -136,7 +136,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_held(self) -> int:
-        """The memory of what is fetched and not settled; `WorkerSettings.buffer_bytes_max` bounds it."""
+        """The memory of what is fetched and not settled; `BufferOptions.buffer_bytes_max` bounds it."""
         return sum(one.bytes_held for one in self.shards)
 
 

@@ -12,7 +12,7 @@ from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.background import emits_failure
 from penstock.runtime.consumer.statistics import shard_statistics
-from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate
+from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
 from penstock.tasks import Shared
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from penstock.core.feeding.allowance import Buffer
     from penstock.core.feeding.pages import StreamFacts
     from penstock.model import Shard, StartingPosition
+    from penstock.options import ConsumerOptions
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.statistics import ShardStatistics
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.tasks import Heard
 
 
@@ -41,7 +41,7 @@ class OpenStream:
     def __init__(
         self,
         source: RecordSource,
-        settings: WorkerSettings,
+        options: ConsumerOptions,
         gate: SubscriptionGate,
         *,
         rng: Random,
@@ -51,7 +51,8 @@ class OpenStream:
         """``gate`` and ``buffer`` are those of all streams of the consumer together."""
         self._buffer = buffer
         self.source = source
-        self._settings = settings
+        self._options = options
+        self._times = options.times.subscriptions or SubscriptionTimes()
         self._gate = gate
         self._rng = rng
         self._on_event = on_event
@@ -90,7 +91,7 @@ class OpenStream:
         await self._describe()
         self._describe_later()
         self._consumer = consumer
-        if self._settings.fan_out is not None:
+        if self._options.fan_out is not None:
             with contextlib.suppress(ThrottledError):
                 await self._register()
 
@@ -126,7 +127,7 @@ class OpenStream:
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         """Read a lease's shard from its checkpoint on."""
         room = None if self._buffer is None else FetchRoom(self._buffer)
-        return self.feed(row, self._settings.starting_position, room)
+        return self.feed(row, self._options.starting_position, room)
 
     def feed(self, row: LeaseRow, start: StartingPosition, room: FetchRoom | None = None) -> PollingFeed:
         """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``: what bounds the memory of
@@ -138,7 +139,7 @@ class OpenStream:
                 shard_id_of(row.key),
                 0 if row.first_hash_key is None else row.first_hash_key,
                 HASH_KEY_MAX if row.last_hash_key is None else row.last_hash_key,
-                self._settings.aggregates_outside_range,
+                self._options.aggregates_outside_range,
             ),
             row.checkpoint,
             timestamp_s=None if start.timestamp is None else start.timestamp.timestamp(),
@@ -149,14 +150,14 @@ class OpenStream:
             cursor,
             rng=self._rng,
             on_event=self._on_event,
-            times=self._settings.polling,
+            options=self._options.polling,
             retention=self._retention,
             room=room,
         )
 
     def open_window(self, row: LeaseRow) -> WindowRead | None:
         """Read the window of a shard's duplicates again, where they are left out."""
-        choice = self._settings.deduplicate
+        choice = self._options.deduplicate
         if choice is None:
             return None
 
@@ -170,18 +171,16 @@ class OpenStream:
             self.source,
             shard_id=shard_id_of(row.key),
             row=row,
-            starting_position=self._settings.starting_position,
+            starting_position=self._options.starting_position,
             open_feed=since,
             on_event=self._on_event,
         )
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
         """Go on by subscription, where that is wanted, from where a feed that polls has come to."""
-        if self._settings.fan_out is None:
+        if self._options.fan_out is None:
             return feed
-        return FanOutFeed(
-            feed, Registration(self._consumer_arn, self._gate, self._settings.fan_out, self._find_consumer)
-        )
+        return FanOutFeed(feed, Registration(self._consumer_arn, self._gate, self._times, self._find_consumer))
 
     async def _find_consumer(self) -> str | None:
         """Asked for by all shards in one moment, once for all of them. Raises ThrottledError while there is no room."""
@@ -196,11 +195,10 @@ class OpenStream:
 
     async def _register(self) -> str:
         """Register the consumer, at most once in ``return_after_s``: a thousand shards may ask for it."""
-        assert self._settings.fan_out is not None
         now_s = asyncio.get_running_loop().time()
         if self._refused is not None and now_s < self._register_at_s:
             raise self._refused
-        self._register_at_s = now_s + self._settings.fan_out.return_after_s
+        self._register_at_s = now_s + self._times.return_after_s
         try:
             self._consumer_arn = await self.source.register(self._consumer)
         except ThrottledError as error:

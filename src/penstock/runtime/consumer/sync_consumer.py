@@ -11,11 +11,12 @@ import math
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from penstock.core.given import not_callable
 from penstock.errors import CheckpointError, OptionError
-from penstock.runtime.consumer.consumer import FUNCTIONS, Consumer
+from penstock.options import CALLBACKS
+from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.shard import Shard, ShardFace, reader_of
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.shard.batch import Delivered
@@ -25,21 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
     from concurrent.futures import Executor
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
     from penstock.core.leases.row import Checkpoint
-    from penstock.events import Event
     from penstock.model import Position, Record, StartingPosition
-    from penstock.ports import LeaseTable, RecordSource, Tracer
+    from penstock.options import SyncConsumerArguments
+    from penstock.ports import RecordSource
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
-    from penstock.runtime.consumer.metering import MetricsOptions
     from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.wiring import ConnectionOptions, LeaseTableOptions
 
     Told = Callable[[Sequence[AssignedShard]], object]
 
@@ -73,18 +71,8 @@ class SyncConsumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = ...,
-        leases: LeaseTable | LeaseTableOptions | None = ...,
-        settings: WorkerSettings | None = ...,
-        connection: ConnectionOptions | None = ...,
         deserializer: None = ...,
-        on_shards_assigned: Told | None = ...,
-        on_shards_ended: Told | None = ...,
-        on_shards_revoked: Told | None = ...,
-        on_shards_lost: Told | None = ...,
-        on_event: Callable[[Event], None] | None = ...,
-        metrics: MetricsOptions | None = ...,
-        tracing: Tracer | None = ...,
+        **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
     @overload
@@ -93,18 +81,8 @@ class SyncConsumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = ...,
-        leases: LeaseTable | LeaseTableOptions | None = ...,
-        settings: WorkerSettings | None = ...,
-        connection: ConnectionOptions | None = ...,
         deserializer: Callable[[bytes], T],
-        on_shards_assigned: Told | None = ...,
-        on_shards_ended: Told | None = ...,
-        on_shards_revoked: Told | None = ...,
-        on_shards_lost: Told | None = ...,
-        on_event: Callable[[Event], None] | None = ...,
-        metrics: MetricsOptions | None = ...,
-        tracing: Tracer | None = ...,
+        **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
     def __init__(
@@ -112,41 +90,19 @@ class SyncConsumer(Generic[T]):
         stream: str | RecordSource | Sequence[str | RecordSource],
         *,
         application: str,
-        worker_id: str | None = None,
-        leases: LeaseTable | LeaseTableOptions | None = None,
-        settings: WorkerSettings | None = None,
-        connection: ConnectionOptions | None = None,
         deserializer: Callable[[bytes], T] | None = None,
-        on_shards_assigned: Told | None = None,
-        on_shards_ended: Told | None = None,
-        on_shards_revoked: Told | None = None,
-        on_shards_lost: Told | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        metrics: MetricsOptions | None = None,
-        tracing: Tracer | None = None,
+        **arguments: Unpack[SyncConsumerArguments],
     ) -> None:
-        if faults := not_callable(locals(), FUNCTIONS):
+        given = cast("dict[str, Any]", arguments)
+        callbacks = {name: given.get(name) for name in CALLBACKS}
+        if faults := not_callable(callbacks, CALLBACKS):
             raise OptionError(faults)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="penstock-callbacks")
+        given |= {name: self._in_thread(callback) for name, callback in callbacks.items()}
         make: Any = Consumer  # which of its two forms it is, the deserializer says
-        self._consumer: Consumer[T] = make(
-            stream,
-            application=application,
-            worker_id=worker_id,
-            leases=leases,
-            settings=settings,
-            connection=connection,
-            deserializer=deserializer,
-            on_shards_assigned=self._in_thread(on_shards_assigned),
-            on_shards_ended=self._in_thread(on_shards_ended),
-            on_shards_revoked=self._in_thread(on_shards_revoked),
-            on_shards_lost=self._in_thread(on_shards_lost),
-            on_event=on_event,
-            metrics=metrics,
-            tracing=tracing,
-        )
+        self._consumer: Consumer[T] = make(stream, application=application, deserializer=deserializer, **given)
         self.application = application
-        self.settings = self._consumer.settings
+        self.options = self._consumer.options
         self._thread = LoopThread("penstock-consumer")
         self._closing = threading.Lock()
         self._last: ConsumerStatistics | None = None

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import random
 import threading
 import time
 import weakref
@@ -37,6 +38,7 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
+from penstock.options import MetricsOptions, check_producer
 from penstock.runtime.producer.handles import PutHandle, Unwritten
 from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX, Claim, Intake
 from penstock.runtime.producer.listing import RETRY_BASE_S, ShardListing
@@ -45,13 +47,12 @@ from penstock.tasks import drop, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from random import Random
 
     from penstock.core.batching import Chunk, Request
     from penstock.core.batching.chunk import Owner
     from penstock.events import Event
     from penstock.model import Tags
-    from penstock.options import ProducerOptions
+    from penstock.options import ProducerArguments, ProducerOptions
     from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.intake import AnyFuture, Checked, Portion
     from penstock.runtime.producer.metrics import ProducerSnapshot
@@ -61,6 +62,8 @@ H = TypeVar("H", bound=PutHandle)
 
 log = logging.getLogger("penstock.producer")
 
+METRICS_INTERVAL_S = 60.0
+"""How often the numbers are told where the options do not say."""
 EXPIRY_CHECK_S = 0.1
 """How exactly times to live are kept."""
 SHARE_STEP = 0.1
@@ -89,8 +92,9 @@ class ProducerCore(Generic[H]):
         options: ProducerOptions,
         handle: type[H],
         *,
+        metrics: MetricsOptions,
         on_event: Callable[[Event], None] | None,
-        rng: Random,
+        rng: random.Random,
         tracer: Tracer | None = None,
     ) -> None:
         """Handles are of the class ``handle``."""
@@ -99,7 +103,7 @@ class ProducerCore(Generic[H]):
         self._on_event = on_event
         self._tracer = tracer
         self.stream = sink.stream
-        self._meter = ProducerMeter(time.monotonic(), per_shard=options.metrics_per_shard)
+        self._meter = ProducerMeter(time.monotonic(), per_shard=metrics.per_shard)
         self.batcher = Batcher(_limits_of(options), make_entry=sink.entry, rng=rng)
         self.batcher.settling.place = self.stream
         self._lanes = self.batcher.lanes
@@ -110,7 +114,8 @@ class ProducerCore(Generic[H]):
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._sending: dict[Request, asyncio.Task[None]] = {}
         self._next_expiry_s = inf
-        self._next_metrics_s = time.monotonic() + options.metrics_interval_s
+        self._metrics_interval_s = metrics.interval_s or METRICS_INTERVAL_S
+        self._next_metrics_s = time.monotonic() + self._metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._closed = self._ended = self._finished = False
@@ -744,13 +749,31 @@ class ProducerCore(Generic[H]):
                 self.emit(PaceChanged(self.stream, shard_id, share))
 
     def _emit_metrics(self, now_s: float, *, last: bool = False) -> None:
-        self._next_metrics_s = now_s + self._options.metrics_interval_s
+        self._next_metrics_s = now_s + self._metrics_interval_s
         if self._on_event is not None:
             self._note_level()
             self.emit(ProducerMetrics(self.stream, self._meter.interval(now_s), last))
 
     def _note_level(self) -> None:
         self._meter.buffer_bytes = self.intake.room.bytes_max - self.intake.room.free
+
+
+def core_of(
+    stream: str | RecordSink, options: ProducerOptions, handle: type[H], arguments: ProducerArguments
+) -> ProducerCore[H]:
+    """What a producer is made of, from its arguments. Raises OptionError."""
+    from penstock.wiring import sink_for
+
+    check_producer(arguments, options)
+    return ProducerCore(
+        sink_for(stream, arguments.get("connection")),
+        options,
+        handle,
+        metrics=arguments.get("metrics") or MetricsOptions(),
+        on_event=arguments.get("on_event"),
+        rng=arguments.get("rng") or random.Random(),
+        tracer=arguments.get("tracing"),
+    )
 
 
 def _limits_of(options: ProducerOptions) -> BatchLimits:

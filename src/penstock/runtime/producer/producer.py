@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
 from penstock.options import ProducerOptions
-from penstock.runtime.producer.core import ProducerCore
+from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import PutHandle, Puts
 from penstock.runtime.producer.intake import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
+    from typing import Unpack
 
     from penstock.core.batching import Chunk
-    from penstock.events import Event
     from penstock.model import OutRecord, PutResult
-    from penstock.ports import RecordSink, Tracer
+    from penstock.options import ProducerArguments
+    from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
-    from penstock.wiring import ConnectionOptions
 
 T = TypeVar("T")
 
@@ -49,12 +48,8 @@ class Producer(Generic[T]):
         self: Producer[OutRecord],
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
     @overload
@@ -62,37 +57,20 @@ class Producer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
     def __init__(
         self,
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None:
-        from penstock.wiring import sink_for
-
-        self.options = options or ProducerOptions()
+        self.options = arguments.get("options") or ProducerOptions()
         self._serializer = serializer
-        self._core = ProducerCore(
-            sink_for(stream, connection),
-            self.options,
-            PutHandle,
-            on_event=on_event,
-            rng=rng or random.Random(),
-            tracer=tracing,
-        )
+        self._core = core_of(stream, self.options, PutHandle, arguments)
 
         self._put = self._core.put_nowait if serializer is None else self._put_serialized
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from penstock.options import ProducerOptions
 from penstock.runtime.loop_thread import LoopThread
-from penstock.runtime.producer.core import ProducerCore
+from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.producer.intake import Claim
 from penstock.runtime.waiting import Reply
@@ -18,13 +17,14 @@ from penstock.runtime.waiting import Reply
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
     from types import TracebackType
+    from typing import Unpack
 
     from penstock.core.batching import Chunk
-    from penstock.events import Event
     from penstock.model import OutRecord, PutResult
-    from penstock.ports import RecordSink, Tracer
+    from penstock.options import ProducerArguments
+    from penstock.ports import RecordSink
+    from penstock.runtime.producer.core import ProducerCore
     from penstock.runtime.producer.metrics import ProducerSnapshot
-    from penstock.wiring import ConnectionOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,12 +48,8 @@ class SyncProducer(Generic[T]):
         self: SyncProducer[OutRecord],
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
     @overload
@@ -61,37 +57,20 @@ class SyncProducer(Generic[T]):
         self,
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
     def __init__(
         self,
         stream: str | RecordSink,
         *,
-        connection: ConnectionOptions | None = None,
-        options: ProducerOptions | None = None,
         serializer: Callable[[T], OutRecord] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-        tracing: Tracer | None = None,
-        rng: random.Random | None = None,
+        **arguments: Unpack[ProducerArguments],
     ) -> None:
-        from penstock.wiring import sink_for
-
-        self.options = options or ProducerOptions()
+        self.options = arguments.get("options") or ProducerOptions()
         self._serializer = serializer
-        self._core = ProducerCore(
-            sink_for(stream, connection),
-            self.options,
-            SyncPutHandle,
-            on_event=on_event,
-            rng=rng or random.Random(),
-            tracer=tracing,
-        )
+        self._core = core_of(stream, self.options, SyncPutHandle, arguments)
         self._intake = self._core.intake
         self._errands = Errands(self._core)
 

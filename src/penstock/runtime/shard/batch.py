@@ -265,7 +265,7 @@ class Batch(Settleable, Generic[T_co]):
         where no option says where dead letters go.
         """
         if not self._reader.writes_letters:
-            raise OptionError("dead_letter: say in the settings where dead_letters go, or skip the record")
+            raise OptionError("dead_letter: say by dead_letters=... where they go, or skip the record")
         return self._settle(self._ledger.dead_letter, self._reader.now_s, self._places(indices), error=error)
 
     def fail(self, error: BaseException, *indices: int) -> bool:

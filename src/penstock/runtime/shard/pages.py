@@ -18,7 +18,7 @@ from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Delivery, R, behind
 from penstock.core.ledger.parts import PARTS_MAX, Part, split
-from penstock.core.ledger.settings import DeadLetters, Skip, Stop
+from penstock.core.ledger.policies import DeadLetters, Skip, Stop
 from penstock.core.shard.duplicates import PageRead
 from penstock.core.shard.machine import PageCame
 from penstock.errors import UnreadableRecordError

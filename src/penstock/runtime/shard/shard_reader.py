@@ -16,7 +16,7 @@ from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.settings import LedgerSettings, Skip, payload_bytes_of, payload_bytes_of_all
+from penstock.core.ledger.policies import LedgerPolicy, Skip, payload_bytes_of, payload_bytes_of_all
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.duplicates import Admit
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.book import Delivery
     from penstock.core.ledger.failing import Ending
-    from penstock.core.ledger.settings import OrderPolicy
+    from penstock.core.ledger.policies import OrderPolicy
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
@@ -60,12 +60,12 @@ BATCH_RECORDS_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderChoices:
-    """They are checked where they come from: `WorkerSettings`."""
+    """They are checked where they come from: `ConsumerOptions`."""
 
-    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    ledger: LedgerPolicy = field(default_factory=LedgerPolicy)
     cadence: Cadence = field(default_factory=Riding)
     batch_records_max: int = BATCH_RECORDS_MAX
-    checkpoint_when_told: bool = False
+    checkpoint_manually: bool = False
     """What is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
     letters_at_once_max: int = machine.LETTERS_AT_ONCE_MAX
 
@@ -158,7 +158,7 @@ class ShardReader:
             choice,
             where=f"{self.stream}, {self.shard_id}",
             cadence=choices.cadence,
-            bound=row.checkpoint if choices.checkpoint_when_told else None,
+            bound=row.checkpoint if choices.checkpoint_manually else None,
             now_s=self._loop.time(),
         )
         letters_max = 0 if self._letter_writer is None else choices.letters_at_once_max

@@ -9,6 +9,7 @@ from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.views import lease_view
 from penstock.core.handoff import OwnerInput
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
+from penstock.core.ledger.parts import PARTS_MAX
 from penstock.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
 from penstock.runtime.dead_letters import LetterWriter
 from penstock.runtime.shard.listener import Origin, ShardListener
@@ -24,25 +25,27 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ChildShard, FeedCursor
     from penstock.core.ledger.failing import Ending
     from penstock.core.worker import Input, Mine
+    from penstock.options import ConsumerOptions
     from penstock.runtime.background import Chores
     from penstock.runtime.dead_letters import LetterSink
     from penstock.runtime.worker.reading_ahead import ReadingAhead, WarmUp
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.shard_leases import ShardLeases, StreamPart
     from penstock.runtime.worker.sight import Sight
 
 
+DEAD_LETTER_TIMEOUT_S = 60.0
+"""A dead letter that is not written within this time counts as failed, and is written again later."""
 COOL_DOWN_S = 60.0
 """For so long a shard is left to others that could not be read here: as with `GiveUp`."""
 
 
 class Readers:
-    """Opens the readers of shards, as the settings say."""
+    """Opens the readers of shards, as the options say."""
 
     def __init__(
         self,
         parts: Iterable[StreamPart],
-        settings: WorkerSettings,
+        options: ConsumerOptions,
         letters: LetterSink | None,
         *,
         rng: Random,
@@ -52,23 +55,22 @@ class Readers:
         self.parts = {part.text: part for part in parts}
         """By what their leases have as ``streamName``."""
         self.letters = letters
-        self._settings = settings
+        self._options = options
         self._rng = rng
         self._on_event = on_event
         self._choices = ReaderChoices(
-            ledger=settings.ledger,
-            cadence=settings.cadence,
-            batch_records_max=settings.batch_records_max,
-            checkpoint_when_told=settings.checkpoint_when_told,
-            letters_at_once_max=settings.dead_letters_at_once_max,
+            ledger=options.ledger,
+            cadence=options.checkpoints.cadence,
+            batch_records_max=options.buffer.batch_records_max,
+            checkpoint_manually=options.checkpoints.manual,
         )
 
     def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> tuple[ShardReader, FeedCursor]:
         """A reader for a tenure that goes on with what was read ahead; and how far the shard is fetched."""
-        settings, part = self._settings, self.parts[keeper.row.stream]
+        options, part = self._options, self.parts[keeper.row.stream]
         feed = part.stream.promote(part.stream.open_feed(keeper.row) if warming is None else warming.feed)
         window = part.stream.open_window(keeper.row) if warming is None else warming.window
-        admission = Admission(window=window, split_by=settings.split, parts_max=settings.parts_max)
+        admission = Admission(window=window, split_by=options.split, parts_max=PARTS_MAX)
         pages = Pages(feed, () if warming is None else warming.pages, admission)
         reader = ShardReader(
             keeper,
@@ -77,7 +79,7 @@ class Readers:
             rng=self._rng,
             on_event=self._on_event,
             letters=self._writer(keeper, pages),
-            on_pending=settings.on_pending,
+            on_pending=options.checkpoints.on_pending,
         )
         return reader, feed.cursor
 
@@ -91,7 +93,7 @@ class Readers:
             shard_id=pages.shard_id,
             worker=keeper.tenure.worker,
             token=keeper.token,
-            timeout_s=self._settings.dead_letter_timeout_s,
+            timeout_s=DEAD_LETTER_TIMEOUT_S,
         )
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.row import Checkpoint
     from penstock.core.worker import Input
+    from penstock.options import ConsumerOptions
     from penstock.runtime.background import Chores
     from penstock.runtime.feeds import PollingFeed
     from penstock.runtime.shard.window_reading import WindowRead
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.runtime.worker.shard_leases import StreamPart
     from penstock.tasks import Heard
 
@@ -108,7 +108,7 @@ class ReadingAhead:
     def __init__(
         self,
         parts: Mapping[str | None, StreamPart],
-        settings: WorkerSettings,
+        options: ConsumerOptions,
         chores: Chores,
         *,
         on_event: Callable[[Any], None],
@@ -116,7 +116,7 @@ class ReadingAhead:
     ) -> None:
         """``tell`` hears that a shard is warm, or that one cannot be read."""
         self._parts = parts
-        self._settings = settings
+        self._options = options
         self._chores = chores
         self._on_event = on_event
         self._tell = tell
@@ -126,7 +126,7 @@ class ReadingAhead:
     def come(self, row: LeaseRow) -> None:
         """Read a shard ahead whose lease is on its way here. One that cannot be read is left to others for a while."""
         self.discard(row.key)
-        follows = f"it is left to others for {self._settings.failover_s:.0f} s"
+        follows = f"it is left to others for {self._options.leases.failover_s:.0f} s"
         self._begin(
             row,
             follows,
@@ -154,7 +154,7 @@ class ReadingAhead:
     ) -> None:
         """``follows``: what is done with a shard that cannot be read, in words, and ``leave_it`` does it."""
         part = self._parts[row.stream]
-        window, bytes_max = part.stream.open_window(row), self._settings.warm_bytes_max
+        window, bytes_max = part.stream.open_window(row), self._options.times.warm_bytes_max
         where = part.name, shard_id_of(row.key)
         failed = emits_failure(self._on_event, where, "reading ahead of the handoff", follows, leave_it)
         self._warming[row.key] = WarmUp(part.stream.open_feed(row), bytes_max, on_warm, failed, window)

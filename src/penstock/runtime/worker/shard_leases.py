@@ -205,7 +205,7 @@ class ShardLeases:
                 raise OptionError(
                     f"application: in the table {self._table.name} {told(foreign, mark)}: their positions mean nothing "
                     "here, and records would be passed over. Read this stream under another application's name, or let "
-                    "its leases be begun anew: WorkerSettings(other_stream_begins_anew=True)"
+                    "its leases be begun anew: LeaseOptions(other_stream_begins_anew=True)"
                 )
             await self._watch(mark, foreign, failover_s)
             begun += await self._begin_anew(part, foreign)

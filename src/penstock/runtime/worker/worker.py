@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.worker import Action, Input, Slow
+    from penstock.options import ConsumerOptions
     from penstock.ports import LeaseTable
     from penstock.runtime.worker.holding import Readers
-    from penstock.runtime.worker.settings import WorkerSettings
 
 
 class Worker:
@@ -82,7 +82,7 @@ class Worker:
         self,
         worker_id: str,
         table: LeaseTable,
-        settings: WorkerSettings,
+        options: ConsumerOptions,
         *,
         readers: Readers,
         rng: Random,
@@ -93,7 +93,7 @@ class Worker:
         ``on_reader`` hears of each shard that this worker begins to hold.
         """
         self.id = worker_id
-        self.settings, retry_s = settings, settings.times.retry_s
+        self.options, self._times, retry_s = options, options.times, options.times.lease.retry_s
         self._parts = parts = readers.parts
         self._letters = readers.letters
         self._table = table
@@ -107,17 +107,17 @@ class Worker:
         self._unreadable: set[str] = set()
         self._todo: deque[Action] = deque()
         self._is_doing = False
-        self._mine = mine = Mine(_terms(worker_id, settings), settings.assignment, rng)
+        self._mine = mine = Mine(_terms(worker_id, options), options.leases.assignment, rng)
         self._chores = chores = Chores(self._fail)
         self._presence = Presence(table, mine, retry_s=retry_s, clock=clock)
-        self._kcl = _kcl_watch(worker_id, table, settings, clock)
+        self._kcl = _kcl_watch(worker_id, table, options, clock)
         self._sight = Sight(
-            mine, table, streams=parts.keys(), scan_interval_s=settings.scan_interval_s, clock=clock, kcl=self._kcl
+            mine, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
         )
         self._shards = ShardLeases(
-            table, parts, settings.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
+            table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
         )
-        self._ahead = ReadingAhead(parts, settings, chores, on_event=on_event, tell=self._hear)
+        self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, tell=self._hear)
         self._holding = Holding(
             mine,
             readers=readers,
@@ -157,12 +157,14 @@ class Worker:
         What cannot be reached is tried again, here as in each later round: a table that is away for a while must not
         end the workers that start meanwhile.
         """
-        begins_anew, retry_s = self.settings.other_stream_begins_anew, self.settings.times.retry_s
+        begins_anew, retry_s = self.options.leases.other_stream_begins_anew, self._times.lease.retry_s
         while not self._mine.leaving:
             self._look_now.clear()
             try:
                 await self._table.ensure()
-                anew = await self._shards.claim_stream(begins_anew=begins_anew, failover_s=self.settings.failover_s)
+                anew = await self._shards.claim_stream(
+                    begins_anew=begins_anew, failover_s=self.options.leases.failover_s
+                )
             except PenstockError as error:
                 if not error.retryable:
                     raise
@@ -193,7 +195,7 @@ class Worker:
                 tell(error)
             else:
                 return True
-            await wait_set(self._look_now, self.settings.times.retry_s)
+            await wait_set(self._look_now, self._times.lease.retry_s)
         return False
 
     async def _share(self) -> None:
@@ -215,8 +217,8 @@ class Worker:
                     raise
                 waits = False
                 # As a whole: the table cannot be reached. Leases are kept by their own writes meanwhile.
-                await asyncio.sleep(self.settings.times.retry_s)
-            interval_s = self.settings.wait_interval_s if waits else self.settings.look_interval_s
+                await asyncio.sleep(self._times.lease.retry_s)
+            interval_s = self._times.wait_interval_s if waits else self._times.look_interval_s
             await wait_set(self._look_now, interval_s)
 
     async def stop(self) -> None:
@@ -393,7 +395,7 @@ class Worker:
                 held.end(to, process)
 
     def _take(self, action: Take) -> None:
-        row, me, times, now_s = self._sight.leases[action.key], self.id, self.settings.times, self._clock()
+        row, me, times, now_s = self._sight.leases[action.key], self.id, self._times.lease, self._clock()
         alive_s, process = self._presence.alive_s, self._sight.process
         if action.receives:
             assert action.unmoved_s is not None
@@ -475,22 +477,22 @@ class Worker:
             self._hear(UpkeepOver(work, failed))
 
 
-def _terms(worker_id: str, settings: WorkerSettings) -> Terms:
+def _terms(worker_id: str, options: ConsumerOptions) -> Terms:
     return Terms(
         worker_id=worker_id,
         process=process_name(uuid.uuid4().hex[:16], worker_id),
-        failover_s=settings.failover_s,
-        leases_max=settings.leases_max,
-        warm_deadline_s=settings.warm_deadline_s,
-        drain_deadline_s=settings.drain_deadline_s,
-        upkeep_interval_s=settings.upkeep_interval_s,
-        steal_wait_s=settings.steal_wait_s,
-        look_interval_s=settings.look_interval_s,
+        failover_s=options.leases.failover_s,
+        leases_max=options.leases.leases_max,
+        warm_deadline_s=options.handoff.warm_deadline_s,
+        drain_deadline_s=options.handoff.drain_deadline_s,
+        upkeep_interval_s=options.leases.upkeep_interval_s,
+        steal_wait_s=options.steal_wait_s,
+        look_interval_s=options.times.look_interval_s,
     )
 
 
 def _kcl_watch(
-    worker_id: str, table: LeaseTable, settings: WorkerSettings, clock: Callable[[], float]
+    worker_id: str, table: LeaseTable, options: ConsumerOptions, clock: Callable[[], float]
 ) -> KclWatch | None:
     """None: no KCL worker can share such a table."""
     if not isinstance(table, SharedWithKcl):
@@ -499,9 +501,9 @@ def _kcl_watch(
         worker_id,
         table,
         KclTimes(
-            failover_s=settings.failover_s,
-            report_interval_s=settings.kcl_report_interval_s,
-            look_interval_s=settings.kcl_look_interval_s,
+            failover_s=options.leases.failover_s,
+            report_interval_s=options.leases.kcl_report_interval_s,
+            look_interval_s=options.times.kcl_look_interval_s,
         ),
         clock=clock,
     )

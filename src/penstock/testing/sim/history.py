@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.row import Checkpoint
-    from penstock.runtime.worker.settings import WorkerSettings
+    from penstock.options import ConsumerOptions
 
 # --- a shard --------------------------------------------------------------------------------------
 # A shard of a simulation: its records, and how far they are.
@@ -154,24 +154,24 @@ class Promises:
     of a record follows from it alone.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        choice = settings.deduplicate
+    def __init__(self, options: ConsumerOptions) -> None:
+        choice = options.deduplicate
         self.window_s = 0.0 if choice is None else choice.window_s
         """Records are duplicates whose key came so shortly before; 0: none are."""
         self.window_waits = choice is None or choice.wait
         """No duplicate is ever delivered."""
-        self.splits = settings.split is not None
+        self.splits = options.split is not None
         """Records are delivered in parts."""
-        self._settings = settings
+        self._options = options
 
     def key_of(self, put: Put) -> bytes | str | None:
         """What makes a record a duplicate."""
-        choice = self._settings.deduplicate
+        choice = self._options.deduplicate
         return put.data if choice is None else choice.key(_record(put))
 
     def parts_of(self, put: Put) -> int:
         """How many parts a record is split into."""
-        split = self._settings.split
+        split = self._options.split
         return 1 if split is None else sum(1 for _ in split(_record(put)))
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.aws.answers import error_class
 from penstock.aws.calls import RetryPolicy
 from penstock.aws.kinesis import KinesisClient
+from penstock.aws.options import ConnectionOptions
 from penstock.aws.record_streams import KinesisSource
-from penstock.aws.settings import ConnectionOptions
 from penstock.core.aggregation.writer import encode_aggregate
 from penstock.core.leases.row import LeaseKey, StreamKey
 from penstock.core.service_clock import ServiceClock

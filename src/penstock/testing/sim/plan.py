@@ -194,8 +194,8 @@ class FaultPlan:
     """The worker that gave a shard up leaves it alone for so long."""
     program: str = "batches"
     """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
-    settings: dict[str, float | str] = field(default_factory=dict)
-    """The workers' settings, by names of WorkerSettings; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
+    options: dict[str, float | str] = field(default_factory=dict)
+    """The workers' options, by the names of their fields; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -223,7 +223,7 @@ class FaultPlan:
             handle_s=rng.choice([0.0, 0.05, 0.05, 0.5]),
             failing=rng.choice([0.0, 0.0, 0.0, 0.1]),
             program=program,
-            settings=_settings(rng),
+            options=_options(rng),
         )
         return _with_options(replace(plan, faults=_faults(rng, workers, duration_s)))
 
@@ -273,7 +273,7 @@ def _letters_noise(rng: random.Random, at_s: float) -> Noise:
     )  # fmt: skip
 
 
-def _settings(rng: random.Random) -> dict[str, float | str]:
+def _options(rng: random.Random) -> dict[str, float | str]:
     return {
         "failover_s": rng.choice([10.0, 10.0, 10.0, 5.0]),
         "drain_deadline_s": rng.choice([10.0, 5.0, 2.0]),

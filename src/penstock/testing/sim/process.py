@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from penstock.core.leases.tenure import Loss, Lost
 from penstock.core.ledger.parts import Part
-from penstock.core.ledger.settings import ByKey
+from penstock.core.ledger.policies import ByKey
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import PenstockError
 from penstock.events import ShardGivenUp
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.letter import Letter
+    from penstock.options import ConsumerOptions
     from penstock.runtime.shard.batch import FoundPending
     from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.runtime.worker.settings import WorkerSettings
     from penstock.testing.sim.simulator import Simulator
 
 APPLICATION = "simulated"
@@ -164,7 +165,7 @@ class Process:
         self.batch_class = recorded_batches(self)
         self._streams = {stream.name: stream for stream in world.streams}
         self._table = world.table
-        self._settings = world.settings
+        self._options = world.options
         self._program = program
         self._leave = asyncio.Event()
         self._wall = wall_clock(self.loop, world.service_time(), lambda: self.jumped_s)
@@ -271,29 +272,32 @@ class Process:
             self.links[Service.TABLE],
             self.links[Service.WORKERS],
             link_rng("table"),
-            answer_timeout_s=min(2.0, self._settings.failover_s / 5),
+            request_timeout_s=min(2.0, self._options.leases.failover_s / 5),
         )
         return SimulatedConsumer(
             self,
             sources if len(sources) > 1 else sources[0],
             application=APPLICATION,
             worker_id=self.worker_id,
-            leases=leases,
-            settings=self._own_settings(),
             rng=link_rng("consumer"),
             on_event=self._on_event,
+            **self._own_options(leases).arguments(),
         )
 
-    def _own_settings(self) -> WorkerSettings:
-        """With dead letters that the history hears of, and transactions that it knows."""
-        settings = self._settings
-        if isinstance(settings.dead_letters, DeadLettersTo):
-            settings = replace(settings, dead_letters=DeadLettersTo(self._write_letter))
-        return settings if settings.on_pending is not None else replace(settings, on_pending=self._on_pending)
+    def _own_options(self, table: TableConnection) -> ConsumerOptions:
+        """With leases over this process's connection, dead letters that the history hears of, and transactions that it
+        knows.
+        """
+        options = replace(self._options, leases=replace(self._options.leases, table=table))
+        if isinstance(options.dead_letters, DeadLettersTo):
+            options = replace(options, dead_letters=DeadLettersTo(self._bury))
+        if options.checkpoints.on_pending is not None:
+            return options
+        return replace(options, checkpoints=replace(options.checkpoints, on_pending=self._on_pending))
 
-    async def _write_letter(self, letter: Letter) -> None:
-        """To where the settings say, over a connection that may fail; done when that has it."""
-        given = self._settings.dead_letters
+    async def _bury(self, letter: Letter) -> None:
+        """To where the options say, over a connection that may fail; done when that has it."""
+        given = self._options.dead_letters
         assert isinstance(given, DeadLettersTo)
         await CallableLetters(given.write).write(letter)
         key, history = self.key_of(letter), self.history

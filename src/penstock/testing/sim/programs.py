@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.settings import ByKey
+from penstock.core.ledger.policies import ByKey
 from penstock.errors import CheckpointError
 from penstock.runtime.consumer.driving import Unordered
 from penstock.testing.sim.history import BAD

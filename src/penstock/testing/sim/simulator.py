@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import gc
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.settings import LedgerSettings, Retry
+from msgspec.structs import replace
+
+from penstock.core.ledger.policies import Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartingPosition
+from penstock.options import (
+    BufferOptions,
+    CheckpointOptions,
+    ConsumerOptions,
+    FanOutOptions,
+    HandoffOptions,
+    LeaseOptions,
+)
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.feeds import FanOutOptions
-from penstock.runtime.worker.settings import WorkerSettings
 from penstock.testing.sim.history import BAD, STREAM, Broken, History, Promises
 from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
 from penstock.testing.sim.loop import VirtualTime
@@ -88,7 +96,7 @@ class Report:
 
 class Simulator:
     """Runs a plan, once. ``program(consumer, process)`` is what each process does with its consumer; by default the
-    plan names one of `penstock.testing.sim.programs`. ``settings`` go before those of the plan.
+    plan names one of `penstock.testing.sim.programs`. ``options`` go before those of the plan.
     """
 
     def __init__(
@@ -96,12 +104,12 @@ class Simulator:
         plan: FaultPlan,
         *,
         program: Callable[[Consumer[Any], Process], Awaitable[object]] | None = None,
-        settings: WorkerSettings | None = None,
+        options: ConsumerOptions | None = None,
     ) -> None:
         self.plan = plan
         self.time = VirtualTime()
-        self.settings = _settings(plan) if settings is None else settings
-        self.history = History(lambda: self.time.now_s, Promises(self.settings))
+        self.options = _options(plan) if options is None else options
+        self.history = History(lambda: self.time.now_s, Promises(self.options))
         self.service_time = ServiceTime(self.time)
         self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
@@ -189,14 +197,14 @@ class Simulator:
         with each further record, as what is left may be much for this program.
         """
         healed_s, settled = self.time.now_s, self.history.settled_count
-        until_s = healed_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
+        until_s = healed_s + HEALED_FAILOVERS_MAX * self.options.leases.failover_s
         wrong = self._wrong()
         while (wrong or self.history.untold) and self.time.now_s < until_s and not self.history.broken:
             self.time.run(self.time.now_s + LOOK_INTERVAL_S)
             wrong = self._wrong()
             if self.history.settled_count > settled:
                 settled = self.history.settled_count
-                until_s = self.time.now_s + HEALED_FAILOVERS_MAX * self.settings.failover_s
+                until_s = self.time.now_s + HEALED_FAILOVERS_MAX * self.options.leases.failover_s
         if wrong:
             self.history.fault("no progress after healing", f"{self.time.now_s - healed_s:.0f} s later: {wrong}")
             self.history.lost()
@@ -204,9 +212,9 @@ class Simulator:
         if self.history.untold:
             self.history.fault("a loss that is not told", f"records were trimmed of {sorted(self.history.untold)}")
         # A worker may still be taken for silent whose row was written for the last time before the faults ended.
-        self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.settings.failover_s))
+        self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.options.leases.failover_s))
         moves = len(self.history.moves)
-        self.time.run(self.time.now_s + QUIET_FAILOVERS * self.settings.failover_s)
+        self.time.run(self.time.now_s + QUIET_FAILOVERS * self.options.leases.failover_s)
         if len(self.history.moves) > moves:
             moved = self.history.moves[moves:]
             self.history.fault("leases move without need", f"{len(moved)} in a quiet time, first {moved[0]}")
@@ -363,21 +371,30 @@ class Simulator:
                 process.leave()
 
 
-def _settings(plan: FaultPlan) -> WorkerSettings:
-    given: dict[str, Any] = dict(plan.settings)
+def _options(plan: FaultPlan) -> ConsumerOptions:
+    given: dict[str, Any] = dict(plan.options)
     cadence = CADENCES[str(given.pop("cadence", "riding"))]
-    settings = WorkerSettings(starting_position=StartingPosition.TRIM_HORIZON, cadence=cadence, **given)
-    settings = replace(settings, fan_out=FanOutOptions()) if plan.fan_out else settings
+    groups = {"leases": LeaseOptions, "handoff": HandoffOptions, "buffer": BufferOptions}
+    chosen = {
+        group: kind(**{name: given.pop(name) for name in kind.__struct_fields__ if name in given})
+        for group, kind in groups.items()
+    }
+    more: dict[str, Any] = {"checkpoints": CheckpointOptions(cadence=cadence), **chosen, **given}
+    if plan.fan_out:
+        more["fan_out"] = FanOutOptions()
     retry = Retry(failures_max=None)
     if plan.gives_up_after_s is not None:
         retry = replace(retry, give_up_after_s=plan.gives_up_after_s, cool_down_s=plan.cool_down_s)
     if plan.bad or plan.parts or plan.gives_up_after_s is not None:  # what fails by chance is no record's fault
         retry = replace(retry, transient=(HandlerError,), failures_max=2, cap_s=2.0)
-        settings = replace(settings, dead_letters=DeadLettersTo(_kept), ledger=LedgerSettings(retry=retry))
+        more |= {"dead_letters": DeadLettersTo(_kept), "retry": retry}
     if plan.window_s:
-        choice = Deduplicate(key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits)
-        settings = replace(settings, deduplicate=choice)
-    return replace(settings, split=lambda record: range(_parts_of(record.data))) if plan.parts else settings
+        more["deduplicate"] = Deduplicate(
+            key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits
+        )
+    if plan.parts:
+        more["split"] = lambda record: range(_parts_of(record.data))
+    return ConsumerOptions(starting_position=StartingPosition.TRIM_HORIZON, **more)
 
 
 def _kept(letter: object) -> None:

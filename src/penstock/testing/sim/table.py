@@ -115,14 +115,14 @@ class TableConnection:
     name = "leases"
 
     def __init__(
-        self, table: SimulatedTable, leases: Link, workers: Link, rng: random.Random, *, answer_timeout_s: float
+        self, table: SimulatedTable, leases: Link, workers: Link, rng: random.Random, *, request_timeout_s: float
     ) -> None:
         """A link to each of the two tables."""
         self._table = table
         self._leases = leases
         self._workers = workers
         self._rng = rng
-        self._answer_timeout_s = answer_timeout_s
+        self._request_timeout_s = request_timeout_s
 
     async def ensure(self) -> None:
         """The table is there; that takes a call to find out."""
@@ -163,13 +163,13 @@ class TableConnection:
 
     async def _outcome(self, link: Link, do: Callable[[], Outcome], key: str | None) -> Outcome:
         try:
-            async with asyncio.timeout(self._answer_timeout_s):
+            async with asyncio.timeout(self._request_timeout_s):
                 outcome = await link.call(do, READ_TIMEOUT_S)
                 if isinstance(outcome, Refused):
                     return Refused(None if key is None else await self.get(key))
                 return outcome
         except TimeoutError:
-            return Unknown(f"no answer within {self._answer_timeout_s:g} s")
+            return Unknown(f"no answer within {self._request_timeout_s:g} s")
         except PenstockError as fault:
             return Unknown(fault.code if isinstance(fault, ServiceError) else type(fault).__name__)
 

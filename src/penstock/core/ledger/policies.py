@@ -1,17 +1,36 @@
-"""The choices that a ledger follows: order, retries, what happens to a record that stays unsettled, bounds."""
+"""What a ledger follows: order, retries, what happens to a record that stays unsettled, bounds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from penstock.core.given import not_numbers, not_of
+import msgspec
+
+from penstock.core.given import Options, not_numbers
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MIB = 1024 * 1024
+SHARD_BUFFER_BYTES_MAX = 64 * MIB
+SHARD_RECORDS_MAX = 100_000
+SETTLE_DEADLINE_S = 300.0
+REPEAT_RECORDS_MAX = 1_000_000
+"""The consumer fetches no more of a shard while this many records lie behind its oldest unsettled one: a crash would
+repeat them.
+"""
+FULL_AFTER_S = 5.0
+"""An event reports it when the program asks for records and gets none for this long, because the records that it has
+not settled are at a bound.
+"""
+LETTER_BACKOFF_S = 0.5
+LETTER_BACKOFF_MAX_S = 60.0
+"""The consumer writes a dead letter that could not be written again after a random pause, up to a bound that doubles
+from the first time to the second.
+"""
 
 
 # --- what happens in the end ---
@@ -51,8 +70,7 @@ LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
 # --- failures ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Options, frozen=True, kw_only=True):
     """What the consumer does when a handler raises."""
 
     batch_failures_max: int = 2
@@ -70,8 +88,8 @@ class Retry:
     base_s: float = 0.2
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
-    then: LastResort = field(default_factory=DeadLetters)
-    """What becomes of a record that has failed too often."""
+    then: LastResort = msgspec.field(default_factory=DeadLetters)
+    """What becomes of a record whose tries are used up."""
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
     give_up_after_s: float | None = None
@@ -81,16 +99,16 @@ class Retry:
     cool_down_s: float = 60.0
     """How long this worker leaves a shard alone that it gave up."""
 
-    def __post_init__(self) -> None:
-        given = {"then": self.then, "transient": self.transient}
-        if faults := not_of(given, {"then": (DeadLetters, Skip, Stop, GiveUp), "transient": (tuple,)}):
-            raise OptionError(faults)
-        _check({"base_s": self.base_s, "cap_s": self.cap_s, "batch_failures_max": self.batch_failures_max})
-        _check({"cool_down_s": self.cool_down_s}, above_zero=False)
-        if self.failures_max is not None:
-            _check({"failures_max": self.failures_max})
-        if self.give_up_after_s is not None:
-            _check({"give_up_after_s": self.give_up_after_s})
+    _at_least: ClassVar[Mapping[str, float]] = {"cool_down_s": 0}
+
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {
+            "then": (DeadLetters, Skip, Stop, GiveUp),
+            "transient": (tuple,),
+            "failures_max": (int, NoneType),
+            "give_up_after_s": (float,),
+        }
 
 
 # --- records that stay unsettled ---
@@ -146,76 +164,60 @@ class ByKey:
 OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
 
 
-# --- all of it ---
+# --- settling ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerSettings:
-    """How one shard's records are delivered and settled. Raises OptionError for what can't be."""
+class SettlingOptions(Options, frozen=True, kw_only=True):
+    """What the consumer does about records that are late, and what it tells of failures."""
 
-    order: OrderPolicy | None = None
-    """What may be delivered while an earlier record waits for its next try: InOrder(), AnyOrder(), ByKey(). None: the
-    same as InOrder(), but not as a promise, so the consumer also reads a stream that ignores partition keys.
+    deadline_s: float = SETTLE_DEADLINE_S
+    """The consumer reports a record that is not settled this long after it was first delivered, and ``stalled`` acts
+    (KCL: logWarningForTaskAfterMillis).
     """
-    retry: Retry = field(default_factory=Retry)
-    """What the consumer does when a handler raises."""
-    settle_deadline_s: float = 300.0
-    """The consumer reports a record that is not settled this long after it was first delivered, and ``stalled`` acts.
-    """
-    stalled: StallPolicy = field(default_factory=Warn)
-    """What the consumer does about records that are not settled within ``settle_deadline_s``."""
-    records_max: int = 100_000
-    """The consumer fetches no more of a shard while this many of its records are not settled, delivered or not."""
-    bytes_max: int = 64 * MIB
-    """The consumer fetches no more of a shard while the records that it holds of it take this much memory: their data,
-    and what Python needs for each of them (some 300 bytes). `WorkerSettings.buffer_bytes_max` is the bound of all
-    shards together.
-    """
-    repeat_records_max: int = 1_000_000
-    """The consumer fetches no more of a shard while this many records lie behind its oldest unsettled one: a crash
-    would repeat them.
-    """
-    full_after_s: float = 5.0
-    """An event reports it when the program asks for records and gets none for this long, because the records that it
-    has not settled are at a bound.
-    """
+    stalled: StallPolicy = msgspec.field(default_factory=Warn)
+    """What the consumer does about records that are not settled within ``deadline_s``."""
     latest_wins: bool = False
     """True: the newest settlement counts for all records before it; those that were not settled are reported as
     skipped.
     """
-    letter_backoff_s: float = 0.5
-    """The consumer writes a dead letter that could not be written again after a random pause, up to a bound that
-    doubles from this.
-    """
-    letter_backoff_max_s: float = 60.0
-    """The longest of these pauses."""
     log_errors: str = "place"
     """What is told of a handler's error: ``"place"``, its class and the lines of code; or ``"with_message"``, also its
     message and the traceback, which may hold what a record holds.
     """
 
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"stalled": (Warn, Redeliver, DeadLetters, Skip, Stop, GiveUp)}
+
+    def _faults(self) -> list[str]:
+        if self.log_errors in ("place", "with_message"):
+            return []
+        return [f'log_errors is "place" or "with_message", not {self.log_errors!r}']
+
+
+# --- all of it ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPolicy:
+    """How one shard's records are delivered and settled: what a ledger needs of the consumer's options, and the bounds
+    that no option sets. The options were checked where they were given.
+    """
+
+    order: OrderPolicy | None = None
+    retry: Retry = field(default_factory=Retry)
+    settle_deadline_s: float = SETTLE_DEADLINE_S
+    stalled: StallPolicy = field(default_factory=Warn)
+    latest_wins: bool = False
+    log_errors: str = "place"
+    records_max: int = SHARD_RECORDS_MAX
+    bytes_max: int = SHARD_BUFFER_BYTES_MAX
+    repeat_records_max: int = REPEAT_RECORDS_MAX
+    full_after_s: float = FULL_AFTER_S
+    letter_backoff_s: float = LETTER_BACKOFF_S
+    letter_backoff_max_s: float = LETTER_BACKOFF_MAX_S
+
     def __post_init__(self) -> None:
-        kinds = {
-            "order": (InOrder, AnyOrder, ByKey),
-            "retry": (Retry,),
-            "stalled": (Warn, Redeliver, DeadLetters, Skip, Stop, GiveUp),
-        }
-        given = {"order": self.order, "retry": self.retry, "stalled": self.stalled}
-        if faults := not_of(given, kinds, optional=("order",)):
-            raise OptionError(faults)
-        if self.log_errors not in ("place", "with_message"):
-            raise OptionError(f'log_errors is "place" or "with_message", not {self.log_errors!r}')
-        _check(
-            {
-                "settle_deadline_s": self.settle_deadline_s,
-                "records_max": self.records_max,
-                "bytes_max": self.bytes_max,
-                "repeat_records_max": self.repeat_records_max,
-                "full_after_s": self.full_after_s,
-                "letter_backoff_s": self.letter_backoff_s,
-                "letter_backoff_max_s": self.letter_backoff_max_s,
-            }
-        )
         if self.latest_wins and isinstance(self.order, ByKey):
             raise OptionError(
                 "latest_wins: with keys side by side the newest record says nothing about those before it"

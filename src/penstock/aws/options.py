@@ -5,18 +5,19 @@ pickled.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.errors import CredentialsError, OptionError
+from penstock.core.given import Options
+from penstock.errors import CredentialsError
 from penstock.shown import without_password
 
-MIB = 1024 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 HTTP2 = ("off", "subscriptions", "all")
-WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 * 1024, 2**31 - 1
-"""From HTTP/2's own window without a setting to its largest (RFC 9113, 6.9)."""
 REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", re.ASCII)
 """A region is part of a host's name and of a signature's scope."""
 REGION_CHARACTERS_MAX = 63
@@ -46,10 +47,10 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials({self.access_key_id!r}, secrets hidden, expires_at_s={self.expires_at_s!r})"
 
 
-class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a `Wire`. What is None is looked up as the AWS SDK for Python does.
+class ConnectionOptions(Options, frozen=True, kw_only=True):
+    """How AWS is reached. What is None is looked up as the AWS SDK for Python does.
 
-    ``endpoint_url`` holds for every service that the wire calls (STS has its own). ``credentials`` are used
+    ``endpoint_url`` holds for every service that is called (STS has its own). ``credentials`` are used
     as they are; without them the SDK's chain is asked. With ``role_arn`` that identity assumes the role
     first.
     """
@@ -80,20 +81,14 @@ class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection may take to open: TCP, TLS, and a proxy's tunnel."""
     read_timeout_s: float = 30.0
     """How long the service may be silent inside one answer."""
-    attempt_timeout_s: float = 60.0
-    """How long one attempt may take, from its request's first byte to its answer's last. Subscriptions have no such
-    bound.
-    """
-    keepalive_s: float = 20.0
-    """The client closes an idle connection after this time, before the service or a balancer does it (Kinesis:
-    minutes).
+    request_timeout_s: float = 60.0
+    """How long one request may take, from its first byte to its answer's last. A call that is repeated has it for each
+    of its requests; subscriptions have no such bound (KPL: RequestTimeout).
     """
     connections_max: int = 64
     """The most calls that run at the same time by HTTP/1.1, and the most HTTP/2 connections that are open to one
     endpoint; further requests wait. Each subscription by HTTP/1.1 has a connection of its own beside these.
     """
-    answer_bytes_max: int = 64 * MIB
-    """The client refuses a longer answer. GetRecords returns up to 10 MiB of data, which is some 14 MiB as JSON."""
     ca_bundle: str | None = None
     """A file or folder of CA certificates that the client uses in place of the system's. None: what AWS_CA_BUNDLE
     names, if it is set.
@@ -115,38 +110,17 @@ class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True: speak HTTP/2 also without TLS, to an ``http://`` endpoint that is known to understand it and is not behind
     a proxy. False: the client uses HTTP/1.1 with such an endpoint.
     """
-    http2_window_bytes: int = MIB
-    """How much of an answer that arrives in parts may wait for the caller. Beyond that the service holds the answer
-    back.
-    """
-    http2_streams_max: int = 100
-    """The most requests that go over one HTTP/2 connection at a time, if the service does not allow fewer. Further
-    requests open another connection.
-    """
-    http2_ping_interval_s: float = 10.0
-    """The client asks for a sign of life when an HTTP/2 connection with open requests was silent for this long."""
-    http2_ping_timeout_s: float = 10.0
-    """The client gives up a connection that gives no sign of life within this time: all its requests fail."""
 
-    def __post_init__(self) -> None:
-        faults = [
-            f"{name} must be more than 0"
-            for name in (
-                "connect_timeout_s",
-                "read_timeout_s",
-                "attempt_timeout_s",
-                "connections_max",
-                "answer_bytes_max",
-                "http2_streams_max",
-                "http2_ping_interval_s",
-                "http2_ping_timeout_s",
-            )
-            if getattr(self, name) <= 0
-        ]
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        texts = ("region", "endpoint_url", "profile", "role_arn", "role_session_name", "role_external_id",
+                 "sts_endpoint_url", "ca_bundle")  # fmt: skip
+        return {"credentials": (Credentials,), "use_fips": (bool,), **dict.fromkeys(texts, (str,))}
+
+    def _faults(self) -> list[str]:
+        faults = []
         if self.http2 not in HTTP2:
             faults.append(f"http2 must be one of {', '.join(map(repr, HTTP2))}, not {self.http2!r}")
-        if not WINDOW_BYTES_MIN <= self.http2_window_bytes <= WINDOW_BYTES_MAX:
-            faults.append(f"http2_window_bytes must lie between {WINDOW_BYTES_MIN} and {WINDOW_BYTES_MAX}")
         if self.region is not None and (fault := region_fault(self.region)):
             faults.append(fault)
         if not VISIBLE.fullmatch(self.user_agent_tag.replace(" ", "")):
@@ -163,8 +137,7 @@ class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.use_fips and self.endpoint_url is not None:
             faults.append("use_fips and endpoint_url contradict each other: an endpoint given by URL is used as it is")
-        if faults:
-            raise OptionError(faults)
+        return faults
 
     def __repr__(self) -> str:
         shown = {
@@ -209,45 +182,3 @@ def _what_is_odd(value: str) -> str:
         if not "\x21" <= one <= "\x7e":
             return f"holds {f'U+{ord(one):04X}'} at character {place + 1} of {len(value)}"
     return "holds a character that cannot be sent"
-
-
-class LeaseTableOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Leases in DynamoDB: which tables, how they are made if they are not there, how long an answer is waited for."""
-
-    table: str | None = None
-    """The lease table; None: the application's name."""
-    workers_table: str | None = None
-    """The table of workers; None: the lease table's name with ``-Workers``."""
-    coordinator_table: str | None = None
-    metrics_table: str | None = None
-    """Where KCL workers of 3.0 to 3.4 keep their rows; None: the lease table's name with ``-CoordinatorState`` and
-    ``-WorkerMetricStats``. Penstock never makes these tables.
-    """
-    connection: ConnectionOptions | None = None
-    """How the consumer reaches the tables. None: in the same way as the stream."""
-    read_capacity_units: int | None = None
-    write_capacity_units: int | None = None
-    """The provisioned capacity of each table and of the index; give both. None: AWS bills the tables by request."""
-    tags: dict[str, str] = {}
-    """Tags that both tables are made with."""
-    owner_index: bool = False
-    """Also add the index by owner that workers of the KCL 3.x need to a table that is there without it. A new table has
-    it in any case.
-    """
-    deletion_protection: bool = False
-    """True: tables that Penstock makes cannot be deleted before an administrator switches this off at the table."""
-    make_timeout_s: float = 600.0
-    """How long the tables may take to become active after they were made."""
-    answer_timeout_s: float = 2.0
-    """How long a worker waits for the answer to a write. A consumer waits at most a fifth of its failover time, which
-    leaves room for retries before it has to stop delivering.
-    """
-
-    def __post_init__(self) -> None:
-        faults = []
-        if (self.read_capacity_units is None) != (self.write_capacity_units is None):
-            faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
-        if self.make_timeout_s <= 0 or self.answer_timeout_s <= 0:
-            faults.append("make_timeout_s and answer_timeout_s must be more than 0")
-        if faults:
-            raise OptionError(faults)
