@@ -38,7 +38,8 @@ PAGES = [
     "/", "/?q=ord", "/streams/orders", "/streams/orders?heat=5m&all=1", "/streams/orders/records?from=start",
     "/streams/orders/records?from=start&where=.amount+%3E+1", "/streams/orders/records?where=(", "/streams/orders/tail",
     "/applications/billing?stream=orders", "/applications/billing/seek",
-    "/doctor", "/letters", "/local?stream=orders", "/audit", "/no/such/page",
+    "/doctor?app=billing&stream=orders", "/cost?app=billing&stream=orders",
+    "/letters", "/local?stream=orders", "/audit", "/no/such/page",
     "/streams/no-such-stream",
 ]  # fmt: skip
 FAULTY = {"/streams/orders/records?where=(": 400, "/no/such/page": 404, "/streams/no-such-stream": 404}
@@ -392,7 +393,6 @@ def test_pictures_of_the_guide(watched: Watched) -> None:
         ("overview", "/"),
         ("stream", "/streams/orders?heat=5m"),
         ("application", "/applications/billing?stream=orders"),
-        ("records", "/streams/orders/records?from=start&where=.amount+%3E+12"),
     ):
         page = watched.go(path)
         page.set_viewport_size({"width": 1200, "height": 720})

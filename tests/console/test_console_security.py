@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 ORIGIN = {"origin": f"http://{HOST}"}
 BEARER = {"authorization": f"Bearer {TOKEN}"}
-PAGES = ["/", "/letters", "/doctor", "/audit", "/streams/orders", "/streams/orders/records", "/applications/a", "/live"]
+PAGES = [
+    "/",
+    "/letters",
+    "/doctor",
+    "/cost",
+    "/audit",
+    "/streams/orders",
+    "/streams/orders/records",
+    "/applications/a",
+    "/live",
+]
 
 
 # --- the host and the page behind a request -------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An application: leases, owners, lag over time, the history of moves; and the doctor."""
+"""An application: leases, owners, lag over time, the history of moves; the doctor, and what it costs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.console import drawing, overview
 from penstock.console.page import console_of, link, rendered
 from penstock.errors import NotFoundError
+from penstock.inspect import examine
+from penstock.inspect.costs import cost_of, prices_from
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.console.asgi import Console
     from penstock.console.sampling import Topic
+    from penstock.inspect import Snapshot
 
 FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000
@@ -82,6 +85,20 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
 
 async def doctor(request: Request) -> Response:
     """Known symptoms of an application and its stream."""
+    context, snapshot = await _examined(request)
+    report = None if snapshot is None else examine(snapshot)
+    return rendered(request, "doctor.html", {**context, "title": "Doctor", "report": report})
+
+
+async def cost(request: Request) -> Response:
+    """What a stream, its readers, leases and metrics cost, and what would cost less."""
+    context, snapshot = await _examined(request)
+    report = None if snapshot is None else cost_of(snapshot, prices_from())
+    return rendered(request, "cost.html", {**context, "title": "Cost", "report": report})
+
+
+async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
+    """What was chosen, and the newest snapshot of it."""
     console = console_of(request)
     name, stream = request.query_params.get("app", "").strip(), request.query_params.get("stream", "").strip()
     if name and not stream:
@@ -89,25 +106,30 @@ async def doctor(request: Request) -> Response:
         stream = next(iter(overview.streams_of(console, name)), "")
     sample = None
     if name or stream:
-        sample = await console.sampler.sample(console.topics.doctor(name or None, stream or None), wait_s=FIRST_LOOK_S)
+        sample = await console.sampler.sample(
+            console.topics.snapshot(name or None, stream or None), wait_s=FIRST_LOOK_S
+        )
     streams = await console.sampler.sample(console.topics.streams(), wait_s=1.0)
     applications = await console.sampler.sample(console.topics.applications(), wait_s=1.0)
-    context: dict[str, Any] = {
-        "title": "Doctor",
+    context = {
         "name": name,
         "stream": stream,
         "sample": sample,
         "all_streams": [one.name for one in streams.value.report.streams] if streams.value else [],
         "all_applications": [one.name for one in applications.value.applications] if applications.value else [],
-        "live": link("", page="doctor", app=name, stream=stream).partition("?")[2] if sample is not None else None,
+        "live": link("", page="snapshot", app=name, stream=stream).partition("?")[2] if sample is not None else None,
     }
-    return rendered(request, "doctor.html", context)
+    return context, None if sample is None else sample.value
 
 
-def doctor_topics(console: Console, request: Request) -> list[Topic[Any]]:
-    """What that page looks at."""
+def snapshot_topics(console: Console, request: Request) -> list[Topic[Any]]:
+    """What these two pages look at."""
     name, stream = request.query_params.get("app") or None, request.query_params.get("stream") or None
-    return [console.topics.doctor(name, stream)] if name or stream else []
+    return [console.topics.snapshot(name, stream)] if name or stream else []
 
 
-ROUTES = [("/applications/{name}", ["GET"], application), ("/doctor", ["GET"], doctor)]
+ROUTES = [
+    ("/applications/{name}", ["GET"], application),
+    ("/doctor", ["GET"], doctor),
+    ("/cost", ["GET"], cost),
+]

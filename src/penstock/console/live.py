@@ -32,7 +32,7 @@ OF_PAGES: dict[str, Callable[[Console, Request], list[Topic[object]]]] = {
     "overview": overview.topics,
     "stream": stream_pages.topics,
     "application": application_pages.topics,
-    "doctor": application_pages.doctor_topics,
+    "snapshot": application_pages.snapshot_topics,
 }
 
 

@@ -30,6 +30,7 @@ NAV = (
     ("/", "Overview"),
     ("/letters", "Dead letters"),
     ("/doctor", "Doctor"),
+    ("/cost", "Cost"),
     ("/local", "Local Kinesis"),
     ("/audit", "Audit log"),
 )

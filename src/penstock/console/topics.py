@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.console.sampling import Topic, fault_text
 from penstock.errors import PenstockError
-from penstock.inspect import examine
 from penstock.runtime.waiting import side_by_side
 from penstock.wiring import stream_name
 
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from penstock.inspect import (
         ApplicationReport,
         ApplicationsReport,
-        DoctorReport,
         HeatReport,
         Inspector,
         LagReport,
         Look,
+        Snapshot,
         Store,
         StreamReport,
         StreamsReport,
@@ -119,17 +118,17 @@ class Topics:
 
         return Topic(("lag", application, stream), look, 10.0)
 
-    def doctor(self, application: str | None, stream: str | None) -> Topic[DoctorReport]:
-        """The symptoms of an application and its stream, seldom: a snapshot reads records and metrics too."""
+    def snapshot(self, application: str | None, stream: str | None) -> Topic[Snapshot]:
+        """What symptoms and costs are found in. It is taken seldom: it reads records and metrics too."""
         trail = self.trail(application, stream) if application and stream else Trail()
 
-        async def look(inspector: Inspector) -> DoctorReport:
+        async def look(inspector: Inspector) -> Snapshot:
             snapshot = await inspector.snapshot(application, stream, self._store, history=trail.looks)
             if snapshot.lag is not None:
                 trail.took(snapshot.lag, snapshot.looks)
-            return examine(snapshot)
+            return snapshot
 
-        return Topic(("doctor", application or "", stream or ""), look, 60.0)
+        return Topic(("snapshot", application or "", stream or ""), look, 60.0)
 
     def trail(self, application: str, stream: str) -> Trail:
         """What is remembered of an application."""
