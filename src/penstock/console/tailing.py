@@ -1,5 +1,8 @@
 """Live tails: one reading of a stream for all browsers that follow it, and a small basket for each browser.
 
+Browsers that begin at the newest record share a reading. One that begins elsewhere has its own: it would miss what was
+read before it came.
+
 A basket is bounded by records and by bytes. A browser that is slow, or asleep, loses the oldest records of its basket
 and is told how many; the server's memory does not grow by it.
 """
@@ -10,7 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.console.sampling import fault_text
 from penstock.errors import OptionError, PenstockError
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
     from penstock.console.payloads import Payloads, Row
     from penstock.inspect import Inspector, SeenRecord
+
+Key: TypeAlias = tuple[str, str, tuple[str, ...], str]
+"""Of a reading: its stream, where it begins, its shards, and the browser that has it alone."""
 
 BASKET_RECORDS_MAX = 200
 BASKET_BYTES_MAX = 4 * 1024 * 1024
@@ -84,8 +90,8 @@ class Tails:
         self._inspector = inspector
         self._payloads = payloads
         self._clock = clock
-        self._shared: dict[tuple[str, str, tuple[str, ...]], _Shared] = {}
-        self._by_browser: dict[str, tuple[Basket, tuple[str, str, tuple[str, ...]]]] = {}
+        self._shared: dict[Key, _Shared] = {}
+        self._by_browser: dict[str, tuple[Basket, Key]] = {}
 
     @property
     def readings(self) -> int:
@@ -106,8 +112,8 @@ class Tails:
     ) -> Basket:
         """Begin to follow. Raises OptionError for too many at a time, and for a place that is none."""
         self._sweep()
-        place(at, 0.0)
-        key = (stream, at, shards)
+        shared_by = "" if place(at, 0.0).type == "LATEST" else browser
+        key = (stream, at, shards, shared_by)
         if len(self._by_browser) >= BASKETS_MAX or (key not in self._shared and len(self._shared) >= READINGS_MAX):
             raise OptionError("too many live tails are open: close one")
         self.drop(browser)
@@ -141,8 +147,8 @@ class Tails:
             if basket.left_at_s is not None and basket.left_at_s + LEFT_S < now_s:
                 self.drop(browser)
 
-    async def _read(self, key: tuple[str, str, tuple[str, ...]], shared: _Shared) -> None:
-        stream, at, shards = key
+    async def _read(self, key: Key, shared: _Shared) -> None:
+        stream, at, shards, _ = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
         reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True)
         following = awaited(_deliver(read(inspector, stream_name(stream), reading), shared))
@@ -162,7 +168,7 @@ class Tails:
             await asyncio.sleep(1.0)
             self._sweep()
 
-    def _ended(self, key: tuple[str, str, tuple[str, ...]], shared: _Shared, fault: str = "the reading failed") -> None:
+    def _ended(self, key: Key, shared: _Shared, fault: str = "the reading failed") -> None:
         if self._shared.get(key) is shared:
             del self._shared[key]
         for basket in shared.baskets:
