@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -62,8 +63,6 @@ def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
     """How often one shard is asked by a reader that never rests."""
 
     async def read() -> int:
-        import asyncio
-
         loop = asyncio.get_running_loop()
         calls = 0
         end_s = loop.time() + seconds
@@ -86,6 +85,21 @@ def test_two_calls_a_second_and_two_fifths_of_the_bytes_unless_the_caller_says_o
     assert asked_within(100, ShardPaces(), 0) in (200, 201)
     assert asked_within(100, ShardPaces(5.0), 0) in (500, 501)
     assert asked_within(100, ShardPaces(), 2 * 1024 * 1024) in (40, 41, 42)  # a call with 2 MiB takes 2.5 s
+
+
+async def test_readers_of_one_shard_take_turns() -> None:
+    paces, asked, done = ShardPaces(5.0), list[str](), asyncio.Event()
+
+    async def read(name: str) -> None:
+        while not done.is_set():
+            await paces.before("orders", "shardId-000000000000", "GetRecords")
+            asked.append(name)
+            if len(asked) >= 6:
+                done.set()
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(read("a"), read("b"))
+    assert asked[1:6] in (["b", "a", "b", "a", "b"], ["a", "b", "a", "b", "a"])
 
 
 async def test_attempts_are_counted_those_that_were_refused_too() -> None:

@@ -154,12 +154,15 @@ class ShardPaces:
         self.bytes_per_s = READ_BYTES_PER_S * calls_per_s / READ_CALLS_PER_S
         """The same share of a shard's bytes."""
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
+        self._turns: dict[tuple[str, str, str], asyncio.Lock] = {}
 
     async def before(self, stream: str, shard_id: str, operation: str) -> None:
-        """Wait until the shard may be asked."""
+        """Wait until the shard may be asked. Readers of one shard take turns in the order in which they came."""
         bucket, clock = self._bucket(stream, shard_id, operation), asyncio.get_running_loop().time
-        while not bucket.take(clock(), records=1, payload_bytes=1):
-            await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
+        async with self._turns.setdefault((stream, shard_id, operation), asyncio.Lock()):
+            # Without turns, the reader whose wait began with the last call wakes first each time, and no other reads.
+            while not bucket.take(clock(), records=1, payload_bytes=1):
+                await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
 
     def after(self, stream: str, shard_id: str, operation: str, payload_bytes: int) -> None:
         """Note what came: more than the share is paid for by waiting before the next call."""
