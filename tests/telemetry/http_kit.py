@@ -30,6 +30,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.status = 200
+        self.body = b""
         self.hangs = threading.Event()
         self.hangs.set()
         self.got: list[tuple[dict[str, str], bytes]] = []
@@ -41,8 +42,9 @@ class Collector:
                 collector.hangs.wait(30)
                 collector.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(collector.status)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(collector.body)))
                 self.end_headers()
+                self.wfile.write(collector.body)
 
             def log_message(self, *_: Any) -> None:
                 pass

@@ -144,6 +144,7 @@ class Exporter:
         self._changing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = 0
+        self._close_s = CLOSE_S
         self._closed = threading.Event()
 
     # --- for consumers and producers ----------------------------------------------------------------
@@ -173,6 +174,7 @@ class Exporter:
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Export what is there, for so long at most, and end the thread. May be called again."""
+        self._close_s = timeout_s
         self._closed.set()
         running = self._thread
         if running is not None and self._process == os.getpid() and running is not threading.current_thread():

@@ -18,6 +18,7 @@ from penstock.errors import (
     ServiceError,
     ThrottledError,
 )
+from penstock.tasks import logged, spawn
 from penstock.telemetry import otlp
 from penstock.telemetry.cloudwatch import SHARD_ID, CloudWatchChoice, datums, emf_lines, requests
 from penstock.telemetry.exporting import PARTS_MAX, TICK_S, Exporter
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 WAITING_REQUESTS_MAX = 500
 """So many requests wait at most for a service that does not answer; the oldest is dropped where there are more."""
+CLOSE_SHARE = 0.8
+"""Sending goes on for so much of the time that a close may take; the rest is for ending it."""
 RETRY_MAX_S = 300.0
 """A service that does not answer is asked again after one interval, then after twice as long, up to this."""
 
@@ -48,18 +51,29 @@ class Pusher(Exporter):
 
     async def _work(self) -> None:
         """See `Exporter`."""
-        due_s, failures = time.monotonic() + self.every_s, 0
+        now_s = asyncio.get_running_loop().time
+        due_s, failures, sending = now_s() + self.every_s, 0, None
         try:
             while not self._is_closed:
                 await asyncio.sleep(TICK_S)
-                self._drain()
-                if time.monotonic() >= due_s:
-                    failures = 0 if await self._try() else failures + 1
+                self._drain()  # also while a service does not answer: the queue is short
+                if sending is None:
+                    if now_s() >= due_s:
+                        sending = spawn(self._try(), logged(f"{self.name}: sending has failed; it is tried again"))
+                elif sending.done():
+                    failures = 0 if sending.result() else failures + 1
                     wait_s = min(self.every_s * 2 ** min(failures, 10), max(RETRY_MAX_S, self.every_s))
-                    due_s = time.monotonic() + wait_s
+                    due_s, sending = now_s() + wait_s, None
             self._drain()
-            await self._try()
+            async with asyncio.timeout(self._close_s * CLOSE_SHARE):
+                if sending is not None:
+                    await sending
+                await self._try()
+        except TimeoutError:
+            self._lost(0, "the exporter is closed, and its service does not answer")
         finally:
+            if sending is not None:
+                sending.cancel()
             await self._leave()
 
     async def _try(self) -> bool:
