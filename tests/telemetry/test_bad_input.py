@@ -65,14 +65,14 @@ def server(answer: bytes | None) -> Iterator[int]:
 
 
 def otlp(port: int) -> OtlpExporter:
-    options = ConnectionOptions(region="eu-west-1", read_timeout_s=0.2, attempt_timeout_s=0.2, connect_timeout_s=0.2)
+    options = ConnectionOptions(region="eu-west-1", read_timeout_s=0.2, request_timeout_s=0.2, connect_timeout_s=0.2)
     return OtlpExporter(f"http://127.0.0.1:{port}/v1/metrics", every_s=0.01, connection=options)
 
 
 def cloudwatch(port: int) -> CloudWatchExporter:
     options = ConnectionOptions(
         endpoint_url=f"http://127.0.0.1:{port}", region="eu-west-1", credentials=Credentials("id", "secret"),
-        read_timeout_s=0.2, attempt_timeout_s=0.2, connect_timeout_s=0.2,
+        read_timeout_s=0.2, request_timeout_s=0.2, connect_timeout_s=0.2,
     )  # fmt: skip
     return CloudWatchExporter(every_s=0.01, connection=options)
 
