@@ -361,3 +361,76 @@ def test_cost_by_what_a_stream_carries(
     there = json.loads(run("cost", "--from", str(path), "-o", "json").stdout)
     assert there["modes"][0]["items"][0] == {"what": "shards", "quantity": 2, "unit": "shards", "monthly": 21.9}
     assert "--prices" in run("cost", "--from", str(path), "--prices", str(path)).stderr
+
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("shape", ["table", "json", "jsonl", "yaml"])
+def test_no_escape_sequence_of_a_row_reaches_a_terminal(run: Run, kinesis: Any, dynamodb: Any, shape: str) -> None:
+    stream_of(kinesis, f"escaped-{shape}")
+    name = f"escaped-app-{shape}"
+    make_table(
+        dynamodb,
+        name,
+        lease(SHARDS[0], "TRIM_HORIZON", owner=ESCAPE),
+        lease(SHARDS[1] + ESCAPE, "TRIM_HORIZON", owner=None),
+        {**lease("odd" + ESCAPE, "LATEST"), "checkpoint": {"S": ESCAPE}},
+        {"leaseKey": {"S": "other" + ESCAPE}, "entityType": {"S": ESCAPE}},
+        {"leaseKey": {"S": "Migration3.0"}, "entityType": {"S": "X"}, "cv": {"S": ESCAPE}},
+    )
+    of_stream = ("--stream", f"escaped-{shape}")
+    commands: list[tuple[str, ...]] = [
+        ("app", "describe", name),
+        ("app", "lag", name, *of_stream),
+        ("doctor", "--application", name, *of_stream, "--window", "0s"),
+        ("app", "ls"),
+    ]
+    for words in commands:
+        done = run(*words, "-o", shape)
+        assert done.stdout
+        assert [one for one in (done.stdout + done.stderr).replace("\n", "") if not one.isprintable()] == []
+    checked = run("check", "leases", name)
+    assert checked.stdout.rstrip("\n").isprintable()
+
+
+def test_doctor_says_how_it_is_used(run: Run, tmp_path: Path) -> None:
+    assert "options go behind collect" in run("doctor", "--application", "a", "collect").stderr
+    assert "leave --application and --stream out" in run("doctor", "--from", "x", "--application", "a").stderr
+    assert "No such file" in run("doctor", "--from", str(tmp_path / "none")).stderr
+    for text in ("[]", "nothing", '{"taken_at": "2026-11-23T12:00:00Z", "stream": 5}', "[" * 100_000):
+        (tmp_path / "odd").write_text(text)
+        done = run("doctor", "--from", str(tmp_path / "odd"))
+        assert (done.status, done.stdout) == (1, "")
+        assert "it is no snapshot" in done.stderr
+
+
+def test_check_leases_that_are_not_shown_is_unknown(run: Run, dynamodb: Any, local: LocalKinesis) -> None:
+    make_table(dynamodb, "hidden", lease(SHARDS[0], "LATEST"))
+    local.faults.add(Fault(how="access_denied", operation="Scan"))
+    done = run("check", "leases", "hidden")
+    assert (done.status, done.stdout) == (3, "LEASES UNKNOWN - hidden: the credentials do not show its leases\n")
+    shown = run("app", "lag", "hidden", "--stream", "orders")
+    assert "shows no leases: the credentials lack dynamodb:Scan" in shown.stderr
+
+
+def test_doctor_compares_with_what_earlier_runs_saw(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, tmp_path: Path
+) -> None:
+    stream_of(kinesis, "compared", 1)
+    make_table(dynamodb, "compared-app", lease(SHARDS[0], put(kinesis, "compared", 0)))
+    words = (
+        "--application",
+        "compared-app",
+        "--stream",
+        "compared",
+        "--window",
+        "0s",
+        "--history",
+        str(tmp_path / "looks"),
+    )
+    assert "PST-D018" not in run("doctor", *words).stdout
+    local.clock.advance(30)
+    found = run("doctor", "collect", *words)
+    (tmp_path / "snapshot").write_text(found.stdout)
+    assert "PST-D018" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
