@@ -56,6 +56,17 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.batch import OnPending
     from penstock.runtime.shard.pages import UnreadablePolicy
 
+__all__ = [
+    "BufferOptions",
+    "CheckpointOptions",
+    "ConsumerOptions",
+    "FanOutOptions",
+    "HandoffOptions",
+    "LeaseOptions",
+    "MetricsOptions",
+    "ProducerOptions",
+]
+
 MIB = 1024 * 1024
 
 
