@@ -224,6 +224,7 @@ PUBLIC = {
         "ConsumerStatistics",
         "MetricsOptions",
         "ProducerSnapshot",
+        "QuerySnapshot",
         "ShardStatistics",
     ],
     "penstock.telemetry": [

@@ -1,4 +1,4 @@
-"""What a consumer and a producer tell of themselves in numbers."""
+"""What a consumer, a producer and a Spark query tell of themselves in numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+    from penstock.telemetry.query_metrics import QuerySnapshot
 
 __all__ = [
     "ConsumerSnapshot",
     "ConsumerStatistics",
     "MetricsOptions",
     "ProducerSnapshot",
+    "QuerySnapshot",
     "ShardStatistics",
 ]
 
@@ -25,6 +27,7 @@ _HOMES = {
     "ConsumerStatistics": "penstock.runtime.consumer.statistics",
     "MetricsOptions": "penstock.options",
     "ProducerSnapshot": "penstock.runtime.producer.metrics",
+    "QuerySnapshot": "penstock.telemetry.query_metrics",
     "ShardStatistics": "penstock.runtime.consumer.statistics",
 }
 """The module of each name: that one is loaded for it, and no other."""
