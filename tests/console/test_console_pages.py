@@ -99,16 +99,16 @@ def test_without_payloads_nothing_is_shown_and_nothing_can_be_searched() -> None
 @pytest.mark.parametrize("changed", [{"show_payloads": False}, {"masks": (".customer.email", "key")}])
 async def test_no_page_tells_what_is_hidden(make_gate: MakeGate, kinesis: Any, changed: dict[str, Any]) -> None:
     gate = make_gate(**changed)
-    first = await ask(gate, "GET", "/streams/pages/records?from=start", headers=PROGRAM)
+    first = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     assert "2 shown" in first.text
     number = first.text.partition("seq=")[2].partition("&")[0].partition('"')[0]
     for target in (
-        "/streams/pages/records?from=start",
+        "/streams/pages/records?from=trim-horizon",
         f"/streams/pages/record?seq={number}",
-        "/streams/pages/download?from=start",
+        "/streams/pages/download?from=trim-horizon",
         "/streams/pages?heat=5m",
-        "/streams/pages/records?from=start&key=ada-key",
-        '/streams/pages/records?from=start&where=.customer.email+contains+"ada"',
+        "/streams/pages/records?from=trim-horizon&key=ada-key",
+        '/streams/pages/records?from=trim-horizon&where=.customer.email+contains+"ada"',
     ):
         text = (await ask(gate, "GET", target, headers=PROGRAM)).text
         assert "ada@example.org" not in text, target
@@ -119,15 +119,15 @@ async def test_no_page_tells_what_is_hidden(make_gate: MakeGate, kinesis: Any, c
 
 async def test_a_view_of_payloads_is_in_the_audit_log(make_gate: MakeGate, kinesis: Any, tmp_path: Path) -> None:
     gate = make_gate()
-    target = "/streams/pages/records?from=start&key=ada-key&where=.amount+%3E+1"
+    target = "/streams/pages/records?from=trim-horizon&key=ada-key&where=.amount+%3E+1"
     assert (await ask(gate, "GET", target, headers=PROGRAM)).status == 200
     (line,) = [json.loads(one) for one in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert (line["action"], line["outcome"], line["user"]) == ("records.viewed", "viewed", "token:writer")
-    assert line["target"] == {"stream": "pages", "from": "start", "key": "given", "where": "given"}
+    assert line["target"] == {"stream": "pages", "from": "trim-horizon", "key": "given", "where": "given"}
 
 
 async def test_a_download_goes_back_into_a_stream_as_it_was(make_gate: MakeGate, kinesis: Any) -> None:
-    answer = await ask(make_gate(), "GET", "/streams/pages/download?from=start", headers=PROGRAM)
+    answer = await ask(make_gate(), "GET", "/streams/pages/download?from=trim-horizon", headers=PROGRAM)
     assert answer.headers["content-disposition"] == 'attachment; filename="pages.jsonl"'
     assert answer.headers["content-type"] == "application/octet-stream"
     lines = [json.loads(one) for one in answer.text.splitlines()]
@@ -189,7 +189,7 @@ async def test_a_permission_that_lacks_leaves_the_rest(
     service.faults.add(Fault(how="access_denied", operation=operation))
     gate = make_gate()
     told = []
-    for target in ("/", "/streams/orders", "/streams/orders/records?from=start"):
+    for target in ("/", "/streams/orders", "/streams/orders/records?from=trim-horizon"):
         answer = await ask(gate, "GET", target, headers=PROGRAM)
         assert answer.status in (200, 400), answer.text
         told.append(answer.text)
@@ -303,7 +303,7 @@ async def test_three_browsers_share_one_reading_of_what_comes(make_gate: MakeGat
 async def test_a_browser_that_begins_elsewhere_misses_nothing(make_gate: MakeGate, kinesis: Any) -> None:
     gate = make_gate()
     for browser in ("first", "second"):  # the second comes when the first has had it all
-        target = f"/streams/pages/tail/events?from=start&browser={browser}-browser"
+        target = f"/streams/pages/tail/events?from=trim-horizon&browser={browser}-browser"
         async with asyncio.timeout(60):
             answer = await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: "plain text" in text)
         assert "ada@example.org" in answer.text
@@ -312,7 +312,7 @@ async def test_a_browser_that_begins_elsewhere_misses_nothing(make_gate: MakeGat
 
 async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: Any) -> None:
     gate = make_gate()
-    target = "/streams/pages/tail/events?from=start&browser=the-browser"
+    target = "/streams/pages/tail/events?from=trim-horizon&browser=the-browser"
     await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: '"seen":2' in text)
     kinesis.put_record(StreamName="pages", Data=b"later", PartitionKey="b")
     again = await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: '"later"' in text)
