@@ -53,6 +53,7 @@ WORDS = (
     Word("starting position", r"\bstart_at\b|\bStartAt\b"),
     Word("options", r"\bPollTimes\b|\bFanOutTimes\b|\bWireSettings\b"),
     Word("connection", r"\bwire="),
+    Word("shard map", r"\bpicture of the\b.{0,12}\bshards\b"),
     Word("lag_s", r"metrics\.lag_ms\b"),
     Word("bufferBytesMax", r"\bbufferBytes\b"),
     Word("the flags of today", r"(?<![-\w])--(ordered|ttl|aggregate|table|app)(?![-\w])"),

@@ -1,4 +1,4 @@
-"""Keeps a producer's picture of the stream's shards fresh."""
+"""Keeps a producer's shard map fresh: which shards the stream has."""
 
 from __future__ import annotations
 
