@@ -1,4 +1,4 @@
-"""A producer whose picture of the shards is old: readers with the KCL's rules get every record all the same."""
+"""A producer whose shard map is old: readers with the KCL's rules get every record all the same."""
 
 from __future__ import annotations
 
