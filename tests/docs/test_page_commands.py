@@ -41,7 +41,8 @@ def commands(*programs: str) -> list[Any]:
         if not any(program in command for program in programs):
             continue
         for part in re.split(r"\s(?:\||&&)\s", command):
-            words = shlex.split(re.sub(r"\s(>>? \S+|2>&1|&$)", "", part))
+            joined = part.replace("\\\n", " ")  # a command may go on in the next line
+            words = shlex.split(re.sub(r"\s(>>? \S+|2>&1|&$)", "", joined))
             if words and words[0] in programs:
                 found.append(pytest.param(words, id=f"{block.name}-{number}"))
     return found
