@@ -377,12 +377,12 @@ async def _journal(later: bool) -> bytes:
         journal = Journal(Path(folder))
         service = model()
         journal.load(service, lambda _: None)
-        service.on_change = journal.record
+        service.keep_in(journal.record)
         use(service)
         journal.record_clock(3_600.0)
         if later:
             elsewhere = model()
-            elsewhere.on_change = journal.recording("eu-west-1")
+            elsewhere.keep_in(journal.recording("eu-west-1"))
             use(elsewhere)
         journal.close()
         return (Path(folder) / "journal").read_bytes()

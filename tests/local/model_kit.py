@@ -36,7 +36,7 @@ class World:
             stream_settle_s=settle_s,
             shard_quota=shard_quota,
         )
-        self.model.on_change = self.journal.append
+        self.model.keep_in(self.journal.append)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds

@@ -139,7 +139,7 @@ def written(folder: Path, texts: list[str]) -> bytes:
     journal, model = Journal(folder), new_model()
     assert isinstance(model.clock, VirtualClock)
     journal.load(model, model.clock.advance)
-    model.on_change = journal.record
+    model.keep_in(journal.record)
     model.handle("CreateStream", b'{"StreamName": "s", "ShardCount": 1}')
     for text in texts:
         data = base64.b64encode(text.encode()).decode()
@@ -213,7 +213,7 @@ def test_trimmed_records_are_thrown_out_and_iterators_count_on(folder: Path) -> 
     journal, model = Journal(folder), new_model(clock)
     journal.load(model, clock.advance)
     clock.on_advance(journal.record_clock)
-    model.on_change = journal.record
+    model.keep_in(journal.record)
     for name in ("s", "gone"):
         model.handle("CreateStream", b'{"StreamName": "%b", "ShardCount": 1}' % name.encode())
         data = base64.b64encode(b"x" * 200_000)
@@ -233,7 +233,7 @@ def test_trimmed_records_are_thrown_out_and_iterators_count_on(folder: Path) -> 
         fresh_clock = VirtualClock(1_700_000_000.0, running=False)
         journal, model = Journal(folder), new_model(fresh_clock)
         journal.load(model, fresh_clock.advance)
-        model.on_change = journal.record
+        model.keep_in(journal.record)
         model.handle("PutRecord", b'{"StreamName": "s", "PartitionKey": "k", "Data": "%b"}' % kept)
         journal.close()
         return model

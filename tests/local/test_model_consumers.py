@@ -172,7 +172,7 @@ def test_records_come_as_they_are_put(world: World, fan: Fan) -> None:
     woken: list[int] = []
     world.put(b"0")
     subscription = fan.subscribe()
-    subscription.wake = lambda: woken.append(1)
+    subscription.wakes(lambda: woken.append(1))
     (event,) = events(subscription)
     assert data([event]) == [b"0"]
     assert event["MillisBehindLatest"] == 0
@@ -252,7 +252,7 @@ def test_a_long_backlog_comes_in_several_polls_that_ask_for_more(world: World, f
         world.put(bytes(800_000))
     subscription = fan.subscribe()
     woken: list[int] = []
-    subscription.wake = lambda: woken.append(1)
+    subscription.wakes(lambda: woken.append(1))
     assert len(events(subscription)) == 8
     assert woken
     assert len(events(subscription)) == 8
@@ -276,7 +276,7 @@ def test_it_ends_with_the_shard_and_names_the_children(world: World, fan: Fan) -
     world.put(b"last")
     subscription = fan.subscribe()
     woken: list[int] = []
-    subscription.wake = lambda: woken.append(1)
+    subscription.wakes(lambda: woken.append(1))
     world.split()
     assert woken
     record, end = events(subscription)
@@ -290,7 +290,7 @@ def test_it_ends_with_the_shard_and_names_the_children(world: World, fan: Fan) -
 def test_within_five_seconds_a_second_call_is_refused_and_later_it_takes_over(world: World, fan: Fan) -> None:
     first = fan.subscribe()
     woken: list[int] = []
-    first.wake = lambda: woken.append(1)
+    first.wakes(lambda: woken.append(1))
     world.advance(4.999)
     fault = fan.refused()
     assert (fault.code, fault.message) == ("ResourceInUseException", IN_USE)
@@ -326,14 +326,14 @@ def test_other_shards_and_other_consumers_do_not_matter(world: World, fan: Fan) 
 def test_it_fails_when_its_stream_or_its_consumer_goes(world: World, fan: Fan) -> None:
     subscription = fan.subscribe()
     woken: list[int] = []
-    subscription.wake = lambda: woken.append(1)
+    subscription.wakes(lambda: woken.append(1))
     world.call("DeregisterStreamConsumer", ConsumerARN=fan.arn)
     assert woken
     ((name, _),) = subscription.poll()
     assert name == "ResourceNotFoundException"
     world.call("DeleteStream", StreamName="s")
     subscription = Fan(world).subscribe()
-    subscription.wake = lambda: woken.append(1)
+    subscription.wakes(lambda: woken.append(1))
     woken.clear()
     world.call("DeleteStream", StreamName="s", EnforceConsumerDeletion=True)
     assert woken

@@ -257,11 +257,11 @@ class Spoiled(NamedTuple):
 class Subscriptions:
     """All subscriptions that are being streamed by one server. Used on the server's loop only."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, spoil: Callable[[Call], Spoiled | None]) -> None:
+        """``spoil`` is asked before each event what was ordered to happen to it."""
         self._answers = answers
         self._pumps: set[_Pump] = set()
-        self.spoil: Callable[[Call], Spoiled | None] = lambda _call: None
-        """Asked before each event what was ordered to happen to it."""
+        self._spoil = spoil
 
     def wake_all(self) -> None:
         """Look at every subscription now: the clock has been moved."""
@@ -278,7 +278,7 @@ class Subscriptions:
         """The streamed answer to a SubscribeToShard that the model accepted."""
 
         async def stream(out: ChunkedOut) -> None:
-            pump = _Pump(subscription, out, call, count, self.spoil)
+            pump = _Pump(subscription, out, call, count, self._spoil)
             self._pumps.add(pump)
             try:
                 await pump.run()
@@ -311,7 +311,7 @@ class _Pump:
     async def run(self) -> None:
         """Send events until the subscription ends or the client is gone. Nothing is polled for a slow reader."""
         out, subscription = self._out, self._subscription
-        subscription.wake = self.wake.set
+        subscription.wakes(self.wake.set)
         out.on_close(self.wake.set)
         out.send(self._frame("initial-response", b"{}"))
         while not out.closed and not self.ended:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.local.faults import FaultPlan
     from penstock.local.gate import Answers
     from penstock.local.http import Request
+    from penstock.local.journal import Journal
+    from penstock.local.kinesis import Call, Spoiled
     from penstock.local.model import Limits
     from penstock.local.settings import LocalSettings
     from penstock.local.stats import Counters
@@ -61,19 +63,27 @@ class Region:
         self.name = name
         self._shared = shared
         settings, answers = shared.settings, shared.answers
-        self.subscriptions = Subscriptions(answers)
+        self.subscriptions = Subscriptions(answers, self._spoil)
         verifier = Verifier(settings.credentials, name, shared.clock.now) if settings.credentials else None
         self.model = self._new_model()
         self.kinesis = KinesisFace(self.model, answers, shared.counters, self.subscriptions, verifier)
         self.faulty = FaultyKinesis(self.kinesis, shared.faults)
-        self.subscriptions.spoil = self.faulty.spoil_event
+        self._journal: Callable[[tuple[object, ...]], None] | None = None
 
     def reset(self) -> None:
         """As new; the model that is forgotten tells no journal any more."""
         self.subscriptions.end_all()
-        on_change, self.model.on_change = self.model.on_change, None
+        self.model.keep_in(None)
         self.model = self.kinesis.model = self._new_model()
-        self.model.on_change = on_change
+        self.model.keep_in(self._journal)
+
+    def keep_in(self, journal: Callable[[tuple[object, ...]], None]) -> None:
+        """Tell each change of its model to this."""
+        self._journal = journal
+        self.model.keep_in(journal)
+
+    def _spoil(self, call: Call) -> Spoiled | None:
+        return self.faulty.spoil_event(call)
 
     def _new_model(self) -> KinesisModel:
         settings = self._shared.settings
@@ -99,8 +109,7 @@ class Regions:
         self._shared = shared
         self.home = Region(shared.settings.region, shared)
         self._by_name = {self.home.name: self.home}
-        self.on_change: Callable[[str], Callable[[tuple[object, ...]], None]] | None = None
-        """Gives what hears of the changes of a region that is opened."""
+        self._journal: Journal | None = None
 
     def __iter__(self) -> Iterator[Region]:
         return iter(list(self._by_name.values()))
@@ -127,9 +136,16 @@ class Regions:
         if not is_region(name) or len(self._by_name) >= REGIONS_MAX:
             raise OptionError(f"{name!r} is no region, or there are {REGIONS_MAX} of them already")
         region = self._by_name[name] = Region(name, self._shared)
-        if self.on_change is not None:
-            region.model.on_change = self.on_change(name)
+        if self._journal is not None:
+            region.keep_in(self._journal.recording(name))
         return region
+
+    def keep_in(self, journal: Journal) -> None:
+        """Tell the journal each change, of a region that is opened later too."""
+        self._journal = journal
+        for region in self:
+            # The first journals knew of one region, and so a change in the home region still has no name of one.
+            region.keep_in(journal.record if region is self.home else journal.recording(region.name))
 
     def reset(self) -> None:
         """As new, all of them."""

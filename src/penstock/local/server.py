@@ -119,11 +119,7 @@ class LocalServer:
 
         journal = self._journal = Journal(Path(self.settings.data), fsync=self.settings.fsync)
         journal.load(self.model, self.clock.advance, lambda name: self.regions.named(name).model)
-        self.model.on_change = journal.record
-        self.regions.on_change = journal.recording
-        for region in self.regions:
-            if region is not self.regions.home:
-                region.model.on_change = journal.recording(region.name)
+        self.regions.keep_in(journal)
 
     def _create_streams(self) -> None:
         for name, shards in self.settings.streams.items():

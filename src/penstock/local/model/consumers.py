@@ -232,8 +232,7 @@ class Subscription:
         self._said_all = False
         self.closed = False
         """True: no events will come any more."""
-        self.wake: Callable[[], None] | None = None
-        """Called when ``poll`` may have something before its caller would look again; set by the caller."""
+        self._wake: Callable[[], None] | None = None
         shard.watchers.append(self.notify)
 
     @property
@@ -242,10 +241,14 @@ class Subscription:
         where = f"{self._model.account_id}:{self._stream.name}:{self._shard.name}:{self._consumer.name}"
         return f"Another active subscription exists for this consumer: {where}"
 
+    def wakes(self, wake: Callable[[], None]) -> None:
+        """Have this called when ``poll`` may have something before its caller would look again."""
+        self._wake = wake
+
     def notify(self) -> None:
         """Something may be due."""
-        if self.wake is not None:
-            self.wake()
+        if self._wake is not None:
+            self._wake()
 
     def close(self) -> None:
         """End it; the client is gone, or all was said."""

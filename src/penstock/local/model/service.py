@@ -79,8 +79,8 @@ class KinesisModel:
     last; what is due happens at the next call that looks. ``shard_quota`` is how many shards may be open in the
     account.
 
-    ``on_change``, when set, is called with each durable change after it was made; ``apply`` makes such a change in
-    another model. Not for several threads at once.
+    A journal is told each durable change after it was made (``keep_in``); ``apply`` makes such a change in another
+    model. Not for several threads at once.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class KinesisModel:
         self.account_id = account_id
         self.shard_quota = shard_quota
         self.stream_settle_s = stream_settle_s
-        self.on_change: Callable[[Change], None] | None = None
+        self._journal: Callable[[Change], None] | None = None
         self.state = State(f"arn:aws:kinesis:{region}:{account_id}:")
         self.meters = Meters(limits or Limits(), clock)
         self.subscriptions = Subscriptions()
@@ -146,13 +146,17 @@ class KinesisModel:
         """Make a change that a journal kept."""
         self.state.apply(change)
 
+    def keep_in(self, journal: Callable[[Change], None] | None) -> None:
+        """Tell each change that is made from here on to this; None: to nothing."""
+        self._journal = journal
+
     # --- for the operations ---------------------------------------------------------------------
 
     def commit(self, *change: Any) -> None:
         """Make a change that an operation decided on, and tell the journal."""
         self.state.apply(change)
-        if self.on_change is not None:
-            self.on_change(change)
+        if self._journal is not None:
+            self._journal(change)
 
     def decode(self, body: bytes) -> Any:
         """A request's JSON. Raises SerializationException."""

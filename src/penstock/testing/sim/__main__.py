@@ -40,14 +40,15 @@ def one(seed: int, *, trace: bool) -> int:
     """Run a seed, and tell all about it."""
     plan = FaultPlan.draw(seed)
     print(plan)
-    simulator = Simulator(plan)
-    if trace:
-        simulator.history.on_note = lambda now_s, facts: print(f"{now_s:10.3f}", *facts)
-    report = simulator.run()
+    report = Simulator(plan, on_note=_print_note if trace else None).run()
     for broken in report.broken:
         print(broken)
     print(report)
     return 0 if report.ok else 1
+
+
+def _print_note(now_s: float, facts: tuple[object, ...]) -> None:
+    print(f"{now_s:10.3f}", *facts)
 
 
 def many(seeds: range, jobs: int) -> int:

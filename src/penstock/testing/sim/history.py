@@ -189,7 +189,13 @@ def _record(put: Put) -> Record:
 class History:
     """Facts, in their order, checked as they come."""
 
-    def __init__(self, clock: Callable[[], float], promises: Promises) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        promises: Promises,
+        on_note: Callable[[float, tuple[object, ...]], None] | None = None,
+    ) -> None:
+        """``on_note`` hears each fact, in order: for looking at a run."""
         self.promises = promises
         self.shards: dict[str, ShardStory] = {}
         self.broken: list[Broken] = []
@@ -204,8 +210,7 @@ class History:
         """Kinds of events that the workers told."""
         self.moves: list[tuple[float, str, str | None]] = []
         """When a lease's owner changed, the lease, and its new owner."""
-        self.on_note: Callable[[float, tuple[object, ...]], None] | None = None
-        """Hears each fact, in order: for looking at a run."""
+        self._on_note = on_note
         self.untold: set[str] = set()
         """Shards of which the retention took unsettled records, and no worker has said so yet."""
         self._clock = clock
@@ -222,8 +227,8 @@ class History:
     def note(self, *facts: object) -> None:
         """Something that two runs of one seed must have in common."""
         self._trace.update(f"{self._clock():.9f} {facts}\n".encode())
-        if self.on_note is not None:
-            self.on_note(self._clock(), facts)
+        if self._on_note is not None:
+            self._on_note(self._clock(), facts)
 
     def fault(self, rule: str, what: str) -> None:
         """A rule was broken now."""

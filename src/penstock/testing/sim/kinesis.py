@@ -232,7 +232,7 @@ class StreamWire:
             if not (self._link.closed or loop.is_closed()):
                 loop.call_soon(wake.set)
 
-        subscription.wake = stir
+        subscription.wakes(stir)
         try:
             yield eventstream.event("initial-response", b"{}")
             while True:

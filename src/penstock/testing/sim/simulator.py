@@ -105,11 +105,13 @@ class Simulator:
         *,
         program: Callable[[Consumer[Any], Process], Awaitable[object]] | None = None,
         options: ConsumerOptions | None = None,
+        on_note: Callable[[float, tuple[object, ...]], None] | None = None,
     ) -> None:
+        """``on_note`` hears each fact of the run with its time, in order."""
         self.plan = plan
         self.time = VirtualTime()
         self.options = _options(plan) if options is None else options
-        self.history = History(lambda: self.time.now_s, Promises(self.options))
+        self.history = History(lambda: self.time.now_s, Promises(self.options), on_note)
         self.service_time = ServiceTime(self.time)
         self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
