@@ -12,7 +12,7 @@ from penstock.core.ledger.policies import LedgerPolicy
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard.checkpoints import PendingChoice, Riding
 from penstock.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
-from penstock.core.shard.machine import Emit, PageCame, Seek, Shard, Stop, WindowKnown
+from penstock.core.shard.machine import Emit, PageCame, Seek, ShardMachine, Stop, WindowKnown
 from penstock.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers
@@ -37,7 +37,7 @@ class Driven:
         begun = storing.begin(
             row, PendingChoice.ABANDON, where="orders, shard-0", cadence=Riding(), bound=None, now_s=0.0
         )
-        self.shard: Shard[Rec] = Shard(new_ledger(at(0)), begun.checkpoints, duplicates=self.duplicates)
+        self.shard: ShardMachine[Rec] = ShardMachine(new_ledger(at(0)), begun.checkpoints, duplicates=self.duplicates)
         self.events: list[Any] = []
         self.admitted: list[list[int]] = []
 

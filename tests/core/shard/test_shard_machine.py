@@ -59,7 +59,7 @@ from penstock.core.shard.machine import (
     Resume,
     Resumed,
     Seek,
-    Shard,
+    ShardMachine,
     Stage,
     Stir,
     Stop,
@@ -102,7 +102,7 @@ class Driven:
             now_s=self.now_s,
         )
         ledger = self.new_ledger(after)
-        self.shard: Shard[Rec] = Shard(ledger, begun.checkpoints, letters_at_once_max=letters_max)
+        self.shard: ShardMachine[Rec] = ShardMachine(ledger, begun.checkpoints, letters_at_once_max=letters_max)
 
     def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
         return Ledger("orders", "shard-0", after, self.settings, rng=Random(1))

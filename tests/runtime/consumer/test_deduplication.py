@@ -19,7 +19,7 @@ from penstock.core.ledger.ledger import Ledger
 from penstock.core.ledger.policies import LedgerPolicy, Retry
 from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
 from penstock.core.shard.duplicates import Admit, Deduplicate
-from penstock.core.shard.machine import Shard, WindowKnown
+from penstock.core.shard.machine import ShardMachine, WindowKnown
 from penstock.errors import OptionError
 from penstock.events import (
     AggregatesOutsideRange,
@@ -124,14 +124,14 @@ async def test_a_window_that_waits_begins_behind_a_silence(local: LocalKinesis, 
     assert got == [b"c", b"d"]
 
 
-def machine_of(row: LeaseRow, admission: Admission) -> Shard[Any]:
+def machine_of(row: LeaseRow, admission: Admission) -> ShardMachine[Any]:
     """A shard's machine, as its reader makes it."""
     ledger: Ledger[Any] = Ledger(STREAM, SHARD_ID, row.checkpoint, LedgerPolicy(), rng=random.Random(1))
     begun = begin(row, PendingChoice.ABANDON, where=SHARD_ID, cadence=Prompt(), bound=None, now_s=0.0)
-    return Shard(ledger, begun.checkpoints, duplicates=admission.duplicates)
+    return ShardMachine(ledger, begun.checkpoints, duplicates=admission.duplicates)
 
 
-def admit(shard: Shard[Any], admission: Admission, given: Input) -> None:
+def admit(shard: ShardMachine[Any], admission: Admission, given: Input) -> None:
     """Tell the machine, and tell it what the program's functions make of what it asks for."""
     for output in shard.tell(given, 0.0):
         if isinstance(output, Admit):

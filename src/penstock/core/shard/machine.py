@@ -1,8 +1,9 @@
 """One shard in one tenure: whether its records are delivered, what is stored of it, and how it ends.
 
-The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`Shard.tell`: an input,
-and the time) and answers with what is to be done, in this order. Records are settled in `Shard.ledger` itself, as that
-happens most; a `Look` follows. What the ledger tells while the machine uses it comes first in the answer, as `Emit`.
+The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`ShardMachine.tell`: an
+input, and the time) and answers with what is to be done, in this order. Records are settled in `ShardMachine.ledger`
+itself, as that happens most; a `Look` follows. What the ledger tells while the machine uses it comes first in the
+answer, as `Emit`.
 
 | stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
@@ -15,7 +16,7 @@ happens most; a `Look` follows. What the ledger tells while the machine uses it 
 record cannot be read. `Seek` begins another ledger in the same stage.
 
 A drain is in one of the stages but the first. It is over, and `Drained` says so, when its deadline comes, or when the
-listeners have had their last words and nothing is waited for any more (`Shard.waits_for`):
+listeners have had their last words and nothing is waited for any more (`ShardMachine.waits_for`):
 
 | a drain | becomes | by |
 |---|---|---|
@@ -366,7 +367,7 @@ class Draining(NamedTuple):
         return min((at_s for at_s in (self.until_s, self.tell_at_s) if at_s > now_s), default=math.inf)
 
 
-class Shard(Generic[R]):
+class ShardMachine(Generic[R]):
     """See the module. What happened is in the attributes; only `tell` changes them."""
 
     def __init__(
@@ -714,31 +715,31 @@ class Shard(Generic[R]):
         self._looked(LOOK, now_s, said)
 
 
-_RULES: Mapping[type[Any], Callable[[Shard[Any], Any, float, list[Output]], None]] = {
-    Look: Shard._looked,
-    Rang: Shard._rang,
-    PageRead: Shard._page_read,
-    WindowKnown: Shard._window_known,
-    PageCame: Shard._page_came,
-    CannotRead: Shard._cannot_read,
-    **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), Shard._store),
-    Stored: Shard._stored,
-    Drain: Shard._drain,
-    LastWordsSaid: Shard._last_words_said,
-    LastWordsFailed: Shard._last_words_failed,
-    Around: Shard._looked_around,
-    Resume: Shard._resume,
-    HandOver: Shard._hand_over,
-    Stop: Shard._stop,
-    Lost: Shard._lost,
-    Fenced: Shard._fence,
-    Lifted: Shard._fence,
-    Seek: Shard._seek,
-    Reorder: Shard._reorder,
-    Fetched: Shard._fetched,
-    HoldEnd: Shard._hold_end,
-    EndTold: Shard._end_told,
-    LetterWritten: Shard._letter_written,
-    LetterNotWritten: Shard._letter_not_written,
+_RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Output]], None]] = {
+    Look: ShardMachine._looked,
+    Rang: ShardMachine._rang,
+    PageRead: ShardMachine._page_read,
+    WindowKnown: ShardMachine._window_known,
+    PageCame: ShardMachine._page_came,
+    CannotRead: ShardMachine._cannot_read,
+    **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), ShardMachine._store),
+    Stored: ShardMachine._stored,
+    Drain: ShardMachine._drain,
+    LastWordsSaid: ShardMachine._last_words_said,
+    LastWordsFailed: ShardMachine._last_words_failed,
+    Around: ShardMachine._looked_around,
+    Resume: ShardMachine._resume,
+    HandOver: ShardMachine._hand_over,
+    Stop: ShardMachine._stop,
+    Lost: ShardMachine._lost,
+    Fenced: ShardMachine._fence,
+    Lifted: ShardMachine._fence,
+    Seek: ShardMachine._seek,
+    Reorder: ShardMachine._reorder,
+    Fetched: ShardMachine._fetched,
+    HoldEnd: ShardMachine._hold_end,
+    EndTold: ShardMachine._end_told,
+    LetterWritten: ShardMachine._letter_written,
+    LetterNotWritten: ShardMachine._letter_not_written,
 }
 """Complete: there is a rule for every input."""

@@ -20,7 +20,7 @@ from penstock.core.ledger.policies import LedgerPolicy, Skip, payload_bytes_of, 
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.duplicates import Admit
-from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, Shard, Stage
+from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.background import emits_failure
 from penstock.runtime.home import Here
@@ -163,7 +163,7 @@ class ShardReader:
         )
         letters_max = 0 if self._letter_writer is None else choices.letters_at_once_max
         ledger = self._new_ledger(begins.settled)
-        self._shard: Shard[Record] = Shard(
+        self._shard: ShardMachine[Record] = ShardMachine(
             ledger, begins.checkpoints, duplicates=self._pages.admission.duplicates, letters_at_once_max=letters_max
         )
         self._pages.begin(begins.wanted)
