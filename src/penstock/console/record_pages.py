@@ -59,7 +59,7 @@ class Chosen:
         limit = query.get("limit", "")
         self.limit = min(int(limit), ROWS_MAX) if limit.isdecimal() and int(limit) > 0 else ROWS
         console.payloads.checked(where=self.where, key=self.key)
-        self.test: Callable[[SeenRecord], bool] | None = None if self.where is None else parse(self.where)
+        self.matches: Callable[[SeenRecord], bool] | None = None if self.where is None else parse(self.where)
         place(self.at, 0.0)
         if self.until is not None:
             moment_s(self.until, 0.0)
@@ -142,7 +142,7 @@ async def _search(console: Console, chosen: Chosen, found: Found) -> None:
             async for record in seen:
                 found.searched += 1
                 masked = console.payloads.masked(record)
-                if chosen.test is None or chosen.test(masked):
+                if chosen.matches is None or chosen.matches(masked):
                     found.rows.append(console.payloads.row(masked))
                 if len(found.rows) >= chosen.limit:
                     found.more = f"the first {chosen.limit} are shown"
@@ -204,7 +204,7 @@ async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
     async with asyncio.timeout(DOWNLOAD_S), contextlib.aclosing(seen):
         async for one in seen:
             masked = console.payloads.masked(one)
-            if chosen.test is not None and not chosen.test(masked):
+            if chosen.matches is not None and not chosen.matches(masked):
                 continue
             if console.payloads.whole:
                 yield msgspec.json.encode(one.to_line()) + b"\n"
@@ -252,7 +252,7 @@ async def tail_events(request: Request) -> Response:
         chosen = Chosen(console, name, query, at="latest")
         await _audited(request, "records.tailed", chosen.target())
         shards = () if chosen.shard is None else (chosen.shard,)
-        console.tails.follow(browser, name, chosen.at, shards, chosen.test)
+        console.tails.follow(browser, name, chosen.at, shards, chosen.matches)
     for_text = query.get("for", "")
     for_s = float(for_text) if for_text.isdecimal() else None
     return StreamingResponse(_tail_events(console, browser, for_s), media_type="text/event-stream", headers=HEADERS)

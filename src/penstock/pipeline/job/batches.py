@@ -230,7 +230,7 @@ class Batches:
     """Writes the batches of one query, in turn. ``out`` is where the console sink shows rows."""
 
     def __init__(self, job_file: JobFile, stopping: Stopping, out: TextIO) -> None:
-        self._file = job_file
+        self.file = job_file
         self._job = job_file.job
         self._stopping = stopping
         self.busy = False
@@ -353,7 +353,7 @@ class Batches:
                 return
             if self._job.decode.format == "json":
                 if self._faults is None:
-                    self._faults = JsonFaults(steps.schema_text(self._job, self._file.folder), self._watching.names)
+                    self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._watching.names)
                 letters = self._faults.of(letters)
             few = letters.coalesce(1)
             if isinstance(self.dead_letters, FolderTarget):
@@ -367,7 +367,7 @@ class Batches:
         with self._step("dead_letters", batch_id, ExitCode.SINK):
             letters = split(rows)[1]
             if dead:
-                self.dead_letters.write(steps.explained(letters, self._job, self._file.folder), batch_id)
+                self.dead_letters.write(steps.explained(letters, self._job, self.file.folder), batch_id)
             else:
                 self.dead_letters.write_nothing(letters, batch_id)
 
@@ -393,7 +393,7 @@ class Batches:
 
     def _transformed(self, rows: DataFrame, batch_id: int) -> DataFrame:
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
-            return steps.transformed(split(rows)[0], self._job, self._file.folder)
+            return steps.transformed(split(rows)[0], self._job, self.file.folder)
 
     def _sink_step(self, number: int, batch_id: int, *, staging: bool = False) -> AbstractContextManager[None]:
         step = f"sinks[{number}] {self._job.sinks[number].label}"
@@ -405,7 +405,7 @@ class Batches:
         try:
             yield
         except Exception as error:
-            what = self._file.secrets.hide(message_of(error))
+            what = self.file.secrets.hide(message_of(error))
             if source_failed(error):
                 step, code = "source", ExitCode.SOURCE
             elif state_cannot_be_read(error):

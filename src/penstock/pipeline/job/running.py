@@ -259,8 +259,9 @@ def run_job(
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
     with _told_once():
-        run = _Run(spark, job_file, stopping, show, on_event)
-        rehearse(spark, job_file, run.batches)
+        batches = Batches(job_file, stopping, show.rows_out)
+        run = _Run(spark, batches, stopping, show, on_event)
+        rehearse(spark, job_file, batches)
         left = clear_unfinished_start(spark, job_file.job.checkpoint)
         if left:
             show.began_anew(job_file.job.checkpoint, left)
@@ -285,19 +286,19 @@ class _Run:
     def __init__(
         self,
         spark: SparkSession,
-        job_file: JobFile,
+        batches: Batches,
         stopping: Stopping,
         show: Show,
         on_event: Callable[[QueryMetrics], object] | None,
     ) -> None:
         self._spark = spark
-        self._file = job_file
-        self._job = job_file.job
+        self._batches = batches
+        self._file = batches.file
+        self._job = batches.file.job
         self._numbers = None if on_event is None else QueryNumbers(on_event)
         self._told_s = 0.0
         self._stopping = stopping
         self._show = show
-        self.batches = Batches(job_file, stopping, show.rows_out)
         self._metrics = MetricsListener(spark)
         """It is shown what is read here anyway, and listens to nothing."""
         self._totals = Totals()
@@ -346,7 +347,7 @@ class _Run:
             self._look(query)
         except StreamingQueryException as error:
             self._look(query)
-            if not (self.batches.refused and self.batches.failure is None):
+            if not (self._batches.refused and self._batches.failure is None):
                 raise self._failure(error) from error
         except (Py4JError, OSError) as error:
             what = "Spark's Java has ended, or cannot be reached; the next start goes on after the last batch"
@@ -362,7 +363,7 @@ class _Run:
             records = steps.opened(steps.records_of(self._spark, job), job)
             decoded = steps.slimmed(steps.decoded(records, job, self._file.folder), job)
             rows = steps.without_duplicates(decoded, job)
-            writer = rows.writeStream.queryName(job.name).foreachBatch(self.batches.write)
+            writer = rows.writeStream.queryName(job.name).foreachBatch(self._batches.write)
             writer = writer.option("checkpointLocation", job.checkpoint)
             if job.trigger.available_now:
                 writer = writer.trigger(availableNow=True)
@@ -383,7 +384,7 @@ class _Run:
                 self._told_to_stop = True
                 self._show.stopping("stop" if self._stopping.signal is None else self._stopping.signal.name)
             # Spark's own stop would break the batch off. A batch that begins after this refuses itself.
-            if self._stopping.at_once or not (self.batches.busy or _in_a_batch(query.status)):
+            if self._stopping.at_once or not (self._batches.busy or _in_a_batch(query.status)):
                 return
 
     def _tell_that_it_lives(self, query: StreamingQuery) -> None:
@@ -409,8 +410,8 @@ class _Run:
             if was_a_batch(progress) and (self._last_batch is None or number > self._last_batch):
                 self._last_batch = number
                 self._cut_ms = cut_ms(progress) or self._cut_ms
-                dead_letters = self.batches.dead_letters_of(number)
-                second = self.batches.second_pass_of(number)
+                dead_letters = self._batches.dead_letters_of(number)
+                second = self._batches.second_pass_of(number)
                 report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
                 self._metrics.show(progress)
                 self._tell_numbers(progress, report)
@@ -432,8 +433,8 @@ class _Run:
 
     def _failure(self, error: Exception) -> StepError:
         """The one thing that went wrong: in a batch's step, or else where Spark plans it."""
-        if self.batches.failure is not None:
-            return self.batches.failure
+        if self._batches.failure is not None:
+            return self._batches.failure
         if isinstance(error, StepError):
             return error
         what = self._file.secrets.hide(message_of(error))
