@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from penstock.aws import lease_table
 from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions
 from penstock.core.leases import Done, LeaseRow, writes
@@ -108,11 +109,14 @@ async def test_a_table_whose_making_is_not_seen_yet(
     assert isinstance(await table.create(ROW), Done)
 
 
-async def test_a_table_that_does_not_become_active(opened: Callable[..., ChangingTable], name: str) -> None:
+async def test_a_table_that_does_not_become_active(
+    opened: Callable[..., ChangingTable], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await opened().ensure()
-    table = opened(make_timeout_s=0.5)
+    monkeypatch.setattr(lease_table, "MAKE_TIMEOUT_S", 0.5)
+    table = opened()
     table.states = ["INACCESSIBLE_ENCRYPTION_CREDENTIALS"] * 1_000
-    with pytest.raises(NotFoundError, match=rf"{name}.* are not active after 0.5 s \(make_timeout_s\)"):
+    with pytest.raises(NotFoundError, match=rf"{name}.* are not active after 0.5 s"):
         await table.ensure()
 
 

@@ -1,7 +1,6 @@
 """Consumers are driven through each fault, and Prometheus's own evaluation of the rules names it, and nothing else.
 
-Time is virtual: hours pass in seconds, and the rules are those that users load. `test_alarms_of_processes` has a real
-Prometheus and real processes.
+Time is virtual: hours pass in seconds, and the rules are those that users load.
 """
 
 from __future__ import annotations

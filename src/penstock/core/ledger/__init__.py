@@ -22,7 +22,6 @@ from penstock.core.ledger.policies import (
     Stop,
     Warn,
 )
-from penstock.core.shard.duplicates import DedupeWindow, Deduplicate, Keyed
 
 __all__ = [
     "AnyOrder",
@@ -32,13 +31,10 @@ __all__ = [
     "Collector",
     "DeadLetter",
     "DeadLetters",
-    "DedupeWindow",
-    "Deduplicate",
     "Delivery",
     "Ending",
     "GiveUp",
     "InOrder",
-    "Keyed",
     "Ledger",
     "LedgerPolicy",
     "Part",
