@@ -13,10 +13,10 @@ import pytest
 import typer
 
 from penstock.cli.app import app
+from penstock.core.withdrawn import FLAGS, JOB_FIELDS, SPARK_OPTIONS
 from penstock.options import ProducerOptions
 from penstock.pipeline.job import job_schema
 from penstock.spark.options import READ_OPTIONS, SINK_OPTIONS
-from penstock.withdrawn import FLAGS, JOB_FIELDS, SPARK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,11 +62,11 @@ WORDS = (
 OLD_NAMES = "it says what an old name is called now"
 PLACES_THAT_MAY = {
     "CHANGELOG.md": OLD_NAMES,
-    "src/penstock/withdrawn.py": OLD_NAMES,
     "src/penstock/core/withdrawn.py": OLD_NAMES,
     "tests/runtime/consumer/test_consumer_misuse.py": OLD_NAMES,
     "docs/DESIGN.md": "the glossary names the words that were withdrawn",
     "tests/cli/test_cli_withdrawn.py": OLD_NAMES,
+    "tests/runtime/consumer/test_consumer_options.py": OLD_NAMES,
     "tests/pipeline/job/test_job_file.py": OLD_NAMES,
     "tests/spark/test_sink_options.py": OLD_NAMES,
     "tests/fixtures": "what 0.1 has stored, and how it was made",

@@ -15,11 +15,11 @@ def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object
 
     def load(name: str) -> object:
         if name not in homes:
-            if name[0].isupper():  # a class; the import machinery asks for `__path__`, for which nothing is loaded
+            if not name.startswith("_"):  # the import machinery asks for `__path__`, for which nothing is loaded
                 from penstock.core.withdrawn import withdrawn
 
                 # An AttributeError would lose its text on the way through `from penstock import ...`.
-                if gone := withdrawn("penstock", [name]):
+                if gone := withdrawn("penstock" if name[0].isupper() else module, [name]):
                     raise ImportError(gone[0])
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return vars(sys.modules[module]).setdefault(name, getattr(importlib.import_module(homes[name]), name))

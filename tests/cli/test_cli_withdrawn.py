@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from penstock.cli.app import app
-from penstock.withdrawn import FLAGS
+from penstock.core.withdrawn import FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

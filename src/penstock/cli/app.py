@@ -25,8 +25,8 @@ from penstock.cli import (
 )
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
+from penstock.core.withdrawn import FLAGS, is_called
 from penstock.errors import PenstockError
-from penstock.withdrawn import FLAGS, is_called
 
 
 class _Commands(typer.core.TyperGroup):

@@ -26,6 +26,7 @@ NAMES: dict[str, dict[str, str]] = {
         "WireSettings": "is ConnectionOptions now",
         "WorkerSettings": "is gone: Consumer takes its options itself, in groups (leases=LeaseOptions(...), ...)",
     },
+    "penstock.pipeline": {"drop_repeats": "is deduplicate_by_stamps now"},
     "ConsumerOptions": {
         "batch_records_max": "is a field of BufferOptions now: buffer=BufferOptions(batch_records_max=...)",
         "buffer_bytes_max": "is a field of BufferOptions now: buffer=BufferOptions(buffer_bytes_max=...)",
@@ -118,3 +119,29 @@ def withdrawn(place: str, names: Iterable[str]) -> list[str]:
     """What to say of those of the names that were withdrawn from this place, a sentence each."""
     gone = NAMES.get(place, {})
     return [f"{name} {gone[name]}" for name in names if name in gone]
+
+
+# --- commands, Spark, job files ---------------------------------------------------------------------
+
+FLAGS = {
+    "--aggregate": "--aggregation",
+    "--dynamodb-endpoint": "--dynamodb-endpoint-url",
+    "--neighbour-endpoint": "--neighbour-endpoint-url",
+    "--ordered": "--ordered-by-key",
+    "--ttl": "--record-ttl",
+}
+"""Options of commands."""
+
+SPARK_OPTIONS = {"bufferbytes": "bufferBytesMax"}
+"""Options of ``format("penstock")``: the old name, in lower case as Spark compares them."""
+
+JOB_FIELDS = {
+    ("deduplicate", "within"): "window",
+    ("stamps", "within"): "window",
+}
+"""Fields of job files, with the table that each stands in."""
+
+
+def is_called(new: str) -> str:
+    """What an error says of the name that takes the place of an old one."""
+    return f"is called {new} since version 0.2"

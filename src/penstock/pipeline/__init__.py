@@ -10,6 +10,7 @@ from penstock.pipeline.metrics import MetricsListener, StreamMetrics, observed, 
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
+from penstock.public import loaded_from
 from penstock.spark.columns import ALL_COLUMNS
 
 __all__ = [
@@ -37,3 +38,5 @@ __all__ = [
     "split",
     "stream_metrics",
 ]
+
+__getattr__ = loaded_from(__name__, {})  # it says of a name of 0.1 what the name is now

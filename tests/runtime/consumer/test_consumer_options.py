@@ -97,6 +97,9 @@ def test_a_class_that_is_gone_says_what_there_is_now() -> None:
     module: Any = importlib.import_module("penstock")
     with pytest.raises(ImportError, match="WorkerSettings is gone"):
         _ = module.WorkerSettings
+    pipeline: Any = importlib.import_module("penstock.pipeline")
+    with pytest.raises(ImportError, match="drop_repeats is deduplicate_by_stamps now"):
+        _ = pipeline.drop_repeats
 
 
 def test_every_argument_of_a_consumer_is_an_option_or_its_own() -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 
 import msgspec
 
+from penstock.core.withdrawn import JOB_FIELDS, is_called
 from penstock.pipeline.job import model
 from penstock.pipeline.job.faults import Fault, JobFileError, line_of, lines_of, nearest
 from penstock.pipeline.job.model import Job
 from penstock.pipeline.job.rules import faults_of
-from penstock.withdrawn import JOB_FIELDS, is_called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
