@@ -98,7 +98,7 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
     source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
     options = {**source, **starting, "maxRecordsPerTrigger": str(batch_records)}
     text = _pipelines.job_text_of(options, folder, "available_now = true").replace(
-        f'within = "{_pipelines.WITHIN}"', f'within = "{WITHIN_S} seconds"'
+        f'window = "{_pipelines.WITHIN}"', f'window = "{WITHIN_S} seconds"'
     )
     path = folder / "job.toml"
     path.write_text(text + SPARK, encoding="utf-8")

@@ -33,7 +33,7 @@ def test_kinds() -> None:
         "c is dict or list, not the class dict: call it, dict()",
         "e is a Strategy or str, not 5",
     ]
-    assert not_of({"b": None}, {"b": (int,)}) == ["b is int, not None"]
+    assert not_of({"b": None}, {"b": (int,)}) == ["b is a whole number, not None"]
 
 
 def test_functions_and_attributes() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.spark.querying import Stream
 
-UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwithin = "1 hour"\n'
+UNIQUE = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
 SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'
 
 

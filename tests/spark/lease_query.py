@@ -112,13 +112,21 @@ class Query:
 
         asyncio.run(put())
 
-    def delete_row(self, row: LeaseRow) -> None:
-        async def delete() -> None:
-            table = self.table()
-            assert isinstance(await table.write(writes.delete(row)), writes.Done)
-            await table.close()
+    def delete_row(self, key: str) -> LeaseRow:
+        """The row as it was deleted. The query may renew it between a look at it and its deletion: then once more."""
 
-        asyncio.run(delete())
+        async def delete() -> LeaseRow:
+            table = self.table()
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    while True:
+                        (row,) = [row for row in (await table.scan(consistent=True)).rows if row.key == key]
+                        if isinstance(await table.write(writes.delete(row)), writes.Done):
+                            return row
+            finally:
+                await table.close()
+
+        return asyncio.run(delete())
 
     def behind(self) -> int:
         assert self.driver is not None

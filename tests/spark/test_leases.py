@@ -150,11 +150,11 @@ def test_a_row_that_is_deleted_while_the_query_runs_comes_back_with_a_higher_cou
     query.stream.put(50)
     query.start().read(50)
     query.until_mirrored()
-    before = query.rows()
-    for row in before.values():
-        query.delete_row(row)
+    before = {}
+    for key in query.rows():
+        before[key] = query.delete_row(key)
         if made_anew:
-            query.put_row(LeaseRow(key=row.key, checkpoint=Checkpoint.LATEST))
+            query.put_row(LeaseRow(key=key, checkpoint=Checkpoint.LATEST))
     query.stream.put(50)
     query.read(50)
     query.until_mirrored()
