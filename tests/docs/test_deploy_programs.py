@@ -49,6 +49,7 @@ def program(page: str, replaced: dict[str, str], names: dict[str, Any]) -> dict[
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_program_for_databricks(spark: SparkSession, local: LocalKinesis, tmp_path: Path) -> None:
     kinesis = client(local)

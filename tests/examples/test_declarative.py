@@ -105,6 +105,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(RUN_TIMEOUT_S)
 def test_the_pipeline_is_one(project: Project) -> None:
     """Spark resolves all its flows, and starts none."""

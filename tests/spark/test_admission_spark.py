@@ -53,6 +53,7 @@ def test_a_backlog_of_a_million_rows_under_a_cap(spark: SparkSession, stream: St
     assert len(sizes) <= 1.5 * total / cap
 
 
+@pytest.mark.slow
 def test_three_days_of_silence_cost_few_batches(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     stream.call("IncreaseStreamRetentionPeriod", RetentionPeriodHours=168)
     for _ in range(3):

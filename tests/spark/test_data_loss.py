@@ -101,6 +101,7 @@ def test_a_running_query_counts_what_it_passed_over(spark: SparkSession, stream:
     assert '"possibleLosses":2' in str(progress["sources"][0]["latestOffset"]).replace(" ", "").replace("'", '"')
 
 
+@pytest.mark.slow
 def test_a_shard_silent_for_longer_than_the_retention_is_no_loss(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

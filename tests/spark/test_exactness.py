@@ -57,6 +57,7 @@ def test_a_batch_across_a_split_runs_again(spark: SparkSession, stream: Stream, 
     run_twice(spark, stream, tmp_path / "checkpoint")
 
 
+@pytest.mark.slow
 def test_a_batch_inside_a_backlog_of_three_generations_runs_again(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ async def test_silence_longer_than_the_retention_is_no_loss_while_running(world:
     assert planner.losses.count == 0
 
 
+@pytest.mark.slow
 async def test_silence_longer_than_the_retention_is_no_loss_with_a_restart(world: World) -> None:
     """The times of idle shards are written down by empty batches, four in each retention."""
     await world.create(2)

@@ -78,6 +78,7 @@ def test_a_backlog_across_a_reshard_keeps_the_slots_busy(spark: SparkSession, st
         assert busy / took > 1.2
 
 
+@pytest.mark.slow
 def test_a_deduplication_over_three_generations_drops_nothing_as_late(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

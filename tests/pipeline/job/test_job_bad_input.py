@@ -113,6 +113,7 @@ def test_a_folder_whose_files_find_no_room(world: World) -> None:
     assert sorted(name for (name,) in world.rows("orders", "order_id")) == sorted([*NUMBERS, *long])
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made(world: World) -> None:
     (world.folder / "full").write_text("a file, where a folder is to be")
     for place, step in (("/orders", "sinks[0] parquet"), ("/dead", "dead_letters")):
@@ -153,6 +154,7 @@ def test_a_stream_that_takes_half_of_a_batch(world: World) -> None:
     assert sorted(world.rows("back", "order_id")) == sorted((one,) for one in [*NUMBERS, "order-20"])
 
 
+@pytest.mark.slow
 def test_a_sink_whose_service_refuses_it(world: World) -> None:
     client = boto3.client("kinesis", endpoint_url=world.local.endpoint_url, region_name=world.local.region)
     client.delete_stream(StreamName="copies")

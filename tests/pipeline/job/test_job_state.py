@@ -135,11 +135,11 @@ def changes_of(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("in_rocks", "damage"),
     [
-        (True, removed),
+        pytest.param(True, removed, marks=pytest.mark.slow),
         (True, cut_off),
         pytest.param(True, emptied, marks=pytest.mark.slow),
         pytest.param(False, removed, marks=pytest.mark.slow),
-        (False, cut_off),
+        pytest.param(False, cut_off, marks=pytest.mark.slow),
     ],
 )
 def test_a_state_that_is_damaged_stops_the_job_and_goes_on_when_it_is_put_back(
