@@ -82,6 +82,18 @@ def test_retention_on_demand_is_of_what_is_kept() -> None:
     assert found["retention up to 7 days"] == pytest.approx(MIB * 144 * 3600 / 1024**3 * 0.10, abs=0.01)
 
 
+def test_a_price_that_is_not_known_is_left_out_and_said_and_its_mode_is_not_proposed() -> None:
+    large = traffic(25 * KIB, 400 * MIB, shards=800, retention_hours=48.0)
+    known = msgspec.structs.replace(PRICE.advantage, retention_gb_month=0.023, long_retention_gb_month=0.023)
+    priced = msgspec.structs.replace(PRICE, advantage=known)
+    for prices, is_known in ((PRICE, False), (priced, True)):
+        advantage = modes_of(large, prices)[-1]
+        assert ("without its retention" in (advantage.remark or "")) is not is_known
+        assert ("retention up to 7 days" in by_name(advantage.items)) is is_known
+        assert prices.advantage.lacks(large) is not is_known
+        assert not prices.advantage.lacks(traffic())
+
+
 def test_a_lease_for_a_month() -> None:
     (kcl,) = lease_items(Leases(leases=1, writes_per_s=1 / (10 / 3 - 0.025), measured=False), PRICE.dynamodb)
     assert kcl.monthly == pytest.approx(0.50, abs=0.01)
@@ -162,7 +174,10 @@ def test_a_bill_names_what_would_cost_less_the_most_first() -> None:
     current = next(one for one in report.modes if one.current)
     assert current.mode == "provisioned"
     assert report.monthly == pytest.approx(current.monthly + 39.0)
-    assert (report.prices_as_of, report.schema, report.left_out) == (dt.date(2026, 11, 1), "penstock.cost/1", [])
+    assert (report.prices_as_of, report.schema) == (dt.date(2026, 11, 1), "penstock.cost/1")
+    assert report.left_out == [
+        "retention in the advantage mode: the list has no price of it (--prices FILE may have one)"
+    ]
     assert msgspec.json.decode(msgspec.json.encode(report))["traffic"]["measured"] == "CloudWatch, two weeks"
 
 

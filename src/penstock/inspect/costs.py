@@ -62,10 +62,17 @@ class OnDemand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     in_gb: float
     out_gb: float
     fan_out_gb: float
-    retention_gb_month: float
-    long_retention_gb_month: float
     commitment_mib_per_s: float
     """In, and the same out, which all streams of the account together pay for at least."""
+    retention_gb_month: float | None = None
+    """Of more than 24 hours, up to 7 days. None: the price is not known, and what it costs is left out, and said."""
+    long_retention_gb_month: float | None = None
+    """Of what is older."""
+
+    def lacks(self, traffic: Traffic) -> bool:
+        """True where a price is not known that this traffic would be paid by."""
+        long = traffic.retention_hours > LONG_RETENTION_HOURS and self.long_retention_gb_month is None
+        return long or (traffic.retention_hours > FREE_RETENTION_HOURS and self.retention_gb_month is None)
 
 
 class DynamoDb(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -239,7 +246,7 @@ def on_demand_items(traffic: Traffic, prices: OnDemand) -> list[Item]:
         Item(what="fan-out data", quantity=pushed, unit="GiB", monthly=pushed * prices.fan_out_gb),
     ]
     hours = min(traffic.retention_hours, LONG_RETENTION_HOURS) - FREE_RETENTION_HOURS
-    if hours > 0:
+    if hours > 0 and prices.retention_gb_month is not None:
         kept = traffic.bytes_per_s * hours * 3600 / GIB
         monthly = kept * prices.retention_gb_month
         items.append(Item(what="retention up to 7 days", quantity=kept, unit="GiB", monthly=monthly))
@@ -247,9 +254,9 @@ def on_demand_items(traffic: Traffic, prices: OnDemand) -> list[Item]:
     return [one for one in items if one.monthly > 0]
 
 
-def _long_retention(traffic: Traffic, gb_month: float) -> list[Item]:
+def _long_retention(traffic: Traffic, gb_month: float | None) -> list[Item]:
     hours = traffic.retention_hours - LONG_RETENTION_HOURS
-    if hours <= 0:
+    if hours <= 0 or gb_month is None:
         return []
     kept = traffic.bytes_per_s * hours * 3600 / GIB
     return [Item(what="retention over 7 days", quantity=kept, unit="GiB", monthly=kept * gb_month)]
@@ -302,16 +309,18 @@ def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -
             left_out.append(
                 "checkpoints: the snapshot is of one look; with --window it tells how often rows are written"
             )
-    if snapshot.metrics is not None and snapshot.metrics.listed:
-        listed = snapshot.metrics.listed
-        monthly = listed * prices.cloudwatch.metric_month
-        around.append(Item(what="metrics of the application", quantity=listed, unit="metrics", monthly=monthly))
+    listed = snapshot.metrics.listed if snapshot.metrics is not None else None
     stream = None if snapshot.stream is None else snapshot.stream.stream
-    if stream is not None and stream.shard_metrics:
-        count = len(stream.shard_metrics) * stream.open_shards
-        monthly = count * prices.cloudwatch.metric_month
-        around.append(Item(what="metrics of each shard", quantity=count, unit="metrics", monthly=monthly))
+    of_shards = 0 if stream is None else len(stream.shard_metrics) * stream.open_shards
+    for what, count in (("metrics of the application", listed), ("metrics of each shard", of_shards)):
+        if count:
+            monthly = count * prices.cloudwatch.metric_month
+            around.append(Item(what=what, quantity=count, unit="metrics", monthly=monthly))
     modes = [] if traffic is None else modes_of(traffic, prices)
+    if traffic is not None and prices.advantage.lacks(traffic):
+        left_out.append(
+            "retention in the advantage mode: its price is not in the list (--prices takes one that has it)"
+        )
     return CostReport(
         stream=None if snapshot.stream is None else snapshot.stream.name,
         application=None if view is None else view.name,
@@ -423,6 +432,8 @@ def modes_of(traffic: Traffic, prices: Prices) -> list[ModeCost]:
     modes.append(ModeCost(mode="on-demand", current=on_demand, monthly=total(items), items=items))
     items, floor = on_demand_items(traffic, prices.advantage), commitment(prices.advantage)
     remark = f"the account pays at least {floor:,.0f} {prices.currency} a month for all of its streams together"
+    if prices.advantage.lacks(traffic):
+        remark += "; without its retention, whose price is not in the list"
     modes.append(ModeCost(mode="on-demand advantage", current=False, monthly=total(items), items=items, remark=remark))
     return modes
 
@@ -479,7 +490,8 @@ def _mode(traffic: Traffic, prices: Prices, now: float) -> Saving | None:
     others = [
         one
         for one in modes_of(traffic, prices)
-        if not one.current and (one.mode != "on-demand advantage" or now > floor)
+        if not one.current
+        and (one.mode != "on-demand advantage" or (now > floor and not prices.advantage.lacks(traffic)))
     ]
     cheapest = min(others, key=lambda one: one.monthly, default=None)
     if cheapest is None:
