@@ -136,6 +136,7 @@ PUBLIC = {
         "Prices",
         "Reading",
         "RecordLine",
+        "Registries",
         "Saving",
         "Seen",
         "SeenRecord",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from penstock.aws.calls import RetryPolicy
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.local import LocalKinesis
 from penstock.model import Position
@@ -177,6 +178,12 @@ def test_a_history_gives_the_next_run_its_trend(
     assert json.loads(run(*words).stdout)["state"] == "stopped"  # the counter has not moved for 100 s
     dynamodb.put_item(TableName="trend-app", Item=lease(SHARDS[0], numbers[0], counter=3))
     assert json.loads(run(*words).stdout)["state"] == "rewound"
+    assert json.loads(run(*words, "--since", "50s").stdout)["state"] == "not known yet"
+    assert json.loads(run(*words).stdout)["state"] == "rewound"  # what did not count is kept
+    check = ("check", *words[1:-2])
+    assert "rewound" in run(*check).stdout
+    assert "rewound" not in run(*check, "--since", "50s").stdout
+    assert "give their file (--history)" in run(*words[:5], "--since", "1m").stderr
     (tmp_path / "looks").write_text("{")
     assert "it holds no looks of this command" in run(*words).stderr
 
@@ -434,3 +441,30 @@ def test_doctor_compares_with_what_earlier_runs_saw(
     found = run("doctor", "collect", *words)
     (tmp_path / "snapshot").write_text(found.stdout)
     assert "PST-D018" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("check", "lag"), "Missing argument 'APPLICATION'"),
+        (("check", "lag", "a", "--warning", "soon"), "'soon' is no span of time"),
+        (("check", "lag", "a", "--bogus"), "No such option"),
+        (("check", "bogus"), "No such command 'bogus'"),
+        (("check", "lag", "a", "--region", "no region"), "region"),
+        (("check", "lag", "a", "--since", "1h"), "give their file (--history)"),
+        (("--context", "none", "check", "lag", "a"), "there is no context 'none'"),
+        (("check", "stream", "orders"), "orders"),
+    ],
+)
+def test_what_keeps_a_check_from_being_made_is_unknown(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    """Nagios takes a status of 1 or 2 as one of what is checked."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=1))
+    done = run(*words)
+    assert (done.status, done.stderr) == (3, "")
+    assert " UNKNOWN - " in done.stdout
+    assert why in done.stdout
+    assert done.stdout.count("\n") == 1

@@ -349,3 +349,13 @@ def test_streams_are_not_kept_open_without_bound(
     others = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=f"other-{n}", data=b"x") for n in range(5)]
     done = run("dead-letters", "replay", write(tmp_path / "d.jsonl", good, *others, good), "--to", "again")
     assert done.stdout.startswith("6 records replayed, 5 of them from their letters; 1 letters were of records")
+
+
+def test_letters_since_a_time(run: Run, tmp_path: Path) -> None:
+    answer = {"ShardId": "shardId-000000000000", "SequenceNumber": "7"}
+    later = letter_of(answer, 1, written_at=NOW + dt.timedelta(hours=1))
+    path = write(tmp_path / "dead.jsonl", letter_of(answer), later)
+    found = run("dead-letters", "list", path, "--json", "--since", "2026-05-04T03:30Z").stdout.splitlines()
+    assert [json.loads(line)["sub_sequence_number"] for line in found] == [1]
+    assert run("dead-letters", "list", path, "--since", "1m ago").stdout == "0 dead letters\n"
+    assert "is no time" in run("dead-letters", "list", path, "--since", "noon").stderr

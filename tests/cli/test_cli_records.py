@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import signal
@@ -122,6 +123,8 @@ def test_by_shard_key_time_position_and_filter(run: Run, kinesis: Any, local: Lo
     assert numbers("--starting-position", "trim-horizon") == [1, 2, 3]
     assert numbers("--starting-position", "10m ago") == [2, 3]
     assert numbers("--starting-position", "2h", "--until", "10m ago") == [1]
+    assert numbers("--since", "10m") == [2, 3]
+    assert numbers("--since", "2h ago", "--until", "10m ago") == [1]
     assert numbers("--starting-position", f"seq:{old}") == [1, 2]
     assert numbers("--starting-position", f"after:{old}") == [2]
     assert numbers("--starting-position", "trim-horizon", "--shard", "shardId-000000000001") == [3]
@@ -150,6 +153,10 @@ def test_by_shard_key_time_position_and_filter(run: Run, kinesis: Any, local: Lo
 def test_wrong_words_are_said_before_anything_is_asked(run: Run) -> None:
     for more, why in (
         (("--starting-position", "yesterday"), "'yesterday' is no time"),
+        (("--since", "yesterday"), "'yesterday' is no time"),
+        (("--since", "latest"), "'latest' is no time"),
+        (("--since", "2099-01-01"), "--since 2099-01-01: that time is still to come"),
+        (("--since", "1h", "--starting-position", "latest"), "give one of them"),
         (("--where", ".a =="), "the filter cannot be read at character 6"),
         (("-o", "yaml"), "records are shown as -o table or -o jsonl"),
     ):
@@ -241,3 +248,82 @@ def test_count(run: Run, kinesis: Any) -> None:
     ]
     report = json.loads(run("records", "count", "orders", "--where", "size > 1", *FAST, "-o", "json").stdout)
     assert (report["schema"], report["user_records"]) == ("penstock.count/1", 2)
+
+
+@pytest.mark.parametrize("word", ["seq", "after"])
+def test_a_number_that_is_trimmed_is_said_and_ends_it(run: Run, kinesis: Any, local: LocalKinesis, word: str) -> None:
+    old = put(kinesis, b"old", hash_key=0)
+    local.clock.advance(25 * 3600)
+    put(kinesis, b"new", hash_key=0)
+    for follow in ("--no-follow", "--follow"):
+        done = run("records", "tail", "orders", "--starting-position", f"{word}:{old}", follow, *FAST)
+        assert (done.status, done.stdout) == (1, "")
+        assert f"shardId-000000000000 of orders has no record {old} any more: it is trimmed" in done.stderr
+
+
+def test_a_long_silence_behind_a_number_is_crossed(run: Run, kinesis: Any, local: LocalKinesis) -> None:
+    old = put(kinesis, b"old", hash_key=0)
+    local.clock.advance(4 * 3600)
+    put(kinesis, b"new", hash_key=0)
+    words = ("records", "tail", "orders", "--starting-position", f"after:{old}", "--no-follow", "-o", "jsonl", *FAST)
+    assert [line["data"] for line in lines(run(*words))] == ["new"]
+
+
+def test_records_are_pushed_to_a_consumer_that_is_there(run: Run, kinesis: Any, local: LocalKinesis) -> None:
+    arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="looker")
+    local.clock.advance(60)
+    put(kinesis, b"before", hash_key=0)
+    kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+    local.clock.advance(60)
+    put(kinesis, b"after", hash_key=0)
+    local.reset_stats()
+    found = lines(read_all(run, "-o", "jsonl", "--fan-out", "looker"))
+    assert [line["data"] for line in found] == ["before", "after"]
+    assert local.stats().calls("GetRecords") == local.stats().calls("RegisterStreamConsumer") == 0
+    none = read_all(run, "--fan-out", "other")
+    assert (none.status, none.stdout) == (1, "")
+    assert "orders has no consumer other; registered are: looker. None is registered for a look" in none.stderr
+    assert local.stats().calls("RegisterStreamConsumer") == 0
+
+
+def test_records_are_followed_by_fan_out(start: Callable[..., Any], kinesis: Any, local: LocalKinesis) -> None:
+    arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="looker")
+    local.clock.advance(60)
+    words = ("records", "tail", "orders", "--starting-position", "trim-horizon", "--fan-out", "looker", "-o", "jsonl")
+    tail = start(*words)
+    put(kinesis, b"first", hash_key=0)
+    assert json.loads(tail.stdout.readline())["data"] == "first"
+    kinesis.split_shard(StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+    put(kinesis, b"second", hash_key=2**126)
+    assert json.loads(tail.stdout.readline())["data"] == "second"
+    tail.send_signal(signal.SIGINT)
+    out, err = tail.communicate(timeout=60)
+    assert (tail.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_registry_is_named_and_not_guessed(run: Run, kinesis: Any) -> None:
+    put(kinesis, b"\0\0\0\0\1\x0e")
+    (line,) = lines(read_all(run, "-o", "jsonl", "--decode"))
+    assert line["decoded"]["steps"][0]["schema_id"] == "1"
+    done = read_all(run, "-o", "jsonl", "--decode", "--schema-registry", "http://127.0.0.1:9")
+    (line,) = lines(done)
+    assert "its schema cannot be fetched: 127.0.0.1:9 gives no answer" in line["decoded"]["steps"][0]["why"]
+    assert "--schema-registry: write its address" in read_all(run, "--schema-registry", "registry").stderr
+
+
+def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any) -> None:
+    kinesis.create_stream(StreamName="large", ShardCount=1, MaxRecordSizeInKiB=10_240)
+    data = bytes(range(256)) * 40_000 + b"tail"
+    put(kinesis, data, stream="large")
+    shown = read_all(run, stream="large")
+    assert (shown.status, len(shown.stdout) < 1_000) == (0, True)
+    assert f"({len(data)} bytes)" in shown.stdout
+    (line,) = lines(read_all(run, "-o", "jsonl", stream="large"))
+    assert base64.b64decode(line["data_base64"]) == data
+    text = "a" * (10 * 1024 * 1024 - 10)
+    put(kinesis, text.encode(), stream="large")
+    found = run("records", "grep", "aaa", "large", *FAST)
+    assert len(found.stdout) < 3_000
+    assert f"... ({len(text)} characters)" in found.stdout

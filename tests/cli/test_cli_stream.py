@@ -122,3 +122,10 @@ def test_a_stream_that_is_not_there(run: Run, local: LocalKinesis) -> None:
     done = run("stream", "describe", "nothing")
     assert (done.status, done.stdout) == (1, "")
     assert "ResourceNotFoundException" in done.stderr
+
+
+def test_heat_begins_at_a_time_too(run: Run, kinesis: Any) -> None:
+    words = ("stream", "heat", "orders", "-o", "json", "--rate", "5")
+    assert json.loads(run(*words, "--since", "30s ago").stdout)["schema"] == "penstock.heat/1"
+    assert "is no time" in run(*words, "--since", "latest").stderr
+    assert "still to come" in run(*words, "--since", "2099-01-01T00:00Z").stderr

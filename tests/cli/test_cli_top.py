@@ -140,6 +140,9 @@ def test_without_a_terminal_there_is_a_table_or_lines(run: Run, words: list[str]
     assert "\x1b" not in done.stdout
     lines = run(*words, "--frames", "2", "-o", "jsonl").stdout.splitlines()
     assert [json.loads(one)["schema"] for one in lines] == ["penstock.lag/1"] * 2
+    since = run(*words, "--frames", "2", "--since", "1m", "-o", "jsonl")
+    assert [json.loads(one)["state"] for one in since.stdout.splitlines()] == ["ok", "ok"]
+    assert "is no time" in run(*words, "--since", "noon").stderr
     assert "too often" in run(*words, "--interval", "10ms").stderr
     assert run("top", "other", *words[2:]).status == 1
 

@@ -59,6 +59,7 @@ WITHOUT_RESOURCES = {
     "cloudwatch:GetMetricData",
     "cloudwatch:ListMetrics",
     "dynamodb:ListTables",
+    "glue:GetSchemaVersion",
     "kinesis:DescribeLimits",
     "kinesis:ListStreams",
 }

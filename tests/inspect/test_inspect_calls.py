@@ -50,6 +50,8 @@ async def test_a_call_that_writes_is_refused_before_it_is_sent() -> None:
     wire = ReadingWire(ConnectionOptions(region="us-east-1", endpoint_url="http://127.0.0.1:9"))
     with pytest.raises(ValueError, match="kinesis:PutRecord is no call of the read model"):
         await wire.call("kinesis", "PutRecord", b"{}")
+    with pytest.raises(ValueError, match="kinesis:PutRecord is no call of the read model"):
+        await anext(wire.stream("kinesis", "PutRecord", b"{}"))
     assert wire.calls == {}
 
 

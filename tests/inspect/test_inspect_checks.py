@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from penstock.inspect import LagLimits, LagReport, ShardLag, State, check_lag
-from penstock.inspect.checks import Status
+from penstock.inspect.checks import Figure, Status
 from penstock.inspect.moments import utc
 from penstock.inspect.verdicts import worst
 
 LIMITS = LagLimits(warning_s=60, critical_s=600, loses_warning_s=7200, loses_critical_s=3600)
-LINE = re.compile(
-    r"[A-Z]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+( \| \w+=[\d.e+]+s?(;[\d.]*){0,2}( \w+=[\d.e+]+s?(;[\d.]*){0,2})*)?"
-)
+FIGURE = r"\w+=[\d.e+]+s?(;[\d.]*:?){0,2}"
+LINE = re.compile(rf"[A-Z]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+( \| {FIGURE}( {FIGURE})*)?")
 
 
 def shard(number: int = 0, **more: Any) -> ShardLag:
@@ -73,3 +72,11 @@ def test_the_line_names_some_shards_and_counts_the_others() -> None:
     )
     assert checked.line.endswith("; and 4 more | shards=9 behind=0s;60;600")
     assert msgspec.json.decode(msgspec.json.encode(checked))["status"] == 2
+
+
+def test_figures_have_the_thresholds_that_decide_and_say_on_which_side_of_them_it_is_bad() -> None:
+    low = Figure(name="loses_in", value=7200.0, unit="s", warning=43_200.0, critical=21_600.0, low_is_bad=True)
+    assert low.text == "loses_in=7200s;43200:;21600:"
+    assert Figure(name="free", value=1, critical=0).text == "free=1;;0"
+    assert Figure(name="held", value=1_000_000).text == "held=1000000"
+    assert Figure(name="behind", value=1.0, unit="s", warning=1_234_567.0).text == "behind=1s;1234567"

@@ -12,7 +12,7 @@ import pytest
 from penstock.aws.options import Credentials
 from penstock.errors import OptionError
 from penstock.inspect import Inspector, Snapshot, check_leases, examine
-from penstock.inspect.calls import INSPECT_POLICY, STATEMENTS
+from penstock.inspect.calls import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
 from penstock.testing import Fault
 from tests.docs.doc_pages import ROOT
 from tests.inspect.scenes import Scene, shard_id
@@ -187,6 +187,8 @@ def test_the_calls_that_are_seen_are_those_of_the_policy_statement_by_statement(
     policy = json.loads((ROOT / INSPECT_POLICY).read_text(encoding="utf-8"))
     allowed = {one["Sid"]: one["Action"] for one in policy["Statement"]}
     assert allowed.pop("OnlyForEncryptedStreams") == "kms:Decrypt"
+    for action, name in ASKED_STATEMENTS.items():
+        assert allowed.pop(name) == action
     assert by_statement == {name: set(actions) for name, actions in allowed.items()}
     assert {action.partition(":")[2] for action in STATEMENTS} == set(scene.local.stats().operations)
 

@@ -100,16 +100,16 @@ _events = msgspec.json.Decoder(_Event)
 
 
 class KinesisSource:
-    """Reads one stream over a wire of its own."""
+    """Reads one stream over a wire of its own, or one that is given."""
 
     _wall = staticmethod(time.time)
     _steady = staticmethod(time.monotonic)
     _answers = -1
     _answered_s = _since_s = 0.0  # the service's time at its last answer that told it, and `_steady` then
 
-    def __init__(self, stream: StreamName, settings: ConnectionOptions) -> None:
+    def __init__(self, stream: StreamName, settings: ConnectionOptions, wire: Wire | None = None) -> None:
         self._stream = stream
-        self._client = KinesisClient(Wire(settings))
+        self._client = KinesisClient(wire or Wire(settings))
         self._arn = stream.arn
 
     @property

@@ -48,6 +48,7 @@ JSON_SERVICES = {
     "kinesis": JsonService("Kinesis_20131202", "application/x-amz-json-1.1"),
     "dynamodb": JsonService("DynamoDB_20120810", "application/x-amz-json-1.0"),
     "cloudwatch": JsonService("GraniteServiceVersion20100801", "application/x-amz-json-1.0"),
+    "glue": JsonService("AWSGlue", "application/x-amz-json-1.1"),
 }
 """By botocore's name of the service."""
 

@@ -11,6 +11,7 @@ from penstock.cli import (
     application,
     check,
     console,
+    contexts,
     cost,
     dead_letters,
     doctor,
@@ -26,7 +27,7 @@ from penstock.cli import (
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
 from penstock.core.withdrawn import FLAGS, is_called
-from penstock.errors import PenstockError
+from penstock.errors import OptionError, PenstockError
 
 
 class _Commands(typer.core.TyperGroup):
@@ -70,6 +71,8 @@ app.add_typer(doctor.app, name="doctor")
 app.command("cost")(cost.command)
 app.command("top")(top.command)
 app.command("console")(console.command)
+app.add_typer(contexts.app, name="context")
+app.command("completion")(contexts.completion_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -80,16 +83,34 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            envvar="PENSTOCK_CONTEXT",
+            help="Context to work in, of penstock context ls.",
+            metavar="CONTEXT",
+            autocompletion=lambda: contexts.names_of_contexts(),
+        ),
+    ] = None,
+    _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Options before the subcommand."""
+    try:
+        contexts.choose(context, name)
+    except OptionError as fault:
+        if context.invoked_subcommand == "check":
+            check.end_unknown(str(fault))
+        raise
 
 
 def run() -> int:
     """Run one subcommand. An error that was foreseen is one line, with status 1; a wrong use has status 2."""
     try:
+        contexts.begin_completion()
         app(prog_name="penstock")
     except PenstockError as fault:
         warn(str(fault))

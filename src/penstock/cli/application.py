@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.looking import lag_since, looking
+from penstock.cli.looking import Earlier, lag_since, looking
 from penstock.cli.output import warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
+from penstock.cli.shapes import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing
+from penstock.errors import OptionError
 from penstock.inspect.moments import span_s, span_text, time_text
 from penstock.wiring import ConnectionOptions
 
@@ -100,6 +101,7 @@ def lag_command(
     ok: OkText = "60s",
     stalled: StalledText = "2m",
     history: History = None,
+    since: Since = None,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -111,9 +113,11 @@ def lag_command(
     """Show how far an application is behind, shard by shard, with a verdict and the time until records are lost.
 
     One look tells where each lease stands. Whether it moves takes two: with --window the command looks again for a
-    while, with --history it compares with its own earlier runs.
+    while, with --history it compares with its own earlier runs, or with those --since a time.
     """
     from penstock.inspect import LagTimes, Store
+
+    earlier = earlier_of(history, since)
 
     connection, where = (
         ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
@@ -122,11 +126,18 @@ def lag_command(
     times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
 
     async def look(inspector: Inspector) -> LagReport:
-        return await lag_since(inspector, name, stream, where, times, history)
+        return await lag_since(inspector, name, stream, where, times, earlier)
 
     report = asyncio.run(looking(connection, look, calls_per_s=rate))
     show_report(report, report.shards, _lagging(report), output)
     tell_missing(report.missing)
+
+
+def earlier_of(history: Path | None, since: str | None) -> Earlier:
+    """The looks of earlier runs that count. Raises OptionError."""
+    if since is not None and history is None:
+        raise OptionError("--since says from when on the looks of earlier runs count: give their file (--history)")
+    return Earlier(history, since)
 
 
 def _read(name: str, store: str, table: str | None, connection: ConnectionOptions) -> ApplicationReport:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+import traceback
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window
+from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window, earlier_of
 from penstock.cli.looking import lag_since, looking
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
-from penstock.cli.shapes import Output, Rate, Shape, show_report
+from penstock.cli.shapes import Output, Rate, Shape, Since, show_report
 from penstock.errors import PenstockError
 from penstock.inspect.moments import span_s
 from penstock.shown import one_line
@@ -21,7 +22,38 @@ if TYPE_CHECKING:
 
     from penstock.inspect import Checked, Inspector
 
-app = typer.Typer(no_args_is_help=True, help="Checks for a monitoring system: a line, and 0 to 3 as the exit status.")
+
+class _Checks(typer.core.TyperGroup):
+    """All checks. Whatever keeps one from being made is UNKNOWN, as Nagios wants it: a status of 1 or 2 would say that
+    something is wrong with what is checked.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except PenstockError as fault:
+            end_unknown(str(fault))
+        except Exception as fault:
+            # typer brings a copy of click in some versions and not in others, so a wrong use has no one class
+            told = getattr(fault, "format_message", None)
+            if told is None:
+                traceback.print_exc()
+            end_unknown(told() if told is not None else f"the check failed: {type(fault).__name__}")
+
+
+def end_unknown(why: str) -> NoReturn:
+    """Say that nothing could be checked, and why."""
+    from penstock.inspect import unknown
+
+    print(one_line(unknown("check", why).line), flush=True)
+    raise typer.Exit(3)
+
+
+app = typer.Typer(
+    cls=_Checks, no_args_is_help=True, help="Checks for a monitoring system: a line, and 0 to 3 as the exit status."
+)
 
 
 def _span(what: str) -> Any:
@@ -38,6 +70,7 @@ def lag_command(
     loses_critical: Annotated[str, _span("It is critical when records are lost in less than this.")] = "6h",
     window: Window = "0s",
     history: History = None,
+    since: Since = None,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -61,7 +94,7 @@ def lag_command(
             loses_critical_s=span_s(loses_critical),
         )
         times, where = LagTimes(window_s=span_s(window)), Store.parse(store, table)
-        return check_lag(await lag_since(inspector, name, stream, where, times, history), limits)
+        return check_lag(await lag_since(inspector, name, stream, where, times, earlier_of(history, since)), limits)
 
     _end("lag", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
 

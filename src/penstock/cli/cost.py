@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.application import StoreText, Table
 from penstock.cli.doctor import Application, OfStream, Window, collected, snapshot_in
+from penstock.cli.looking import Earlier
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.errors import OptionError
@@ -52,7 +53,7 @@ def command(
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = collected(application, stream, window, (store, table), connection, rate, None)
+        snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(None))
     report = cost_of(snapshot, known, readers=readers)
     show_report(report, report.modes, _told(report), output)
     tell_missing(snapshot.missing)

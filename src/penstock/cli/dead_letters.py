@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,15 +16,19 @@ import typer
 
 from penstock.cli.output import show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Since, begin_of
 from penstock.errors import OptionError, PenstockError
 from penstock.shown import one_line
 from penstock.wiring import ConnectionOptions, sink_for, source_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from penstock.core.ledger.letter import Letter
     from penstock.runtime.dead_letters import BadLetter, Replayed, Target
+
+    Letters = AbstractAsyncContextManager[AsyncIterator[Letter | BadLetter]]
 
 SHOWN_MAX = 10
 """Of each kind of complaint."""
@@ -50,6 +55,7 @@ def list_command(
     data: Annotated[
         bool, typer.Option("--data", help="With --json: also print the records' data, where the letters hold it.")
     ] = False,
+    since: Since = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
@@ -57,7 +63,8 @@ def list_command(
 ) -> None:
     """List dead letters, one a line, and count them by error. The exit status is 1 if a line is no dead letter."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    asyncio.run(_list(file, from_stream, connection, messages=messages, data=data, as_json=as_json))
+    letters = _letters(file, from_stream, connection, since)
+    asyncio.run(_list(letters, messages=messages, data=data, as_json=as_json))
 
 
 @app.command("replay")
@@ -74,6 +81,7 @@ def replay_command(
     left: Annotated[
         Path | None, typer.Option("--left", help="Write the letters that were not replayed to this new file.")
     ] = None,
+    since: Since = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
@@ -88,18 +96,16 @@ def replay_command(
     if (to_stream is None) == (call is None):
         raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    found = asyncio.run(_replay(file, from_stream, to_stream, call, left, connection))
+    found = asyncio.run(_replay(_letters(file, from_stream, connection, since), to_stream, call, left, connection))
     _finish(found, as_json=as_json)
 
 
-async def _list(
-    file: Path | None, stream: str | None, connection: ConnectionOptions, *, messages: bool, data: bool, as_json: bool
-) -> None:
+async def _list(source: Letters, *, messages: bool, data: bool, as_json: bool) -> None:
     import msgspec
 
     errors: Counter[str] = Counter()
     bad = []
-    async with _letters(file, stream, connection) as letters:
+    async with source as letters:
         async for letter in letters:
             if isinstance(letter, Exception):
                 bad.append(str(letter))
@@ -121,18 +127,13 @@ async def _list(
 
 
 async def _replay(
-    file: Path | None,
-    stream: str | None,
-    to: str | None,
-    call: str | None,
-    left: Path | None,
-    connection: ConnectionOptions,
+    source: Letters, to: str | None, call: str | None, left: Path | None, connection: ConnectionOptions
 ) -> Replayed:
     from penstock.runtime.dead_letters import ToCallable, ToStream, replay
     from penstock.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
-        letters = await stack.enter_async_context(_letters(file, stream, connection))
+        letters = await stack.enter_async_context(source)
         target: Target
         if to is None:
             target = ToCallable(_function(call or ""))
@@ -150,16 +151,24 @@ async def _replay(
 
 @contextlib.asynccontextmanager
 async def _letters(
-    file: Path | None, stream: str | None, connection: ConnectionOptions
+    file: Path | None, stream: str | None, connection: ConnectionOptions, since: str | None
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
+    """The letters of a file or of a stream; of ``since`` a time, those that were written from then on."""
     from penstock.runtime.dead_letters import letters_of_file, letters_of_stream
+
+    begin_s = begin_of(since, time.time()) or 0.0
+
+    async def wanted(found: AsyncIterator[Letter | BadLetter]) -> AsyncIterator[Letter | BadLetter]:
+        async for letter in found:
+            if isinstance(letter, Exception) or letter.written_at.timestamp() >= begin_s:
+                yield letter
 
     if (file is None) == (stream is None):
         raise typer.BadParameter("name a file of dead letters, or a stream with --from")
     if stream is not None:
         source = source_for(stream, connection)
         try:
-            yield letters_of_stream(source)
+            yield wanted(letters_of_stream(source))
         finally:
             await source.close()
         return
@@ -172,7 +181,7 @@ async def _letters(
         except OSError as fault:
             raise PenstockError(f"{file} cannot be read: {fault.strerror}") from fault
 
-    yield of_file()
+    yield wanted(of_file())
 
 
 @contextlib.contextmanager

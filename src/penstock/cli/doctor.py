@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from penstock.cli.application import History, StoreText, Table
-from penstock.cli.looking import looking, snapshot_since
+from penstock.cli.looking import Earlier, looking, snapshot_since
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, tell_missing
+from penstock.cli.shapes import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s
 from penstock.wiring import ConnectionOptions
@@ -41,6 +41,7 @@ def command(
     stream: OfStream = None,
     window: Window = "25s",
     history: History = None,
+    since: Since = None,
     file: Annotated[
         Path | None, typer.Option("--from", help="Examine this snapshot in place of AWS.", metavar="FILE")
     ] = None,
@@ -71,7 +72,7 @@ def command(
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = collected(application, stream, window, (store, table), connection, rate, history)
+        snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(history, since))
     report = examine(snapshot)
     show_report(report, report.findings, _told(report), output)
     tell_missing(report.missing)
@@ -85,6 +86,7 @@ def collect_command(
     stream: OfStream = None,
     window: Window = "25s",
     history: History = None,
+    since: Since = None,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -94,29 +96,32 @@ def collect_command(
 ) -> None:
     """Write a snapshot to standard output, for penstock doctor --from. It holds no payload and no partition key."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    snapshot = collected(application, stream, window, (store, table), connection, rate, history)
+    snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(history, since))
     show_report(snapshot, [], "", Shape.json)
     tell_missing(snapshot.missing)
 
 
 def collected(
-    application: str | None,
-    stream: str | None,
-    window: str,
+    of: tuple[str | None, str | None],
     where: tuple[str, str | None],
     connection: ConnectionOptions,
+    window: str,
     rate: float,
-    history: Path | None,
+    earlier: Earlier,
 ) -> Snapshot:
-    """One look at all that a snapshot holds. Raises OptionError."""
+    """One look at all that a snapshot ``of`` an application and a stream holds. ``where``: the store and the table.
+
+    Raises OptionError.
+    """
     from penstock.inspect import LagTimes, Store
 
+    application, stream = of
     if application is None and stream is None:
         raise OptionError("name what to look at: --application APPLICATION, --stream STREAM, or both")
     store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
 
     async def look(inspector: Inspector) -> Snapshot:
-        return await snapshot_since(inspector, application, stream, store, times, history)
+        return await snapshot_since(inspector, application, stream, store, times, earlier)
 
     return asyncio.run(looking(connection, look, calls_per_s=rate))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.shapes import begin_of
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -34,16 +36,53 @@ async def looking(
         return await look(inspector)
 
 
+class Earlier:
+    """What a file keeps of the looks of earlier runs, and from when on they count. Without a file there is nothing."""
+
+    def __init__(self, path: Path | None, since: str | None = None) -> None:
+        """Raises OptionError."""
+        self.since = since
+        self._path = path
+        begin_of(since, time.time())
+        self._known = {} if path is None else _looks_of(path)
+
+    def of(self, application: str, now_s: float) -> Mapping[str, Sequence[Look]]:
+        """The looks at an application's leases that count."""
+        return looks_since(self._known.get(application, {}), begin_of(self.since, now_s))
+
+    def keep(self, application: str, looks: Mapping[str, Sequence[Look]]) -> None:
+        """Write these in place of those of which they are the continuation; those that did not count stay."""
+        if self._path is None:
+            return
+        kept = {key: [*self._uncounted(application, key, found), *found] for key, found in looks.items()}
+        _keep_looks(self._path, {**self._known, application: kept})
+
+    def _uncounted(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
+        from penstock.inspect.verdicts import HISTORY_S, LOOKS_MAX
+
+        if self.since is None or not looks:
+            return []
+        oldest_s, end_s = looks[-1].at_s - HISTORY_S, looks[0].at_s
+        old = self._known.get(application, {}).get(key, ())
+        return [one for one in old if oldest_s <= one.at_s < end_s][-LOOKS_MAX:]
+
+
+def looks_since(looks: Mapping[str, Sequence[Look]], begin_s: float | None) -> Mapping[str, Sequence[Look]]:
+    """Those that were made from then on; None: all."""
+    if begin_s is None:
+        return looks
+    return {key: [one for one in found if one.at_s >= begin_s] for key, found in looks.items()}
+
+
 async def lag_since(
-    inspector: Inspector, application: str, stream: str | None, store: Store, times: LagTimes, history: Path | None
+    inspector: Inspector, application: str, stream: str | None, store: Store, times: LagTimes, earlier: Earlier
 ) -> LagReport:
-    """How far an application is behind, compared with what the file ``history`` keeps of earlier runs, if one is given;
-    that is written then, too. Raises OptionError.
+    """How far an application is behind, compared with what earlier runs saw; this run's looks are kept, too. Raises
+    OptionError.
     """
-    known = {} if history is None else _looks_of(history)
-    report, looks = await inspector.lag(application, stream, store, times=times, history=known.get(application))
-    if history is not None:
-        _keep_looks(history, {**known, application: looks})
+    history = earlier.of(application, inspector.now_s)
+    report, looks = await inspector.lag(application, stream, store, times=times, history=history)
+    earlier.keep(application, looks)
     return report
 
 
@@ -53,14 +92,21 @@ async def snapshot_since(
     stream: str | None,
     store: Store,
     times: LagTimes,
-    history: Path | None,
+    earlier: Earlier,
 ) -> Snapshot:
     """What the doctor looks at, compared in the same way with earlier runs. Raises OptionError."""
-    known = {} if history is None else _looks_of(history)
-    earlier = known.get(application) if application is not None else None
-    taken = await inspector.snapshot(application, stream, store, times=times, history=earlier)
-    if history is not None and application is not None:
-        _keep_looks(history, {**known, application: taken.looks})
+    now_s = inspector.now_s
+    begin_s = begin_of(earlier.since, now_s)
+    taken = await inspector.snapshot(
+        application,
+        stream,
+        store,
+        times=times,
+        history={} if application is None else earlier.of(application, now_s),
+        heat_s=None if begin_s is None else max(1.0, now_s - begin_s),
+    )
+    if application is not None:
+        earlier.keep(application, taken.looks)
     return taken
 
 

@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,9 +17,10 @@ from penstock.cli.interrupt import Stopping
 from penstock.cli.looking import looking
 from penstock.cli.output import of_bytes
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
-from penstock.cli.shapes import Rate, Shape, show_report, table_of
+from penstock.cli.shapes import Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, moment_s, place, time_text
+from penstock.model import IteratorAt
 from penstock.shown import json_line, one_line
 from penstock.wiring import ConnectionOptions, stream_name
 
@@ -26,20 +28,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.inspect import Inspector, Reading, SeenRecord
+    from penstock.inspect.registries import Registries
 
 app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a record, search and count.")
 
 TEXT_CHARACTERS_MAX = 2_000
 """Of a record in a table."""
 
-StartingPosition = Annotated[
-    str, typer.Option("--starting-position", help=f"Where to begin: {HOW}.", metavar="POSITION")
-]
+
+def _position(default: str) -> Any:
+    return typer.Option("--starting-position", help=f"Where to begin: {HOW}.", metavar="POSITION", show_default=default)
+
+
 Until = Annotated[str | None, typer.Option(help="Leave out what arrived later: a time, or a span ago.", metavar="TIME")]
 Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
 Key = Annotated[str | None, typer.Option(help="Only records with this partition key, out of its shards.")]
 Where = Annotated[
     str | None, typer.Option(help='Only records that it holds for: .amount >= 10 and key == "a".', metavar="FILTER")
+]
+FanOut = Annotated[
+    str | None,
+    typer.Option(
+        "--fan-out",
+        help="Have records pushed by this registered consumer, which no other program is using, in place of polling.",
+        metavar="CONSUMER",
+    ),
+]
+GlueRegistry = Annotated[
+    bool, typer.Option("--glue-registry", help="Fetch the schemas that records name from AWS Glue, and decode by them.")
+]
+SchemaRegistry = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        help="Fetch them from this registry, which speaks Confluent's protocol. PENSTOCK_SCHEMA_REGISTRY_AUTH is its "
+        "USER:PASSWORD.",
+        metavar="URL",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", help="Stop after so many records.", min=1)]
 Decode = Annotated[bool, typer.Option("--decode", help="In lines of JSON: also what is inside, and why.")]
@@ -48,18 +73,58 @@ Output = Annotated[
 ]
 
 
+class Begin(NamedTuple):
+    """Where reading begins."""
+
+    starting_position: str | None
+    since: str | None
+    default: str
+
+    def place(self, now_s: float) -> IteratorAt:
+        """Raises OptionError."""
+        if self.since is None:
+            return place(self.starting_position or self.default, now_s)
+        if self.starting_position is not None:
+            raise OptionError("--since and --starting-position both say where to begin: give one of them")
+        begin_s = begin_of(self.since, now_s)
+        assert begin_s is not None
+        return IteratorAt.at_timestamp(begin_s)
+
+
+class How(NamedTuple):
+    """How records are read, and what they are decoded by."""
+
+    fan_out: str | None = None
+    glue_registry: bool = False
+    schema_registry: str | None = None
+
+    def registries(self, inspector: Inspector) -> Registries | None:
+        """None where none is to be asked. Raises OptionError."""
+        from penstock.inspect.registries import Registries
+
+        if not self.glue_registry and self.schema_registry is None:
+            return None
+        return Registries(inspector.wire, glue=self.glue_registry, url=self.schema_registry)
+
+
 class Chosen:
     """Which records a command shows: all of its options that choose."""
 
     def __init__(
-        self, starting_position: str, until: str | None, shards: list[str] | None, key: str | None, where: str | None
+        self,
+        begin: Begin,
+        until: str | None,
+        shards: list[str] | None,
+        key: str | None,
+        where: str | None,
+        how: How,
     ) -> None:
         from penstock.inspect.filters import parse
 
-        self.starting_position, self.until = starting_position, until
+        self.begin, self.until, self.how = begin, until, how
         self.shards, self.key = tuple(shards or ()), key
         self.test: Callable[[SeenRecord], bool] | None = None if where is None else parse(where)
-        place(starting_position, 0.0)  # what is none is said before anything is asked
+        begin.place(time.time())  # what is none is said before anything is asked
         if until is not None:
             moment_s(until, 0.0)
 
@@ -68,27 +133,32 @@ class Chosen:
         from penstock.inspect import Reading
 
         return Reading(
-            starting_position=place(self.starting_position, now_s),
+            starting_position=self.begin.place(now_s),
             shards=self.shards,
             partition_key=self.key,
             until_s=None if self.until is None else moment_s(self.until, now_s),
             follow=follow and self.until is None,
+            fan_out=self.how.fan_out,
         )
 
 
 @app.command("tail")
 def tail_command(
     stream: Stream,
-    starting_position: StartingPosition = "latest",
+    starting_position: Annotated[str | None, _position("latest")] = None,
+    since: Since = None,
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
     where: Where = None,
     limit: Limit = None,
+    fan_out: FanOut = None,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Go on at the newest record, or end there.")
     ] = True,
     decode: Decode = False,
+    glue_registry: GlueRegistry = False,
+    schema_registry: SchemaRegistry = None,
     rate: Rate = 2.0,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -100,7 +170,8 @@ def tail_command(
     KPL aggregates are opened, and what is compressed or framed is shown as what is inside of it. A shard's records come
     in their order. With --until or --no-follow the command ends where that is reached.
     """
-    chosen = Chosen(starting_position, until, shard, key, where)
+    how = How(fan_out, glue_registry, schema_registry)
+    chosen = Chosen(Begin(starting_position, since, "latest"), until, shard, key, where, how)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     asyncio.run(
         looking(connection, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
@@ -117,14 +188,18 @@ def grep_command(
     ignore_case: Annotated[
         bool, typer.Option("--ignore-case", "-i", help="Small and capital letters are the same.")
     ] = False,
-    starting_position: StartingPosition = "trim-horizon",
+    starting_position: Annotated[str | None, _position("trim-horizon")] = None,
+    since: Since = None,
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
     where: Where = None,
     limit: Limit = None,
+    fan_out: FanOut = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on at the newest record.")] = False,
     decode: Decode = False,
+    glue_registry: GlueRegistry = False,
+    schema_registry: SchemaRegistry = None,
     rate: Rate = 2.0,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -132,7 +207,8 @@ def grep_command(
     output: Output = Shape.table,
 ) -> None:
     """Show the records that hold a text: after decompression, and inside of aggregates. Status 1 when none does."""
-    chosen = Chosen(starting_position, until, shard, key, where)
+    how = How(fan_out, glue_registry, schema_registry)
+    chosen = Chosen(Begin(starting_position, since, "trim-horizon"), until, shard, key, where, how)
     _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
@@ -147,6 +223,8 @@ def get_command(
     shard: Annotated[str | None, typer.Option(help="Its shard, where the number does not tell.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the data alone, byte for byte.")] = False,
     decode: Decode = False,
+    glue_registry: GlueRegistry = False,
+    schema_registry: SchemaRegistry = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
@@ -160,8 +238,14 @@ def get_command(
         raise OptionError(f"{position!r} is no position: write a sequence number, or NUMBER/INDEX")
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
+    how = How(None, glue_registry, schema_registry)
+
     async def look(inspector: Inspector) -> SeenRecord:
-        return await get(inspector, stream_name(stream), int(number), int(sub or 0), shard)
+        registries = how.registries(inspector)
+        found = await get(inspector, stream_name(stream), int(number), int(sub or 0), shard)
+        if registries is not None:
+            found.decoded = await registries.opened(found.decoded)
+        return found
 
     record = asyncio.run(looking(connection, look))
     if raw:
@@ -178,11 +262,15 @@ def get_command(
 @app.command("count")
 def count_command(
     stream: Stream,
-    starting_position: StartingPosition = "trim-horizon",
+    starting_position: Annotated[str | None, _position("trim-horizon")] = None,
+    since: Since = None,
     until: Until = None,
     shard: Shards = None,
     key: Key = None,
     where: Where = None,
+    fan_out: FanOut = None,
+    glue_registry: GlueRegistry = False,
+    schema_registry: SchemaRegistry = None,
     rate: Rate = 2.0,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
@@ -193,13 +281,15 @@ def count_command(
     from penstock.inspect import CountReport, ShardCount
     from penstock.inspect.records import read
 
-    chosen = Chosen(starting_position, until, shard, key, where)
+    how = How(fan_out, glue_registry, schema_registry)
+    chosen = Chosen(Begin(starting_position, since, "trim-horizon"), until, shard, key, where, how)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
     async def look(inspector: Inspector) -> CountReport:
         records: Counter[str] = Counter()
         payload: Counter[str] = Counter()
-        async with contextlib.aclosing(read(inspector, stream_name(stream), chosen.reading(inspector.now_s))) as found:
+        reading, registries = chosen.reading(inspector.now_s), chosen.how.registries(inspector)
+        async with contextlib.aclosing(read(inspector, stream_name(stream), reading, registries)) as found:
             async for record in found:
                 if chosen.test is None or chosen.test(record):
                     records[record.shard_id] += 1
@@ -230,8 +320,10 @@ def _shower(
 
     async def show(inspector: Inspector) -> int:
         stopping, shown = Stopping(), 0
+        registries = chosen.how.registries(inspector)
         await inspector.describe(stream_name(stream))  # a stream that is not there is said; and the service's time
-        records = read(inspector, stream_name(stream), chosen.reading(inspector.now_s, follow=follow))
+        reading = chosen.reading(inspector.now_s, follow=follow)
+        records = read(inspector, stream_name(stream), reading, registries)
         with stopping.listening():
             async with contextlib.aclosing(records), contextlib.aclosing(stopping.until_asked(records)) as found:
                 async for record in found:

@@ -13,6 +13,8 @@ import msgspec
 import typer
 
 from penstock.cli.output import warn
+from penstock.errors import OptionError
+from penstock.inspect.moments import moment_s
 from penstock.shown import json_line, one_line
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 CELL_CHARACTERS_MAX = 200
 """A longer cell is cut in a table; the other shapes show it whole."""
+AHEAD_S = 60.0
+"""A time that is no further ahead may be due to clocks that differ."""
 
 
 class Shape(StrEnum):
@@ -39,6 +43,25 @@ Output = Annotated[
 Rate = Annotated[
     float, typer.Option(help="Read calls a second of each shard, of the 5 that all its readers share.", metavar="CALLS")
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Only what is from this time on: a span before now as in 10m, or a time as in 2026-11-22T10:00Z.",
+        metavar="TIME",
+    ),
+]
+"""The same in each command that has it: records by their arrival, looks at leases by when they were made."""
+
+
+def begin_of(since: str | None, now_s: float) -> float | None:
+    """Epoch seconds of ``--since``. Raises OptionError for what is no time, and for one that is still to come."""
+    if since is None:
+        return None
+    begin_s = moment_s(since, now_s)
+    if begin_s > now_s + AHEAD_S:
+        raise OptionError(f"--since {since}: that time is still to come")
+    return begin_s
 
 
 def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: Shape) -> None:

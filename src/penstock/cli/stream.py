@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +11,18 @@ import typer
 from penstock.cli.looking import looking
 from penstock.cli.output import of_bytes
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
-from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
-from penstock.inspect.moments import span_s, span_text, time_text
+from penstock.cli.shapes import (
+    Output,
+    Rate,
+    Shape,
+    Since,
+    begin_of,
+    pairs_of,
+    show_report,
+    table_of,
+    tell_missing,
+)
+from penstock.inspect.moments import span_text, time_text
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -19,7 +30,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Streams: list them, their shards, and where their load lies.")
 
-Since = Annotated[str, typer.Option(help="How far back to look, as in 10m.", metavar="SPAN")]
 RecordsMax = Annotated[int, typer.Option(help="Records to read of each shard at most.", min=1)]
 KeysMax = Annotated[int, typer.Option("--keys", help="Keys to show of each shard.", min=0)]
 NoKeys = Annotated[bool, typer.Option("--no-keys", help="Show no partition key, only what each takes.")]
@@ -88,11 +98,17 @@ def heat_command(
     KPL aggregates are opened. The command reads within its share of each shard's calls (--rate), so a busy stream takes
     a while.
     """
-    connection, since_s = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), span_s(since)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    begin_of(since, time.time())
 
     async def look(inspector: Inspector) -> Any:
+        now_s = inspector.now_s
         return await inspector.heat(
-            stream, since_s=since_s, records_max=records_max, keys_shown_max=keys, show_keys=not no_keys
+            stream,
+            since_s=max(1.0, now_s - (begin_of(since, now_s) or 0.0)),
+            records_max=records_max,
+            keys_shown_max=keys,
+            show_keys=not no_keys,
         )
 
     report = asyncio.run(looking(connection, look, calls_per_s=rate))

@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,9 @@ import typer
 
 from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
 from penstock.cli.interrupt import StoppedError, Stopping
-from penstock.cli.looking import looking
+from penstock.cli.looking import looking, looks_since
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, show_report, table_of
+from penstock.cli.shapes import Output, Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import span_s, span_text
 from penstock.shown import one_line
@@ -52,6 +53,7 @@ def command(
     ] = None,
     ok: OkText = "60s",
     stalled: StalledText = "2m",
+    since: Since = None,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -63,7 +65,7 @@ def command(
     """Show how far applications are behind, shard by shard, the worst first, until q.
 
     Each look takes a GetShardIterator and mostly one GetRecords call of each shard, within --rate. The trend is that of
-    the looks so far.
+    the looks so far, or of those --since a time.
     """
     from penstock.inspect import LagTimes, Store
 
@@ -71,7 +73,9 @@ def command(
     if every_s < INTERVAL_MIN_S:
         raise OptionError(f"--interval: {interval} is too often: {INTERVAL_MIN_S:g} s at least")
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    watching = Watching(names, stream, Store.parse(store, table), LagTimes(ok_s=span_s(ok), stalled_s=span_s(stalled)))
+    begin_of(since, time.time())
+    times = LagTimes(ok_s=span_s(ok), stalled_s=span_s(stalled))
+    watching = Watching(names, stream, Store.parse(store, table), times, since)
     on_screen = output is Shape.table and sys.stdout.isatty()
 
     async def look(inspector: Inspector) -> None:
@@ -86,20 +90,24 @@ def command(
 class Watching:
     """What is looked at, and what the looks so far have shown."""
 
-    def __init__(self, names: Sequence[str], stream: str | None, store: Store, times: LagTimes) -> None:
+    def __init__(
+        self, names: Sequence[str], stream: str | None, store: Store, times: LagTimes, since: str | None = None
+    ) -> None:
         self.reports: dict[str, LagReport] = {}
         self.fault: str | None = None
         """Why the last look failed, if it did."""
-        self._names, self._stream, self._store, self._times = names, stream, store, times
+        self._names, self._stream, self._store, self._times, self._since = names, stream, store, times, since
         self._looks: dict[str, Mapping[str, Sequence[Look]]] = {}
 
     async def look(self, inspector: Inspector) -> None:
         """Look once at each application. Raises what the first look at one meets; later ones leave it as it was."""
         self.fault = None
+        begin_s = begin_of(self._since, inspector.now_s)
         for name in self._names:
+            history = looks_since(self._looks.get(name, {}), begin_s)
             try:
                 self.reports[name], self._looks[name] = await inspector.lag(
-                    name, self._stream, self._store, times=self._times, history=self._looks.get(name)
+                    name, self._stream, self._store, times=self._times, history=history
                 )
             except PenstockError as fault:
                 if name not in self.reports:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.inspect.plans import Goal, Life, Move, Plan, Seen, plan_import, plan_seek
     from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
+    from penstock.inspect.registries import Registries
     from penstock.inspect.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
     from penstock.inspect.tables import Store
     from penstock.inspect.values import (
@@ -99,6 +100,7 @@ __all__ = [
     "Prices",
     "Reading",
     "RecordLine",
+    "Registries",
     "Saving",
     "Seen",
     "SeenRecord",
@@ -180,6 +182,7 @@ _HOMES = {
     "Prices": "penstock.inspect.costs",
     "Reading": "penstock.inspect.records",
     "RecordLine": "penstock.inspect.records",
+    "Registries": "penstock.inspect.registries",
     "Saving": "penstock.inspect.costs",
     "Seen": "penstock.inspect.plans",
     "SeenRecord": "penstock.inspect.records",

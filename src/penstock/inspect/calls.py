@@ -7,6 +7,7 @@ to the programs whose streams it looks at.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from penstock.inspect.moments import utc
 from penstock.inspect.values import READ_BYTES_PER_S, READ_CALLS_PER_S, CredentialsView
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from penstock.aws.calls import Request
     from penstock.aws.credentials import CredentialCache
@@ -46,12 +47,17 @@ STATEMENTS: dict[str, str] = {
     "kinesis:ListStreamConsumers": "ReadTheStream",
     "kinesis:ListStreams": "ListStreamsAndTables",
 }
-"""All that an inspector calls, and the statement of its policy that allows it. What is not in here is refused before it
-is sent.
-"""
+"""All that an inspector calls unasked, and the statement of its policy that allows it."""
+ASKED_STATEMENTS: dict[str, str] = {
+    "glue:GetSchemaVersion": "ReadSchemas",
+    "kinesis:SubscribeToShard": "ReadByFanOut",
+}
+"""What it calls only where that is asked for: schemas, and records by a registered consumer."""
 READS: frozenset[tuple[str, str]] = frozenset(
-    (service, operation) for service, _, operation in (action.partition(":") for action in STATEMENTS)
+    (service, operation)
+    for service, _, operation in (action.partition(":") for action in {**STATEMENTS, **ASKED_STATEMENTS})
 )
+"""What is not in here is refused before it is sent."""
 
 ACCOUNT_CALLS_PER_S = {"DescribeLimits": 1, "DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
 """Limits that all programs of an account, or of a stream, share (Kinesis API reference)."""
@@ -117,11 +123,20 @@ class ReadingWire(Wire):
         content_type: str | None = None,
     ) -> bytes:
         """See `Wire.call`. Raises ValueError for an operation that is not in `READS`."""
-        if (service, operation) not in READS:
-            raise ValueError(f"{service}:{operation} is no call of the read model")
+        _refuse_writes(service, operation)
         return await super().call(
             service, operation, body, retry=retry, stream_arn=stream_arn, content_type=content_type
         )
+
+    async def stream(
+        self, service: str, operation: str, body: bytes, *, stream_arn: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `Wire.stream`. Raises ValueError for an operation that is not in `READS`."""
+        _refuse_writes(service, operation)
+        self.calls[operation] += 1
+        async with contextlib.aclosing(super().stream(service, operation, body, stream_arn=stream_arn)) as parts:
+            async for part in parts:
+                yield part
 
     def _make_calls(self, transport: HttpTransport) -> SignedCalls:
         return PacedCalls(self, transport, rng=self._rng, now=self._now, sleep=self._sleep)
@@ -140,6 +155,11 @@ class ReadingWire(Wire):
             renewed=settings.role_arn is not None or given is None,
             expires_at=None if expires_at_s is None else utc(expires_at_s),
         )
+
+
+def _refuse_writes(service: str, operation: str) -> None:
+    if (service, operation) not in READS:
+        raise ValueError(f"{service}:{operation} is no call of the read model")
 
 
 class ShardPaces:

@@ -40,11 +40,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """``s``, or nothing for a count."""
     warning: float | None = None
     critical: float | None = None
+    low_is_bad: bool = False
+    """The thresholds are the least that is well. False: they are the most."""
 
     @property
     def text(self) -> str:
-        """``behind=12.5s;60;600``."""
-        limits = ["" if one is None else f"{one:g}" for one in (self.warning, self.critical)]
+        """``behind=12.5s;60;600``; ``loses_in=7200s;43200:;21600:`` where low is bad."""
+        end = ":" if self.low_is_bad else ""
+        limits = ["" if one is None else f"{one:.12g}{end}" for one in (self.warning, self.critical)]
         return ";".join([f"{self.name}={self.value:.12g}{self.unit}", *limits]).rstrip(";")
 
 
@@ -198,7 +201,16 @@ def _lag_figures(report: LagReport, limits: LagLimits) -> list[Figure]:
             )
         )
     if report.loses_in_s is not None:
-        figures.append(Figure(name="loses_in", value=round(report.loses_in_s, 3), unit="s"))
+        figures.append(
+            Figure(
+                name="loses_in",
+                value=round(report.loses_in_s, 3),
+                unit="s",
+                warning=limits.loses_warning_s,
+                critical=limits.loses_critical_s,
+                low_is_bad=True,
+            )
+        )
     return figures
 
 

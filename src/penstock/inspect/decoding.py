@@ -31,7 +31,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     """``gzip``, ``zstd``, ``zlib``, ``base64``, ``glue``, ``confluent``, ``kpl``, ``cloudwatch-logs``, ``json``,
-    ``ndjson``, ``text`` or ``binary``."""
+    ``ndjson``, ``avro``, ``text`` or ``binary``."""
     why: str
     """What it was known by, or why it was left closed."""
     opened: bool = True
@@ -49,12 +49,19 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     """None for binary data."""
     value: Any = None
-    """Of JSON."""
+    """Of JSON, and of Avro with its schema."""
+    framed: bytes | None = None
+    """What stands behind the framing of a schema registry (`schema`), before it was taken for anything else."""
 
     @property
     def is_json(self) -> bool:
         """True when ``value`` is what the data says."""
-        return self.steps[-1].kind in ("json", "cloudwatch-logs")
+        return self.steps[-1].kind in ("json", "cloudwatch-logs", "avro")
+
+    @property
+    def schema(self) -> tuple[int, Step] | None:
+        """The step that is a framing with a schema's id, and its place."""
+        return next(((place, one) for place, one in enumerate(self.steps) if one.schema_id is not None), None)
 
     @property
     def shown(self) -> str:
@@ -73,6 +80,7 @@ class _TooLargeError(Exception):
 def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX) -> Decoded:
     """Take the data apart. Never raises, whatever the data is."""
     steps: list[Step] = []
+    framed = None
     while len(steps) < STEPS_MAX:
         found = _layer(data, opened_bytes_max)
         if found is None:
@@ -80,9 +88,12 @@ def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX) -> Decoded:
         step, inner = found
         steps.append(step)
         if inner is None:
-            return Decoded(steps=steps, data=data)
+            return Decoded(steps=steps, data=data, framed=framed)
         data = inner
-    return _plain(data, steps)
+        if framed is None and step.schema_id is not None:
+            framed = data
+    found_inside = _plain(data, steps)
+    return found_inside if framed is None else msgspec.structs.replace(found_inside, framed=framed)
 
 
 def _layer(data: bytes, bound: int) -> tuple[Step, bytes | None] | None:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.aws.kinesis import KinesisClient
-from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
+from penstock.core.feeding.log_cursor import NEAR_TIP_MS, Does, LogCursor, Policy, State
 from penstock.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
     InUseError,
+    NotFoundError,
     OptionError,
     ThrottledError,
     TransportError,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from penstock.aws.kinesis import GetRecordsPage
     from penstock.aws.options import ConnectionOptions
     from penstock.errors import ServiceError
+    from penstock.inspect.records import Reading, SeenRecord
+    from penstock.inspect.registries import Registries
     from penstock.inspect.snapshots import Snapshot
     from penstock.inspect.verdicts import LagReport, Look
     from penstock.model import Shard, StreamName
@@ -63,6 +66,18 @@ does not end at a number that is trimmed.
 """
 HEAT_RECORDS_MAX = 20_000
 """Kinesis records that are read of a shard for its heat, if nothing else is asked for."""
+
+
+def refuse_trimmed(log: LogCursor, at: IteratorAt, behind_ms: int | None, shard: str) -> None:
+    """Raises NotFoundError where a log was begun at a number, and leads nowhere, far from the tip."""
+    far = (behind_ms or 0) > NEAR_TIP_MS
+    if at.sequence_number is not None and log.state is State.FRESH and log.silence.leads_nowhere and far:
+        raise NotFoundError(
+            "ResourceNotFoundException",
+            f"{shard} has no record {at.sequence_number} any more: it is trimmed, and so may be what followed it. "
+            "Begin at trim-horizon, or at a time",
+            operation="GetRecords",
+        )
 
 
 class Inspector:
@@ -145,6 +160,20 @@ class Inspector:
         """All shards that the retention covers."""
         return await self._client.list_shards(stream)
 
+    async def consumer_arn(self, stream: StreamName, consumer: str) -> str:
+        """The ARN of a consumer that is registered for enhanced fan-out, by its name. Raises OptionError where there is
+        none that is active; an inspector registers none.
+        """
+        if consumer.startswith("arn:"):
+            return consumer
+        there = await self._list_consumers((await self.describe(stream)).arn)
+        found = next((one for one in there if one.name == consumer), None)
+        if found is None or found.status != "ACTIVE":
+            names = ", ".join(one.name for one in there) or "none"
+            status = f"{stream} has no consumer {consumer}" if found is None else f"{consumer} is {found.status}"
+            raise OptionError(f"{status}; registered are: {names}. None is registered for a look")
+        return found.arn
+
     async def _list_streams(self) -> list[StreamFound]:
         found: list[StreamFound] = []
         parameters: dict[str, Any] = {}
@@ -207,6 +236,8 @@ class Inspector:
     ) -> AsyncGenerator[GetRecordsPage, None]:
         """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed, and
         what came meanwhile is read: LATEST means the time of the first call, however often it is asked for.
+
+        Raises NotFoundError for a number whose record is trimmed: the service answers it with empty pages, for ever.
         """
         log, iterator = LogCursor(LOOKING, begin=at), ""
         while True:
@@ -227,7 +258,32 @@ class Inspector:
                 yield msgspec.structs.replace(page, records=log.unread(page.records, step))
             if step.does is Does.STOP:
                 return
+            refuse_trimmed(log, at, page.millis_behind_latest, f"{shard_id} of {stream}")
             iterator = "" if step.does is Does.ASK else page.next_shard_iterator or ""
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def records(
+        self, stream: str, reading: Reading, registries: Registries | None = None
+    ) -> AsyncGenerator[SeenRecord, None]:
+        """The user records of a stream: in the order of each shard, and parents before their children. What is inside
+        of each is `SeenRecord.decoded`, with what ``registries`` say of it, if they are given.
+
+        Raises PenstockError, also for a number that is trimmed.
+        """
+        from penstock.inspect.records import read
+
+        return read(self, stream_name(stream), reading, registries)
+
+    async def record(
+        self, stream: str, sequence_number: int, sub_sequence_number: int = 0, *, shard_id: str | None = None
+    ) -> SeenRecord:
+        """One record by its position. Raises NotFoundError when the stream has it no more, OptionError for a number
+        that does not tell its shard.
+        """
+        from penstock.inspect.records import get
+
+        return await get(self, stream_name(stream), sequence_number, sub_sequence_number, shard_id)
 
     # --- applications -----------------------------------------------------------------------------
 
@@ -282,13 +338,15 @@ class Inspector:
         *,
         times: LagTimes | None = None,
         history: Mapping[str, Sequence[Look]] | None = None,
+        heat_s: float | None = None,
     ) -> Snapshot:
         """All that the symptoms of `penstock.inspect.examine` look at, without payloads and partition keys.
 
-        Give an application, a stream, or both; ``history`` is the `looks` of an earlier snapshot. Raises OptionError
-        where an application's rows do not name its stream.
+        Give an application, a stream, or both; ``history`` is the `looks` of an earlier snapshot, ``heat_s`` how far
+        back records are read to see where the load lies, by default a minute. Raises OptionError where an application's
+        rows do not name its stream.
         """
-        return await snapshot_of(self, application, stream, store, times=times, history=history)
+        return await snapshot_of(self, application, stream, store, times=times, history=history, heat_s=heat_s)
 
     # --- heat -------------------------------------------------------------------------------------
 

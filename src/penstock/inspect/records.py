@@ -16,6 +16,7 @@ from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of, shard_number_of
 from penstock.errors import NotFoundError, OptionError
 from penstock.inspect.decoding import Decoded, decode
+from penstock.inspect.pushing import pushed
 from penstock.inspect.values import Missing
 from penstock.model import IteratorAt, Record
 from penstock.tasks import awaited, give_up
@@ -23,9 +24,13 @@ from penstock.tasks import awaited, give_up
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
 
+    from penstock.aws.kinesis import GetRecordsPage
     from penstock.inspect.inspector import Inspector
+    from penstock.inspect.registries import Registries
     from penstock.model import Shard, StreamName
 
+SUBSCRIPTIONS_MAX = 48
+"""Each has a connection of its own."""
 PAGE_RECORDS_MAX = 2_000
 """Kinesis records of one call: a page of each shard is in memory at a time."""
 
@@ -116,6 +121,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Records that arrived later are left out."""
     follow: bool = False
     """Go on at the tip, and through reshards, until the caller stops."""
+    fan_out: str | None = None
+    """Name or ARN of a registered consumer, by which records are pushed. None: records are polled."""
 
 
 class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,11 +146,19 @@ class CountReport(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[str, int]
 
 
-async def read(inspector: Inspector, stream: StreamName, reading: Reading) -> AsyncGenerator[SeenRecord, None]:
-    """The user records in the order of each shard, parents before their children. Raises PenstockError."""
+async def read(
+    inspector: Inspector, stream: StreamName, reading: Reading, registries: Registries | None = None
+) -> AsyncGenerator[SeenRecord, None]:
+    """The user records in the order of each shard, parents before their children. What a framing names is looked up in
+    ``registries``. Raises PenstockError.
+    """
+    if reading.fan_out is not None:
+        reading = msgspec.structs.replace(reading, fan_out=await inspector.consumer_arn(stream, reading.fan_out))
     reader = _Reader(inspector, stream, reading, await inspector.shards(stream))
     try:
         async for record in reader.records():
+            if registries is not None:
+                record.decoded = await registries.opened(record.decoded)
             yield record
     finally:
         await reader.close()
@@ -248,8 +263,18 @@ class _Reader:
         for shard_id in self._lineage.ready(self._finished):
             if shard_id in self._chosen and shard_id not in self._begun:
                 self._begun.add(shard_id)
-                self._pages[shard_id] = self._inspector.pages(self._stream, shard_id, at, limit=PAGE_RECORDS_MAX)
+                self._pages[shard_id] = self._read(shard_id, at)
                 self._ask(shard_id)
+
+    def _read(self, shard_id: str, at: IteratorAt) -> AsyncGenerator[GetRecordsPage, None]:
+        consumer_arn = self._reading.fan_out
+        if consumer_arn is None:
+            return self._inspector.pages(self._stream, shard_id, at, limit=PAGE_RECORDS_MAX)
+        if len(self._pages) >= SUBSCRIPTIONS_MAX:
+            raise OptionError(
+                f"{SUBSCRIPTIONS_MAX} shards can be read by fan-out at a time: choose them (--shard), or poll"
+            )
+        return pushed(self._inspector, consumer_arn, shard_id, at)
 
     def _ask(self, shard_id: str) -> None:
         async def following() -> Any:

@@ -118,6 +118,7 @@ async def snapshot_of(
     *,
     times: LagTimes | None = None,
     history: Mapping[str, Sequence[Look]] | None = None,
+    heat_s: float | None = None,
 ) -> Snapshot:
     """See `Inspector.snapshot`."""
     view = lag = found = None
@@ -132,7 +133,8 @@ async def snapshot_of(
         lag, looks = await inspector.lag(application, stream, store, times=times, history=history)
     heat = None
     if stream is not None:
-        heating = inspector.heat(stream, since_s=HEAT_SINCE_S, records_max=HEAT_RECORDS_MAX, show_keys=False)
+        since_s = HEAT_SINCE_S if heat_s is None else heat_s
+        heating = inspector.heat(stream, since_s=since_s, records_max=HEAT_RECORDS_MAX, show_keys=False)
         heat = await _if_shown(inspector, f"the load of {stream}", "kinesis", heating)
     limits = await _if_shown(inspector, "the limits of the account", "kinesis", _limits(inspector))
     metrics = await _metrics(inspector, application, found, view)

@@ -1,0 +1,332 @@
+"""Contexts: named places (region, endpoint, profile), of which some may only be read. And completion for shells.
+
+A context is chosen by ``--context``, by PENSTOCK_CONTEXT, or for good by ``penstock context use``. Its values take the
+place of options that are not given. They are kept in ``penstock/contexts.toml`` below XDG_CONFIG_HOME or ~/.config. No
+secret is in there: credentials stay where the AWS SDK finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from penstock.cli.output import say
+from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.shapes import Output, Shape, show_report, table_of
+from penstock.errors import OptionError
+from penstock.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+VALUES = ("region", "endpoint_url", "profile")
+"""What a context has of each command that can take all of them."""
+CONTEXTS_BYTES_MAX = 1024 * 1024
+CONTEXTS_MAX = 1_000
+WITHOUT = frozenset({"context", "completion"})
+"""Commands for which no context is chosen: they mend a file of contexts that is wrong."""
+
+app = typer.Typer(no_args_is_help=True, help="Contexts: named places, of which some may only be read.")
+
+
+# --- what may be written --------------------------------------------------------------------------
+
+
+def _always(given: Mapping[str, Any]) -> bool:  # noqa: ARG001 - it is one of several
+    return True
+
+
+def _applied(given: Mapping[str, Any]) -> bool:
+    return bool(given["apply"])
+
+
+def _runs(given: Mapping[str, Any]) -> bool:
+    return not (given["check"] or given["schema"])
+
+
+def _writers_come(given: Mapping[str, Any]) -> bool:
+    return bool(given["allow_writes"])
+
+
+WRITES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "app apply": _always,
+    "app import": _applied,
+    "app seek": _applied,
+    "console": _writers_come,
+    "dead-letters replay": _always,
+    "kclpy": _always,
+    "load": _always,
+    "put": _always,
+    "run": _runs,
+}
+"""The commands that write to AWS or to a lease table, and with which options they do: a read-only context refuses them,
+here and nowhere else. A function that ``dead-letters replay --call`` calls may write, too.
+"""
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All commands below one, by their names."""
+    for name, sub in getattr(command, "commands", {}).items():
+        below = (*path, name)
+        if getattr(sub, "commands", None):
+            yield from _leaves(sub, below)
+        else:
+            yield " ".join(below), sub
+
+
+def _guard(commands: Any, context: str) -> None:
+    """Have each command that writes refuse to, just before it begins."""
+    for name, command in _leaves(commands):
+        if (writes := WRITES.get(name)) is not None:
+            command.invoke = _refusing(command.invoke, name, writes, context)
+
+
+def _refusing(begin: Any, name: str, writes: Callable[[Mapping[str, Any]], bool], context: str) -> Any:
+    def invoke(command_context: Any) -> Any:
+        if writes(command_context.params):
+            raise OptionError(
+                f"the context {context} is read-only, and penstock {name} writes: nothing was done. Choose another "
+                "context (--context) for it"
+            )
+        return begin(command_context)
+
+    return invoke
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place."""
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    profile: str | None = None
+    read_only: bool = False
+    """Commands that write refuse to."""
+
+
+class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of them."""
+
+    schema: str = "penstock.contexts/1"
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def named(self, name: str) -> Context:
+        """Raises OptionError."""
+        if name not in self.contexts:
+            there = ", ".join(sorted(self.contexts)) or "none"
+            raise OptionError(f"there is no context {name!r}; there are: {there}")
+        return self.contexts[name]
+
+
+def path_of_contexts() -> Path:
+    """Where they are kept."""
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".config") / "penstock" / "contexts.toml"
+
+
+def contexts_kept() -> Contexts:
+    """All of them; none where there is no file. Raises OptionError."""
+    try:
+        path = path_of_contexts()
+    except RuntimeError:  # this user has no home
+        return Contexts()
+    try:
+        if not path.exists():
+            return Contexts()
+        if path.stat().st_size > CONTEXTS_BYTES_MAX:
+            raise OptionError(f"{path} has more than {CONTEXTS_BYTES_MAX} bytes: it holds no contexts")
+        return msgspec.toml.decode(path.read_bytes(), type=Contexts)
+    except OSError as fault:
+        raise OptionError(f"{path}: {fault.strerror}") from fault
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise OptionError(f"{path} holds no contexts: {fault}") from None
+
+
+def _keep(contexts: Contexts) -> None:
+    """Replace the file as a whole."""
+    lines = [f"schema = {json.dumps(contexts.schema)}"]
+    if contexts.current is not None:
+        lines.append(f"current = {json.dumps(contexts.current)}")
+    for name, one in sorted(contexts.contexts.items()):
+        lines += ["", f"[contexts.{name}]"]
+        given = ((key, value) for key, value in msgspec.structs.asdict(one).items() if value not in (None, False))
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given]
+    path = path_of_contexts()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".contexts.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+            os.replace(draft, path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    except OSError as fault:
+        raise OptionError(f"{path}: {fault.strerror}") from fault
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+def choose(context: typer.Context, name: str | None) -> None:
+    """Choose a context for this run: give its values to the commands, and keep those that write from it where it may
+    only be read. Raises OptionError.
+    """
+    if context.invoked_subcommand is None or context.invoked_subcommand in WITHOUT:
+        return
+    known = contexts_kept()
+    wanted = name or known.current
+    if wanted is None:
+        return
+    found = known.named(wanted)
+    values = {one: value for one in VALUES if (value := getattr(found, one)) is not None}
+    context.default_map = _given(context.command, values)
+    if found.read_only:
+        _guard(context.command, wanted)
+
+
+def names_of_contexts() -> list[str]:
+    """For completion: none where the file cannot be read."""
+    try:
+        return sorted(contexts_kept().contexts)
+    except OptionError:
+        return []
+
+
+def _given(command: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Defaults by subcommands, of those that take all of the values."""
+    taken = {one.name for one in command.params}
+    found: dict[str, Any] = dict(values) if taken.issuperset(VALUES) else {}
+    for name, sub in getattr(command, "commands", {}).items():
+        if name not in WITHOUT:
+            found[name] = _given(sub, values)
+    return found
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+Name = Annotated[
+    str, typer.Argument(help="Name of the context.", metavar="CONTEXT", autocompletion=lambda: names_of_contexts())
+]
+
+
+@app.command("ls")
+def ls_command(output: Output = Shape.table) -> None:
+    """List the contexts; the one in use is marked."""
+    known = contexts_kept()
+    rows = (
+        ("*" if name == known.current else "", name, one.region, one.endpoint_url, one.profile, _mark(one))
+        for name, one in sorted(known.contexts.items())
+    )
+    head = ("", "CONTEXT", "REGION", "ENDPOINT", "PROFILE", "")
+    listed = [{"name": name, **msgspec.structs.asdict(one)} for name, one in sorted(known.contexts.items())]
+    show_report(known, listed, table_of(head, rows), output)
+
+
+@app.command("set")
+def set_command(
+    name: Name,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Commands that write refuse to.")] = False,
+) -> None:
+    """Keep a context, in place of the one that has this name."""
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+        raise OptionError(f"{name!r} is no name of a context: it has letters, digits, - and _")
+    made = Context(region=region, endpoint_url=endpoint_url, profile=profile, read_only=read_only)
+    _check(made)
+    known = contexts_kept()
+    contexts = {**known.contexts, name: made}
+    if len(contexts) > CONTEXTS_MAX:
+        raise OptionError(f"there are {CONTEXTS_MAX} contexts: remove one (penstock context rm)")
+    _keep(msgspec.structs.replace(known, contexts=contexts))
+
+
+@app.command("use")
+def use_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the context; without one, none is in use.",
+            metavar="CONTEXT",
+            autocompletion=lambda: names_of_contexts(),
+        ),
+    ] = None,
+) -> None:
+    """Use a context until another one is chosen."""
+    known = contexts_kept()
+    if name is not None:
+        known.named(name)
+    _keep(msgspec.structs.replace(known, current=name))
+    say(f"penstock: the context is {name}" if name is not None else "penstock: no context is in use")
+
+
+@app.command("rm")
+def rm_command(name: Name) -> None:
+    """Forget a context."""
+    known = contexts_kept()
+    known.named(name)
+    left = {one: found for one, found in known.contexts.items() if one != name}
+    _keep(msgspec.structs.replace(known, contexts=left, current=None if known.current == name else known.current))
+
+
+def _check(made: Context) -> None:
+    """Raises OptionError for values that no command would take, and for secrets."""
+    for key, value in msgspec.structs.asdict(made).items():
+        if isinstance(value, str) and not value.isprintable():
+            raise OptionError(f"{key} holds characters that cannot be shown")
+    ConnectionOptions(region=made.region, endpoint_url=made.endpoint_url, profile=made.profile)
+    parts = urlsplit(made.endpoint_url or "")
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise OptionError("--endpoint-url: a context keeps no secret: leave the user, the password and the query out")
+
+
+def _mark(one: Context) -> str:
+    return "read-only" if one.read_only else ""
+
+
+# --- completion -----------------------------------------------------------------------------------
+
+
+class Shell(StrEnum):
+    """Shells that complete commands."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+COMPLETE = "_PENSTOCK_COMPLETE"
+"""A shell sets it, and gets words in place of a command's results."""
+
+
+def completion_command(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+    """Write a script that completes commands, options and contexts. Your shell reads it when it starts.
+
+    bash: eval "$(penstock completion bash)" in ~/.bashrc; zsh: the same with zsh in ~/.zshrc, behind compinit; fish:
+    penstock completion fish > ~/.config/fish/completions/penstock.fish
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined] # typer names it without __all__
+
+    print(get_completion_script(prog_name="penstock", complete_var=COMPLETE, shell=shell.value).strip())
+
+
+def begin_completion() -> None:
+    """Know the shells, where one asks for words."""
+    if COMPLETE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined] # as above
+
+        completion_init()

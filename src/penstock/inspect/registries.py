@@ -1,0 +1,204 @@
+"""Schema registries, asked only where that is wanted: Glue's, and those that speak Confluent's protocol.
+
+A record tells its schema by an id. Each is fetched once and kept, and so is the reason where that failed. Schemas are
+data from elsewhere: their size, their number and what is decoded with them are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.aws.answers import reading
+from penstock.errors import OptionError, PenstockError
+from penstock.inspect.avro import AvroError, Type, parse, value_of
+from penstock.inspect.decoding import Decoded, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from penstock.inspect.calls import ReadingWire
+
+SCHEMAS_MAX = 500
+"""Kept at a time; the one that was used least lately goes first."""
+SCHEMA_BYTES_MAX = 1024 * 1024
+TIMEOUT_S = 10.0
+AGAIN_S = 30.0
+"""A schema that could not be fetched is asked for again after this time."""
+AUTHORIZATION = "PENSTOCK_SCHEMA_REGISTRY_AUTH"
+"""``USER:PASSWORD`` for the registry, in the environment: on a command line other users would see it."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What either kind of registry tells of a schema."""
+
+    definition: str
+    format: str
+    """``AVRO``, ``JSON`` or ``PROTOBUF``."""
+    name: str
+    refers: bool = False
+    """It refers to other schemas, which are not fetched."""
+
+
+class _Known(NamedTuple):
+    """A schema, or why there is none."""
+
+    name: str = ""
+    format: str = ""
+    schema: Type | None = None
+    why: str = ""
+    """Why nothing is decoded with it."""
+    again_s: float = float("inf")
+    """When to ask for it again: a registry that could not be reached may be back."""
+
+
+class _Glue(msgspec.Struct):
+    definition: str = msgspec.field(name="SchemaDefinition")
+    format: str = msgspec.field(name="DataFormat")
+    arn: str = msgspec.field(name="SchemaArn", default="")
+    version: int | None = msgspec.field(name="VersionNumber", default=None)
+
+
+class _Confluent(msgspec.Struct):
+    definition: str = msgspec.field(name="schema")
+    format: str = msgspec.field(name="schemaType", default="AVRO")
+    references: list[Any] = []
+
+
+class Registries:
+    """Says what stands behind the framing of a registry."""
+
+    def __init__(
+        self,
+        wire: ReadingWire,
+        *,
+        glue: bool = False,
+        url: str | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``glue``: ask the Glue registries of the region; ``url``: ask this one, which speaks Confluent's protocol.
+
+        Raises OptionError.
+        """
+        self._wire = wire
+        self._url = None if url is None else _checked(url)
+        self._now = now
+        self._asks: dict[str, Callable[[str], Awaitable[_Answer]]] = {}
+        if glue:
+            self._asks["glue"] = self._from_glue
+        if url is not None:
+            self._asks["confluent"] = self._from_confluent
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+
+    async def opened(self, found: Decoded) -> Decoded:
+        """The same, with what stands behind the framing decoded by its schema; or with the reason why it is not."""
+        if found.schema is None or found.framed is None or found.schema[1].kind not in self._asks:
+            return found
+        place, framing = found.schema
+        outer, identity = found.steps[: place + 1], framing.schema_id or ""
+        known = await self._schema(framing.kind, identity)
+        if known.schema is None:
+            told = f"{framing.why}; {known.why}"
+            steps = [*outer[:-1], msgspec.structs.replace(framing, why=told), *found.steps[place + 1 :]]
+            return msgspec.structs.replace(found, steps=steps)
+        try:
+            value = value_of(known.schema, found.framed)
+        except AvroError as fault:
+            told = f"it is not of the schema {known.name}: {fault}"
+            return Decoded(steps=[*outer, Step(kind="binary", why=told, opened=False)], data=found.framed)
+        step = Step(kind="avro", why=f"the registry says that it is Avro, of the schema {known.name}")
+        text = json.dumps(value, ensure_ascii=False)
+        return Decoded(steps=[*outer, step], data=found.framed, text=text, value=value, framed=found.framed)
+
+    async def _schema(self, kind: str, identity: str) -> _Known:
+        key = kind, identity
+        known = self._known.get(key)
+        if known is None or known.again_s <= self._now():
+            known = self._known[key] = await self._fetched(kind, identity)
+        self._known.move_to_end(key)
+        while len(self._known) > SCHEMAS_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    async def _fetched(self, kind: str, identity: str) -> _Known:
+        try:
+            answer = await self._asks[kind](identity)
+        except PenstockError as fault:
+            return _Known(why=f"its schema cannot be fetched: {fault}", again_s=self._now() + AGAIN_S)
+        named = f"{answer.name} ({identity})" if answer.name else identity
+        if len(answer.definition) > SCHEMA_BYTES_MAX:
+            return _Known(named, why=f"its schema {named} has more than {SCHEMA_BYTES_MAX} characters")
+        if answer.format != "AVRO":
+            what = "JSON, which tells itself" if answer.format == "JSON" else f"{answer.format}, which is not decoded"
+            return _Known(named, answer.format, why=f"the registry says that its schema {named} is {what}")
+        if answer.refers:
+            return _Known(named, answer.format, why=f"its schema {named} refers to others, which are not fetched")
+        try:
+            return _Known(named, answer.format, parse(answer.definition))
+        except AvroError as fault:
+            return _Known(named, answer.format, why=f"its schema {named} cannot be used: {fault}")
+
+    async def _from_glue(self, identity: str) -> _Answer:
+        body = await self._wire.call("glue", "GetSchemaVersion", msgspec.json.encode({"SchemaVersionId": identity}))
+        with reading("GetSchemaVersion"):
+            found = msgspec.json.decode(body, type=_Glue)
+        name = found.arn.rpartition(":schema/")[2]
+        version = "" if found.version is None else f" version {found.version}"
+        return _Answer(found.definition, found.format, f"{name}{version}")
+
+    async def _from_confluent(self, identity: str) -> _Answer:
+        assert self._url is not None
+        body = await asyncio.to_thread(_get, f"{self._url}/schemas/ids/{int(identity)}")
+        with reading("the schema registry"):
+            found = msgspec.json.decode(body, type=_Confluent)
+        return _Answer(found.definition, found.format, "", bool(found.references))
+
+
+# --- Confluent's protocol -------------------------------------------------------------------------
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: the password would go where it leads."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _checked(url: str) -> str:
+    """Raises OptionError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise OptionError("--schema-registry: write its address, as in https://registry.example.com")
+    if parts.username is not None or parts.password is not None:
+        raise OptionError(f"--schema-registry: leave the password out of the address, and set {AUTHORIZATION}")
+    return url.rstrip("/")
+
+
+def _get(url: str) -> bytes:
+    """May block: call it from a thread. Raises PenstockError."""
+    request = urllib.request.Request(url, headers={"accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - http and https alone
+    if given := os.environ.get(AUTHORIZATION):
+        request.add_header("authorization", "Basic " + base64.b64encode(given.encode()).decode())
+    opener = urllib.request.build_opener(_StayHere)
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            body: bytes = answer.read(2 * SCHEMA_BYTES_MAX + 1)
+    except urllib.error.HTTPError as fault:
+        raise PenstockError(f"{urlsplit(url).netloc} answers {fault.code}") from None
+    except (OSError, ValueError, http.client.HTTPException) as fault:
+        reason = getattr(fault, "reason", fault)
+        raise PenstockError(f"{urlsplit(url).netloc} gives no answer: {reason}") from None
+    if len(body) > 2 * SCHEMA_BYTES_MAX:
+        raise PenstockError(f"its answer has more than {2 * SCHEMA_BYTES_MAX} bytes")
+    return body
