@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ConnectionOptions
+from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.errors import OptionError
 from penstock.inspect import decode, registries
 from penstock.inspect.calls import ReadingWire
 from penstock.inspect.registries import AGAIN_S, AUTHORIZATION, SCHEMA_BYTES_MAX, SCHEMAS_MAX, Registries
-from penstock.options import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +101,8 @@ def opened(registry: Registry, *datas: bytes, clock: list[float] | None = None, 
             endpoint_url=registry.url,
             credentials=Credentials(access_key_id="a", secret_access_key="b"),
         )
-        async with ReadingWire(connection) as wire:
+        wire = ReadingWire(connection)
+        async with wire:
             found = Registries(wire, **{"glue": True, "url": registry.url, "now": lambda: next(times), **more})
             return [await found.opened(decode(data)) for data in datas]
 

@@ -204,7 +204,8 @@ def _boolean(reading: _Reading, of: Type, depth: int) -> bool:  # noqa: ARG001 -
 
 def _float(reading: _Reading, of: Type, depth: int) -> float | str:  # noqa: ARG001 - one of several
     (found,) = struct.unpack("<f", reading.take(4)) if of.kind == "float" else struct.unpack("<d", reading.take(8))
-    return found if math.isfinite(found) else str(found)
+    number = float(found)
+    return number if math.isfinite(number) else str(number)
 
 
 def _bytes(reading: _Reading, of: Type, depth: int) -> bytes | str:  # noqa: ARG001 - one of several
@@ -212,7 +213,7 @@ def _bytes(reading: _Reading, of: Type, depth: int) -> bytes | str:  # noqa: ARG
     return found if of.logical else base64.b64encode(found).decode()
 
 
-def _enum(reading: _Reading, of: Type, depth: int) -> str:  # noqa: ARG001 - one of several
+def _enum(reading: _Reading, of: Type, depth: int) -> Any:  # noqa: ARG001 - one of several
     return _chosen(of.names, reading.long())
 
 
@@ -266,7 +267,8 @@ def _told(of: Type, found: Any) -> Any:
     if isinstance(found, bytes):
         if of.logical == "decimal" and 0 <= of.scale <= 1_000 and len(found) <= 1_000:
             number = Decimal(int.from_bytes(found, "big", signed=True)).as_tuple()
-            return format(Decimal(number._replace(exponent=-of.scale)), "f")  # scaleb would round to 28 digits
+            told = Decimal((number.sign, number.digits, -of.scale))  # scaleb would round to 28 digits
+            return format(told, "f")
         if of.logical == "uuid" and len(found) == 16:
             return str(uuid.UUID(bytes=found))
         return base64.b64encode(found).decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.aws.kinesis import GetRecordsPage
 from penstock.aws.record_streams import KinesisSource
@@ -21,6 +21,7 @@ from penstock.wiring import stream_name
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from penstock.aws.kinesis import WireRecord
     from penstock.inspect.inspector import Inspector
 
 PUSHING = Policy()
@@ -56,7 +57,8 @@ async def pushed(
                     step = log.page(event.records, behind_ms=event.millis_behind_latest, is_last=event.is_last)
                     log.continues_at(None if event.continuation is None else int(event.continuation))
                     following = None if event.is_last else "pushed"
-                    yield GetRecordsPage(list(event.records), following, event.millis_behind_latest)
+                    records = cast("list[WireRecord]", list(event.records))  # which is what a subscription brings
+                    yield GetRecordsPage(records, following, event.millis_behind_latest)
                     if step.does is Does.STOP:
                         return
                     refuse_trimmed(log, at, event.millis_behind_latest, f"{shard_id} of {stream}")
