@@ -591,12 +591,6 @@ class _Arguments(TypedDict, total=False):
     `ConsumerOptions`, and what does not say how the work is done.
     """
 
-    worker_id: str | None
-    connection: ConnectionOptions | None
-    metrics: MetricsOptions | None
-    tracing: Tracer | None
-    on_event: Callable[[Event], None] | None
-    rng: random.Random | None
     starting_position: StartingPosition | str | dt.datetime
     order: OrderPolicy | None
     accept_ignored_keys: bool
@@ -614,6 +608,12 @@ class _Arguments(TypedDict, total=False):
     polling: PollingOptions
     fan_out: FanOutOptions | None
     own_thread: bool
+    worker_id: str | None
+    connection: ConnectionOptions | None
+    metrics: MetricsOptions | None
+    tracing: Tracer | None
+    on_event: Callable[[Event], None] | None
+    rng: random.Random | None
 
 
 class ConsumerArguments(_Arguments, total=False):

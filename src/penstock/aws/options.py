@@ -5,7 +5,7 @@ pickled.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -111,6 +111,8 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     a proxy. False: the client uses HTTP/1.1 with such an endpoint.
     """
 
+    _hidden: ClassVar[tuple[str, ...]] = ("role_external_id",)
+
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
         texts = ("region", "endpoint_url", "profile", "role_arn", "role_session_name", "role_external_id",
@@ -138,14 +140,6 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
         if self.use_fips and self.endpoint_url is not None:
             faults.append("use_fips and endpoint_url contradict each other: an endpoint given by URL is used as it is")
         return faults
-
-    def __repr__(self) -> str:
-        shown = {
-            name: value
-            for name in self.__struct_fields__
-            if (value := getattr(self, name)) is not None and name != "role_external_id"
-        }
-        return f"ConnectionOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def region_fault(region: str) -> str | None:

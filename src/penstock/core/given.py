@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -12,11 +13,13 @@ from penstock.core.withdrawn import withdrawn
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from msgspec import StructMeta
 else:
     StructMeta = type(msgspec.Struct)
+
+F = TypeVar("F")
 
 
 class _Named(StructMeta):
@@ -28,7 +31,8 @@ class _Named(StructMeta):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
-    """A group of options: a frozen value with names, checked here, all faults at once. Raises OptionError.
+    """A group of options: a frozen value with names, checked here, all faults at once. Raises OptionError. Its `repr`
+    has what is not the default.
 
     An option has the type of its default: a flag, a number (of whole ones, if the default is one), a text. A number is
     more than 0, where `_at_least` does not say otherwise. `_kinds` has the types of those whose default tells none.
@@ -38,6 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
     """Numbers that may be 0, or that have another bound."""
     _functions: ClassVar[tuple[str, ...]] = ()
     """Options that are functions."""
+    _hidden: ClassVar[tuple[str, ...]] = ()
+    """Options that `repr` leaves out, as they may be secret."""
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -48,6 +54,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
             faults = self._out_of_bounds(given) + self._faults()
         if faults:
             raise OptionError(faults)
+
+    def __repr__(self) -> str:
+        defaults = self._defaults()
+        chosen = {name: getattr(self, name) for name in self.__struct_fields__ if name not in self._hidden}
+        told = [f"{name}={value!r}" for name, value in chosen.items() if value != defaults.get(name, msgspec.NODEFAULT)]
+        return f"{type(self).__name__}({', '.join(told)})"
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
@@ -61,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
         fields = cls.__struct_fields__
-        defaults = cls.__struct_defaults__
+        defaults = [one.factory() if hasattr(one, "factory") else one for one in cls.__struct_defaults__]
         return dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True))
 
     @classmethod
@@ -88,6 +100,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
             elif least is not None and not value >= least:
                 faults.append(f"{name} must be at least {least:g}, not {value}")
         return faults
+
+
+def shows_arguments(typed: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
+    """A decorator for a constructor that takes ``**arguments`` of the TypedDict ``typed``. `help`, editors and
+    `inspect.signature` then show each argument with its type and its default: None where ``defaults`` has no other.
+    """
+
+    def shows(constructor: F) -> F:
+        made: Any = constructor
+        written = inspect.signature(made)
+        own = [one for one in written.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=getattr(kind, "__forward_arg__", kind),
+            )
+            for name, kind in typed.__annotations__.items()
+        ]
+        made.__signature__ = written.replace(parameters=[*own, *named])
+        return constructor
+
+    return shows
 
 
 def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:

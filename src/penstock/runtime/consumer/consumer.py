@@ -16,13 +16,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from penstock.core.feeding.allowance import Buffer
-from penstock.core.given import lacks, not_callable, not_of, shown
+from penstock.core.given import lacks, not_callable, not_of, shown, shows_arguments
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.policies import ByKey
 from penstock.errors import CheckpointError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
-from penstock.options import CALLBACKS, FanOutOptions, MetricsOptions, consumer_options, start_of
+from penstock.options import (
+    CALLBACKS,
+    ConsumerArguments,
+    ConsumerOptions,
+    FanOutOptions,
+    MetricsOptions,
+    consumer_options,
+    start_of,
+)
 from penstock.ports import ForApplications
 from penstock.runtime.background import emits_failure
 from penstock.runtime.consumer.collecting import collect
@@ -54,7 +62,6 @@ if TYPE_CHECKING:
 
     from penstock.core.ledger.policies import OrderPolicy
     from penstock.model import Record
-    from penstock.options import ConsumerArguments
     from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import CountedTable
@@ -121,6 +128,7 @@ class Consumer(Generic[T]):
         **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
+    @shows_arguments(ConsumerArguments, ConsumerOptions().arguments())
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],

@@ -13,9 +13,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from penstock.core.given import not_callable
+from penstock.core.given import not_callable, shows_arguments
 from penstock.errors import CheckpointError, OptionError
-from penstock.options import CALLBACKS
+from penstock.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.shard import Shard, ShardFace, reader_of
 from penstock.runtime.loop_thread import LoopThread
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.row import Checkpoint
     from penstock.model import Position, Record, StartingPosition
-    from penstock.options import SyncConsumerArguments
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.driving import Concurrency
@@ -85,6 +84,7 @@ class SyncConsumer(Generic[T]):
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
+    @shows_arguments(SyncConsumerArguments, ConsumerOptions().arguments())
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],

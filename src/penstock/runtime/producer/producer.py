@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from penstock.core.given import shows_arguments
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
-from penstock.options import ProducerOptions
+from penstock.options import ProducerArguments, ProducerOptions
 from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import PutHandle, Puts
 from penstock.runtime.producer.intake import Claim
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.core.batching import Chunk
     from penstock.model import OutRecord, PutResult
-    from penstock.options import ProducerArguments
     from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
 
@@ -61,6 +61,7 @@ class Producer(Generic[T]):
         **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
+    @shows_arguments(ProducerArguments, {})
     def __init__(
         self,
         stream: str | RecordSink,

@@ -6,8 +6,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from penstock.core.given import shows_arguments
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
-from penstock.options import ProducerOptions
+from penstock.options import ProducerArguments, ProducerOptions
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from penstock.core.batching import Chunk
     from penstock.model import OutRecord, PutResult
-    from penstock.options import ProducerArguments
     from penstock.ports import RecordSink
     from penstock.runtime.producer.core import ProducerCore
     from penstock.runtime.producer.metrics import ProducerSnapshot
@@ -61,6 +61,7 @@ class SyncProducer(Generic[T]):
         **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
+    @shows_arguments(ProducerArguments, {})
     def __init__(
         self,
         stream: str | RecordSink,
