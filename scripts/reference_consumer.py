@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONSTANTS = {
-    "penstock.runtime.consumer.consumer": "consumer",
+    "penstock.runtime.consumer.core": "consumer",
     "penstock.core.worker": "consumer",
     "penstock.runtime.worker.presence": "membership",
     "penstock.runtime.worker.sight": "leases",

@@ -35,7 +35,7 @@ from penstock.core.assignment.kcl import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.options import ConsumerOptions, LeaseOptions
-from penstock.runtime.consumer.consumer import OWN
+from penstock.runtime.consumer.core import OWN
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
 from scripts import reference_consumer

@@ -19,7 +19,8 @@ from penstock.core.shard.checkpoints import Prompt
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.model import Position, Record, StartingPosition
 from penstock.options import CheckpointOptions, LeaseOptions, WorkerTimes
-from penstock.runtime.consumer.consumer import Consumer, new_worker_id
+from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.core import ConsumerCore, new_worker_id
 from penstock.runtime.consumer.sync_consumer import SyncConsumer
 from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.shard.batch import Batch
@@ -177,6 +178,32 @@ class Retried:
     """``Again``, ``Halve``, or what the policy's end is: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
 
 
+class CoreUnderTest(ConsumerCore):
+    """Keeps the newest reader of each shard, and what a handler raised last."""
+
+    may_be_apart = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.newest: dict[str, ShardReader] = {}
+        self.errors: deque[BaseException] = deque(maxlen=1)
+        self._heard_batch = _batch_class(self.errors)
+
+    def on_reader(self, reader: ShardReader) -> None:
+        """See `ConsumerCore.on_reader`."""
+        take = reader.take
+
+        def taken(records_max: int | None = None) -> Batch[Any] | None:
+            batch = take(records_max)
+            if batch is not None:
+                batch.__class__ = self._heard_batch
+            return batch
+
+        reader.take = taken  # type: ignore[method-assign]
+        self.newest[reader.shard_id] = reader
+        super().on_reader(reader)
+
+
 class TestConsumer(Consumer[Any]):
     """A `Consumer` that needs no server: what it is fed goes through the same code, with the same batches, policies,
     deserializers and callbacks.
@@ -194,6 +221,7 @@ class TestConsumer(Consumer[Any]):
     """
 
     __test__ = False  # no class of tests, for pytest
+    _core: CoreUnderTest
 
     def __init__(  # noqa: PLR0913 - options of a public class, by name
         self,
@@ -239,9 +267,6 @@ class TestConsumer(Consumer[Any]):
         self._ending: asyncio.Task[None] | None = None
         self._ended_by: list[BaseException] = []
         self._other: Consumer[bytes] | None = None
-        self._newest: dict[str, ShardReader] = {}
-        self._errors: deque[BaseException] = deque(maxlen=1)
-        self._heard_batch = _batch_class(self._errors)
         self._seen: tuple[int, dict[str, Position]] = (-1, {})
         super().__init__(
             self.stream.source(),
@@ -251,8 +276,10 @@ class TestConsumer(Consumer[Any]):
             application=application,
             **self._at_test_pace(leases, options),
         )
-        self._may_be_apart = False
         self.feed(*given)
+
+    def _core_of(self, *given: Any) -> CoreUnderTest:
+        return CoreUnderTest(*given)
 
     # --- what a test does -----------------------------------------------------------------------
 
@@ -308,7 +335,7 @@ class TestConsumer(Consumer[Any]):
         """
         self._whereabouts.lost.discard(shard)
         self._whereabouts.other.discard(shard)
-        await self._until(lambda: any(one.shard_id == shard for one in self._ready.held), f"{shard} to come back")
+        await self._until(lambda: any(one.shard_id == shard for one in self._core.ready.held), f"{shard} to come back")
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass without waiting: for this consumer and its stream, and for all else on this event loop."""
@@ -339,7 +366,9 @@ class TestConsumer(Consumer[Any]):
     @property
     def unsettled(self) -> list[Record]:
         """The records that were delivered and are not settled: they come again, here or to the next owner."""
-        out = {(shard, position) for shard, reader in self._newest.items() for position in reader.ledger.unsettled()}
+        out = {
+            (shard, position) for shard, reader in self._core.newest.items() for position in reader.ledger.unsettled()
+        }
         return [one for one in self.stream.records() if (one.shard_id, _position(one)) in out]
 
     @property
@@ -408,7 +437,7 @@ class TestConsumer(Consumer[Any]):
         """Close; the UnsettledError for which it has closed by itself, if it has."""
         ending = self._ending
         if ending is not None and not ending.done():
-            if not self._is_closing:
+            if not self._core.is_closing:
                 ending.cancel()
             await asyncio.wait((ending,))
         await self.close()
@@ -419,7 +448,7 @@ class TestConsumer(Consumer[Any]):
             await self._all_settled(self._patience_s)
         except UnsettledError:
             self.pause()
-            self._ready.take_back()  # or the drain would wait for it once more
+            self._core.ready.take_back()  # or the drain would wait for it once more
             raise
         finally:
             await self.close()
@@ -431,7 +460,9 @@ class TestConsumer(Consumer[Any]):
             if left != before:
                 before, since_s = left, time.monotonic()
             elif time.monotonic() - since_s > patience_s:
-                raise UnsettledError(self._complaint(patience_s)) from (self._errors[-1] if self._errors else None)
+                raise UnsettledError(self._complaint(patience_s)) from (
+                    self._core.errors[-1] if self._core.errors else None
+                )
             if self._skip_waits:
                 await self._passing().step()
             else:
@@ -482,26 +513,13 @@ class TestConsumer(Consumer[Any]):
                 await written
         self.dead_letters.append(letter)
 
-    def _on_reader(self, reader: ShardReader) -> None:
-        take = reader.take
-
-        def taken(records_max: int | None = None) -> Batch[Any] | None:
-            batch = take(records_max)
-            if batch is not None:
-                batch.__class__ = self._heard_batch
-            return batch
-
-        reader.take = taken  # type: ignore[method-assign]
-        self._newest[reader.shard_id] = reader
-        super()._on_reader(reader)
-
     def _heard(self, event: Any) -> None:
         self.events.append(event)
         if self._tell_user is not None:
             self._tell_user(event)
 
     def _held(self, shard: str | None) -> ShardReader:
-        held = list(self._ready.held)
+        held = list(self._core.ready.held)
         if shard is None and len(held) == 1:
             return held[0]
         for reader in held:
@@ -517,7 +535,7 @@ class TestConsumer(Consumer[Any]):
         """How far each shard is settled, and stored so if that happens at once."""
         found = {row.key: row.checkpoint for row in self.lease_table.rows()}
         prompt = isinstance(self.options.checkpoints.cadence, Prompt)
-        for reader in self._ready.held:
+        for reader in self._core.ready.held:
             stored, settled = found.get(reader.shard_id), reader.ledger.safe
             is_stored_at_once = prompt and reader.pending is None
             found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled
@@ -595,9 +613,10 @@ class SyncTestConsumer(SyncConsumer[Any]):
             options[name] = self._in_thread(options.get(name))
         self.tested = TestConsumer(records, application=application, **options)
         """The consumer on the loop; only for what is not here."""
-        super().__init__(self.tested.stream.source(), application=application, worker_id=self.tested.worker_id)
-        self._consumer = self.tested
-        self.options = self.tested.options
+        super().__init__(self.tested.stream.source(), application=application)
+
+    def _core_of(self, *_: Any) -> ConsumerCore:
+        return self.tested._core
 
     # --- what a test does -----------------------------------------------------------------------
 
@@ -676,6 +695,17 @@ class SyncTestConsumer(SyncConsumer[Any]):
         return self._look(lambda: list(self.tested.events))
 
     # --- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """See `TestConsumer.start`."""
+        self._thread.run(self.tested.start())
+
+    def close(self) -> None:
+        """See `TestConsumer.close`."""
+        try:
+            self._unless_closed(lambda: self._thread.run(self.tested.close()))
+        finally:
+            super().close()
 
     def __enter__(self) -> SyncTestConsumer:
         super().__enter__()

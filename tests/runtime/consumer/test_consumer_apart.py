@@ -171,7 +171,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
         on_shards_revoked=revoked,
         on_event=lambda event: here("events"),
     ) as consumer:
-        assert isinstance(consumer._home, Apart)
+        assert isinstance(consumer._core.home, Apart)
         running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: "letters" in threads)
         await consumer.close()
@@ -208,9 +208,9 @@ async def test_which_consumers_live_apart(local: LocalKinesis, tmp_path: Path) -
         (MemoryLeaseTable(), {"own_thread": False}, Here),
     ):
         async with consumer_of(local, table, **given) as consumer:
-            assert isinstance(consumer._home, home)
+            assert isinstance(consumer._core.home, home)
     with consumer_of(local, MemoryLeaseTable(), face=SyncConsumer) as consumer:
-        assert isinstance(consumer._consumer._home, Here)
+        assert isinstance(consumer._core.home, Here)
     await sqlite.close()
 
 
@@ -226,7 +226,9 @@ def test_a_consumer_whose_loop_is_closed_leaves_its_shards_to_others(local: Loca
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
     block_until(lambda: [row.owner for row in table.rows()] == [None])
-    block_until(lambda: consumer._home._thread.loop.is_closed() or not consumer._home._thread._thread.is_alive())
+    block_until(
+        lambda: consumer._core.home._thread.loop.is_closed() or not consumer._core.home._thread._thread.is_alive()
+    )
 
 
 async def test_a_task_that_is_cancelled_while_it_waits_loses_nothing(local: LocalKinesis, kinesis: Any) -> None:

@@ -17,7 +17,7 @@ from penstock.core.shard.checkpoints import Every, Prompt
 from penstock.core.shard.machine import LETTERS_AT_ONCE_MAX
 from penstock.errors import OptionError
 from penstock.options import ConsumerArguments, ConsumerOptions, LeaseOptions, ProducerOptions, SyncConsumerArguments
-from penstock.runtime.consumer.consumer import OWN
+from penstock.runtime.consumer.core import OWN
 from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of

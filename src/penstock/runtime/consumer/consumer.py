@@ -5,81 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-import random
 import signal
-import socket
-import uuid
-from collections import Counter
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from penstock.core.feeding.allowance import Buffer
-from penstock.core.given import lacks, not_callable, not_of, shown, shows_arguments
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.policies import ByKey
-from penstock.errors import CheckpointError, OptionError
-from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
-from penstock.model import Position, StartingPosition
-from penstock.options import (
-    CALLBACKS,
-    ConsumerArguments,
-    ConsumerOptions,
-    FanOutOptions,
-    MetricsOptions,
-    consumer_options,
-    start_of,
-)
-from penstock.ports import ForApplications
-from penstock.runtime.background import emits_failure
+from penstock.core.given import shows_arguments
+from penstock.options import ConsumerArguments, ConsumerOptions
 from penstock.runtime.consumer.collecting import collect
-from penstock.runtime.consumer.counting import CountedSource, counted_table
-from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
-from penstock.runtime.consumer.lifecycle import Lifecycle, ShardChange
-from penstock.runtime.consumer.metering import Metering
-from penstock.runtime.consumer.ready import Ready
+from penstock.runtime.consumer.core import ConsumerCore
 from penstock.runtime.consumer.shard import Shard
-from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
-from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
-from penstock.runtime.feeds import SubscriptionGate
-from penstock.runtime.home import PING_S, Apart, Here, watch_own
-from penstock.runtime.loop_thread import CALLER
-from penstock.runtime.shard.batch import Delivered
-from penstock.runtime.shard.pages import Values
-from penstock.runtime.waiting import Breath
-from penstock.runtime.worker.holding import Readers
-from penstock.runtime.worker.worker import Worker
-from penstock.tasks import failure_of, spawn
-from penstock.telemetry.log import log_events
-from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
-    from penstock.core.ledger.policies import OrderPolicy
-    from penstock.model import Record
-    from penstock.ports import LeaseTable, RecordSource, Tracer
+    from penstock.model import Position, Record, StartingPosition
+    from penstock.ports import RecordSource
     from penstock.runtime.consumer.collecting import Collection
-    from penstock.runtime.consumer.counting import CountedTable
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located
-    from penstock.runtime.dead_letters import DeadLetterChoice
-    from penstock.runtime.home import Home
-    from penstock.runtime.shard.batch import Batch, PendingCheckpoint
-    from penstock.runtime.shard.shard_reader import ShardReader
-    from penstock.tasks import Heard
+    from penstock.runtime.consumer.statistics import ConsumerStatistics
+    from penstock.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
-R = TypeVar("R")
 T = TypeVar("T")
-STOP_TOLD_S = 1.0
-"""How often an event tells what a consumer that is being stopped waits for."""
-OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
-"""Arguments that are no `ConsumerOptions`."""
 
 
 class Consumer(Generic[T]):
@@ -95,18 +44,6 @@ class Consumer(Generic[T]):
     At the end of the ``async with`` block all shards are handed to the other consumers. ``T`` is what the deserializer
     makes of a record; without one, ``bytes``.
     """
-
-    _may_be_apart = True
-    _has_thread = False
-    _is_paused = False
-    _loop: asyncio.AbstractEventLoop | None = None
-    _watching: asyncio.Task[None] | None = None
-    _telling: asyncio.Task[None] | None = None
-    _counted: CountedTable | None = None
-    _own_table: LeaseTable | None = None
-    _worker: Worker | None = None
-    _running: asyncio.Task[None] | None = None
-    _closing: asyncio.Future[None] | None = None
 
     @overload
     def __init__(
@@ -147,258 +84,36 @@ class Consumer(Generic[T]):
         are awaited (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default
         events are lines of the log ``penstock``. Raises OptionError.
         """
-        given = cast("dict[str, Any]", arguments)
-        own = {name: given.pop(name, None) for name in OWN}
-        _check_types({"stream": stream, "application": application, "deserializer": deserializer, **own})
+        self._core = self._core_of(stream, application, deserializer, arguments)
         self.application = application
-        self.worker_id = own["worker_id"] or ""  # drawn by `start`: before a fork it would be that of several processes
-        self.options = consumer_options(given)
-        self._of_several = isinstance(stream, list | tuple)
-        self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]
-        _check(application, self._given)
-        self._connection: ConnectionOptions | None = own["connection"]
-        self._deserializer = deserializer
-        self._on_event, self._log = own["on_event"], log_events()
-        self._metering = Metering(own["metrics"] or MetricsOptions(), self._on_event)
-        tracing: Tracer | None = own["tracing"]
-        self._tracer = None if tracing is None else tracing.for_application(application)
-        self._rng: random.Random | None = own["rng"]
-        self._order: OrderPolicy | None = None
-        self._home: Home = Here()
-        self._ready = Ready()
-        self._breath = Breath()
-        callbacks = {change: own[change.value] for change in ShardChange}
-        told = {change: callback for change, callback in callbacks.items() if callback is not None}
-        self._lifecycle = Lifecycle(told, self._ready, self._emit)
-        self._streams: dict[str, OpenStream] = {}
-        self._source_calls, self._table_calls, self._events = Counter[str](), Counter[str](), Counter[str]()
-        self._leave_loop: Callable[[], Awaitable[None]] | None = None
+        self.options = self._core.options
+
+    def _core_of(self, *given: Any) -> ConsumerCore:
+        """What this is a face of. Consumers for tests have others."""
+        return ConsumerCore(*given)
+
+    @property
+    def worker_id(self) -> str:
+        """Unique among all consumers that live. Empty until `start` makes it up, where none was given."""
+        return self._core.worker_id
 
     # --- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
-        if self._running is not None or self._is_closing:
-            raise RuntimeError("a consumer is started once: make another one")
-        self._loop = asyncio.get_running_loop()
-        self._has_thread = CALLER.get() is not None
-        self.worker_id = self.worker_id or new_worker_id()
-        is_apart = self._can_be_apart()
-        self._home = self._lifecycle.home = Apart() if is_apart else Here(self._loop)
-        self._ready.lives(self._home)
-        if is_apart:
-            self._breath.turns = 1
-        await self._home.run(self._begin)
-
-    @property
-    def _is_programs(self) -> bool:
-        """True where the loop is the program's: not a virtual one, nor that of a `SyncConsumer`, which is apart."""
-        return self._may_be_apart and not self._has_thread and not hasattr(self._loop, "virtual")
-
-    def _can_be_apart(self) -> bool:
-        """Streams and leases of the user's own making may belong to the user's loop."""
-        letters, table = self.options.dead_letters, self.options.leases.table
-        is_ours = all(isinstance(given, str) for given in self._given) and (
-            table is None or isinstance(table, str) or getattr(table, "any_loop", False)
-        )
-        if isinstance(letters, DeadLettersToStream):
-            is_ours = is_ours and isinstance(letters.stream, str)
-        return self._is_programs and self.options.own_thread and is_ours
-
-    async def _begin(self) -> None:
-        rng = random.Random() if self._rng is None else self._rng
-        gate = SubscriptionGate((self.options.fan_out or FanOutOptions()).subscriptions_per_s)
-        bounds = self.options.buffer
-        buffer = Buffer(bounds.buffer_bytes_max, shard_bytes_max=bounds.shard_buffer_bytes_max, lock=self._home.lock)
-        for given in self._given:
-            source = CountedSource(self._source(given), self._source_calls, self._metering.meter, self._tracer)
-            self._streams[source.stream] = OpenStream(
-                source, self.options, gate, rng=rng, on_event=self._emit, buffer=buffer
-            )
-        await asyncio.gather(*(stream.open(self._fan_out_name) for stream in self._streams.values()))
-        for arn, count in Counter(stream.facts.arn for stream in self._streams.values()).items():
-            if count > 1:
-                raise OptionError(f"stream: {arn} comes twice, by different names")
-        self._check_keys(promised(self.options.order))
-        for stream in self._streams.values():
-            if stream.facts.ignores_keys:
-                self._emit(KeysIgnored(stream.name))
-        await self._share(rng)
-
-    async def _share(self, rng: random.Random) -> None:
-        from penstock.wiring import lease_table_for
-
-        table = self.options.leases.table
-        if table is None or isinstance(table, str):
-            table = self._own_table = lease_table_for(self.application, self._connection, self.options.leases)
-        elif isinstance(self._home, Apart):
-            self._leave_loop = getattr(table, "leave_loop", None)
-        of_this = isinstance(table, ForApplications)
-        if isinstance(table, ForApplications):
-            table = table.of(self.application)
-        arn = "" if self._of_several else next(iter(self._streams.values())).facts.arn
-        self._counted = counted_table(
-            table,
-            self._table_calls,
-            self._emit,
-            self._metering.meter,
-            stream=arn,
-            application="" if of_this else self.application,
-        )
-        self._worker = Worker(
-            self.worker_id,
-            self._counted,
-            self.options,
-            readers=Readers(
-                [stream.part(of_several=self._of_several) for stream in self._streams.values()],
-                self.options,
-                open_letters(self._letters(), self._connection),
-                rng=rng,
-                on_event=self._emit,
-            ),
-            rng=rng,
-            on_event=self._emit,
-            on_reader=self._on_reader,
-        )
-        if self._is_programs:
-            self._watch()
-        follows = "its shards are let go, and the error is raised where records are asked for"
-        self._running = spawn(self._worker.run(), self._failed("sharing shards with other workers", follows))
-        self._running.add_done_callback(lambda _: self._ready.stirred.set())
-        self._metering.begin(next(iter(self._streams.values())).source.now_s)
-        failed = self._failed("telling its numbers", "statistics() and metrics() still tell them")
-        self._telling = spawn(self._tell_numbers(), failed)
-
-    def _letters(self) -> DeadLetterChoice | None:
-        """Where dead letters go: a function of the user's is called on the user's loop."""
-        choice = self.options.dead_letters
-        if not isinstance(choice, DeadLettersTo):
-            return choice
-        return DeadLettersTo(lambda letter: self._home.outside(partial(choice.write, letter)))
-
-    def _watch(self) -> None:
-        """Look out for a program that blocks its event loop."""
-        if self._is_closing:
-            return
-        after_s = self.options.leases.failover_s / 4
-        if isinstance(self._home, Apart):
-            watching = self._home.watch(after_s, self._blocked, self._abandoned)
-        else:
-            watching = watch_own(after_s, self._stood_still)
-        loop = asyncio.get_running_loop()
-        failed = self._failed(
-            "watching the program's event loop", "it is begun again", lambda _: loop.call_later(PING_S, self._watch)
-        )
-        self._watching = spawn(watching, failed)
-
-    def _failed(self, work: str, what_follows: str, then: Callable[[BaseException], object] | None = None) -> Heard:
-        return emits_failure(self._emit, (", ".join(self._streams) or self.application, None), work, what_follows, then)
-
-    def _blocked(self, seconds: float, over: bool) -> None:
-        self._emit(
-            LoopBlocked(
-                self.application, seconds, not over, "leases, checkpoints and pages go on in a thread of their own"
-            )
-        )
-
-    def _stood_still(self, seconds: float) -> None:
-        self._emit(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
-
-    def _abandoned(self) -> None:
-        """The user's loop is closed, and this was not: no handler runs any more here, so other workers take over."""
-        ending = spawn(self._end(), self._failed("the end of the consumer", "leases are free when they expire"))
-        ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
+        await self._core.start()
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is delivered, but for the rest of
         what was begun (parts of a record, keys that are behind others), to callers that still ask for it.
         """
-        self._ready.closes()
-        self._close_soon()
-        assert self._closing is not None
-        await asyncio.shield(self._closing)
-
-    @property
-    def _is_closing(self) -> bool:
-        return self._closing is not None
-
-    async def _close(self) -> None:
-        try:
-            await self._home.run(self._end)
-        finally:
-            await self._home.close()
-            self._ready.stirred.set()
-
-    async def _end(self) -> None:
-        waits = spawn(self._emit_waits(), self._failed("telling what a stop waits for", "the stop goes on"))
-        try:
-            await self._end_all()
-        finally:
-            waits.cancel()
-
-    async def _emit_waits(self) -> None:
-        begun_s = self._now_s
-        most_s = self.options.handoff.drain_deadline_s + self.options.times.close_grace_s
-        while True:
-            await asyncio.sleep(STOP_TOLD_S)
-            readers, since_s = list(self._ready.held), self._now_s - begun_s
-            out = sum(reader.ledger.out for reader in readers)
-            self._emit(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
-
-    async def _end_all(self) -> None:
-        worker, running, failed = self._worker, self._running, self._has_failed
-        drain_s, grace_s = self.options.handoff.drain_deadline_s, self.options.times.close_grace_s
-        if self._watching is not None and self._watching is not asyncio.current_task():
-            self._watching.cancel()
-        try:
-            if worker is not None and running is not None and not running.done():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        self.options.handoff.drain_deadline_s + self.options.times.close_grace_s
-                    ):
-                        await worker.stop()
-        finally:
-            if running is not None:
-                if not running.done():
-                    await asyncio.wait((running,), timeout=grace_s)
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-            self._running = None
-            if self._telling is not None:
-                self._telling.cancel()
-                self._tell_interval(last=True, failed=failed)
-            await self._lifecycle.close(min(drain_s, grace_s))
-            for stream in self._streams.values():
-                await stream.close()
-            if self._own_table is not None:
-                await self._own_table.close()
-            elif self._leave_loop is not None:
-                await self._leave_loop()
-            self._ready.stirred.set()
+        await self._core.close()
 
     async def deregister(self) -> None:
         """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
         as long as it is there. A consumer that still uses it polls from then on. Needs no `start`.
         """
-        for given in self._given:
-            source = self._source(given)
-            try:
-                await source.deregister(self._fan_out_name)
-            finally:
-                if isinstance(given, str):
-                    await source.close()
-
-    @property
-    def _fan_out_name(self) -> str:
-        """Under which the streams know the application."""
-        fan_out = self.options.fan_out
-        return (fan_out and fan_out.consumer_name) or self.application
-
-    def _source(self, given: str | RecordSource) -> RecordSource:
-        """The stream itself. ``connection`` may be meant for the lease table alone."""
-        from penstock.wiring import source_for
-
-        return source_for(given, self._connection if isinstance(given, str) else None)
+        await self._core.deregister()
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
@@ -410,17 +125,10 @@ class Consumer(Generic[T]):
         def close(number: int) -> None:
             for each in awaited:
                 loop.remove_signal_handler(each)
-            self._emit(StopBegun(self.application, signal.Signals(number).name))
-            self._close_soon()
+            self._core.close_by_signal(signal.Signals(number).name)
 
         for number in awaited:
             loop.add_signal_handler(number, close, number)
-
-    def _close_soon(self) -> None:
-        """Begin to close, once: a signal asks for it, and then the end of the block that it ends."""
-        if self._closing is None:
-            follows = "the error is raised by close(), and leases that are left are free when they expire"
-            self._closing = spawn(self._close(), self._failed("closing the consumer", follows))
 
     async def __aenter__(self) -> Self:
         try:
@@ -437,63 +145,24 @@ class Consumer(Generic[T]):
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
+    def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
         """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
 
         A program that leaves the iteration early gives back what it did not settle: it is delivered again. Raises what
         ended the reading of a shard, or of all: ShardReadError and others.
         """
-        try:
-            with self._ready.asking.lasts() as asked:
-                while True:
-                    await self._breath.take()
-                    seen = self._ready.stirred.count
-                    batch = self._ready.take()
-                    if batch is not None:
-                        yield batch
-                        asked()
-                    elif not await self._more(seen):
-                        return
-        finally:
-            self._ready.take_back()
+        return self._core.batches()
 
-    async def records(self) -> AsyncGenerator[Delivered[T], None]:
+    def records(self) -> AsyncGenerator[Delivered[T], None]:
         """The same record by record; each is settled by itself: ``with record: ...``."""
-        async with contextlib.aclosing(aiter(self)) as batches:
-            async for batch in batches:
-                for index in range(len(batch)):
-                    if self._breath.is_due:
-                        await self._breath.take()
-                    if not batch._may_go_on(index):
-                        break
-                    yield Delivered(batch, index)
+        return self._core.records()
 
     async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """What there is of all shards, as batches of one shard each: up to so many records, and more only where a
         larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is empty, as it
         is once the consumer is closed. Raises as the iteration does.
         """
-        if records_max < 1:
-            raise ValueError("records_max must be at least 1")
-        loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
-        end_s = None if wait_s is None else loop.time() + wait_s
-        with self._home.lock:
-            self._ready.asking.once()
-        await self._breath.take()
-        while True:
-            seen = self._ready.stirred.count
-            try:
-                batch = self._ready.take(left) if left > 0 else None
-            except Exception as error:
-                if not found:
-                    raise
-                self._ready.failed(error)  # what was taken comes first
-                return found
-            if batch is not None:
-                found.append(batch)
-                left -= len(batch)
-            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(seen, end_s):
-                return found
+        return await self._core.getmany(records_max, wait_s)
 
     async def shards(self) -> AsyncGenerator[Shard[T], None]:
         """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
@@ -502,27 +171,9 @@ class Consumer(Generic[T]):
         offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
         shard is raised by the iteration of that shard.
         """
-        async with contextlib.aclosing(self._readers()) as readers:
+        async with contextlib.aclosing(self._core.readers()) as readers:
             async for reader in readers:
                 yield Shard(reader)
-
-    async def _readers(self) -> AsyncGenerator[ShardReader, None]:
-        offered: list[ShardReader] = []
-        try:
-            while True:
-                await self._breath.take()
-                seen = self._ready.stirred.count
-                reader = self._ready.unread()
-                if reader is not None:
-                    offered = [one for one in offered if not one.is_over and one is not reader]
-                    offered.append(reader)
-                    yield reader
-                elif not await self._more(seen):
-                    return
-        finally:
-            for reader in offered:
-                if not reader.is_iterated:
-                    self._ready.left(reader)
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
@@ -554,7 +205,7 @@ class Consumer(Generic[T]):
         shards'. Raises what the iteration raises, and OptionError where an order is named (``OneByOne()``, ``by_key``)
         for a stream that ignores keys.
         """
-        await self._run(handler, concurrency, handlers_max, each_record=False)
+        await self._core.run(handler, concurrency, handlers_max, each_record=False)
 
     async def run_records(
         self,
@@ -564,36 +215,7 @@ class Consumer(Generic[T]):
         handlers_max: int | None = None,
     ) -> None:
         """As `run_batches`, with one record at a time: what the handler raises is a failure of that record alone."""
-        await self._run(handler, concurrency, handlers_max, each_record=True)
-
-    async def _run(
-        self,
-        handler: Callable[[Any], object],
-        concurrency: Concurrency | None,
-        handlers_max: int | None,
-        *,
-        each_record: bool,
-    ) -> None:
-        given = {"handler": handler, "concurrency": concurrency, "handlers_max": handlers_max}
-        kinds: dict[str, tuple[type | str, ...]] = {"concurrency": (OneByOne, ByKey, Unordered), "handlers_max": (int,)}
-        if faults := not_of(given, kinds, optional=kinds) + not_callable(given, ("handler",)):
-            raise OptionError(faults)
-        self._check_keys(promised(self.options.order, concurrency))
-        concurrency = concurrency or OneByOne()
-        if handlers_max is not None and handlers_max < 1:
-            raise ValueError("handlers_max must be at least 1")
-        order = order_of(concurrency)
-        if order is not None:
-            self._order = order
-            self._home.ask(self._reorder_all)
-        async with contextlib.aclosing(self._readers()) as readers:
-            await drive(
-                readers,
-                handler,
-                concurrency=concurrency,
-                each_record=each_record,
-                handlers_max=handlers_max,
-            )
+        await self._core.run(handler, concurrency, handlers_max, each_record=True)
 
     # --- checkpoints in two phases ---------------------------------------------------------------
 
@@ -605,9 +227,7 @@ class Consumer(Generic[T]):
         that is checkpointed already, while another such call is on its way, when the shard is lost, and for a batch of
         another consumer.
         """
-        record = batch.records[index]
-        at = Position(record.sequence_number, record.sub_sequence_number)
-        return await self._reader_of(batch).prepare(at, state)
+        return await self._core.prepare(batch, state, index=index)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """Make it the shard's checkpoint; returns when that is stored.
@@ -615,26 +235,17 @@ class Consumer(Generic[T]):
         Raises CheckpointError when records before it are not settled, when it is not the pending one any more, when the
         shard was lost, and for one of another consumer.
         """
-        await self._reader_of(pending).commit(pending)
+        await self._core.commit(pending)
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """Let it go: what is settled is checkpointed as usual. Raises CheckpointError like `commit`."""
-        await self._reader_of(pending).abandon(pending)
+        await self._core.abandon(pending)
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """The checkpoint of a shard that is stored as pending: prepared in this tenure, or left by a former owner and
         kept. Raises KeyError for a shard that this consumer does not hold.
         """
-        (reader,) = self._ready.named((shard,))
-        return reader.pending
-
-    def _reader_of(self, given: Batch[Any] | PendingCheckpoint) -> ShardReader:
-        reader = cast("ShardReader", given._reader)
-        if reader.home is not self._home:
-            raise CheckpointError(
-                f"{given.stream}, {given.shard_id}: another consumer has handed this out: ask that one"
-            )
-        return reader
+        return self._core.pending(shard)
 
     # --- steering -------------------------------------------------------------------------------
 
@@ -642,15 +253,11 @@ class Consumer(Generic[T]):
         """Deliver nothing of these shards until `resume`; without any: of all, also of those that come. They stay
         held, and reading ahead goes on up to its bounds.
         """
-        self._is_paused = self._is_paused or not shards
-        for reader in self._ready.named(shards):
-            reader.pause()
+        self._core.pause(*shards)
 
     def resume(self, *shards: str | Located) -> None:
         """Deliver again: these shards, or all."""
-        self._is_paused = self._is_paused and bool(shards)
-        for reader in self._ready.named(shards):
-            reader.pause(False)
+        self._core.resume(*shards)
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """Read a shard from another place on: behind a record, or from the oldest, the newest or a time (also as the
@@ -661,186 +268,18 @@ class Consumer(Generic[T]):
         the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
         Raises KeyError for a shard that this consumer does not hold.
         """
-        (reader,) = self._ready.named((shard,))
-        to = start_of(to)
-        if faults := not_of({"to": to}, {"to": (Position, StartingPosition)}):
-            raise OptionError(faults)
-        if isinstance(to, StartingPosition):
-            after, start = Checkpoint.parse(to.kind), to
-        else:
-            after, start = Checkpoint.at(to), self.options.starting_position
-        self._home.ask(lambda: self._seek(reader, after, start))
-
-    def _seek(
-        self, reader: ShardReader, after: Checkpoint, start: StartingPosition, order: OrderPolicy | None = None
-    ) -> None:
-        stream = self._streams[reader.stream]
-        feed = stream.promote(stream.feed(replace(reader.row, checkpoint=after), start))
-        reader.seek(feed, after, order)
+        self._core.seek(shard, to)
 
     def position(self, shard: str | Located) -> Position | None:
         """The record up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a shard that
         this consumer does not hold.
         """
-        (reader,) = self._ready.named((shard,))
-        with self._home.lock:
-            return reader.settled.position if reader.settled.is_position else None
+        return self._core.position(shard)
 
     def statistics(self) -> ConsumerStatistics:
         """What it holds, how far that is, and what it did so far. Any thread may ask."""
-        return self._looked_at(self._statistics)
+        return self._core.statistics()
 
     def metrics(self) -> ConsumerSnapshot:
         """What the consumer did since its start, as numbers that add up. Any thread may ask."""
-        return self._looked_at(lambda: self._metering.snapshot(self._statistics(), self._now_s, self._confirmed_s))
-
-    def _looked_at(self, look: Callable[[], R]) -> R:
-        while True:
-            try:
-                with self._home.lock:
-                    return look()
-            except RuntimeError as error:  # on one loop without a lock, what changes meanwhile is looked at again
-                if "changed size" not in str(error) and "mutated" not in str(error):
-                    raise
-
-    @property
-    def _now_s(self) -> float:
-        return 0.0 if self._loop is None else self._loop.time()
-
-    @property
-    def _confirmed_s(self) -> float | None:
-        return None if self._counted is None else self._counted.confirmed_s
-
-    async def _tell_numbers(self) -> None:
-        failed = False
-        while not failed:
-            await asyncio.sleep(self._metering.interval_s)
-            failed = self._has_failed
-            self._tell_interval(last=failed, failed=failed)
-
-    def _tell_interval(self, *, last: bool, failed: bool) -> None:
-        found = self._statistics()
-        self._emit(self._metering.interval(found, self._streams, self._confirmed_s, last=last, failed=failed))
-
-    @property
-    def _has_failed(self) -> bool:
-        """An error has ended the worker; the program may have seen it, or not."""
-        return self._running is not None and self._running.done() and failure_of(self._running) is not None
-
-    def _statistics(self) -> ConsumerStatistics:
-        now_s = self._now_s
-        readers = list(self._ready.held)
-        worker = self._worker
-        leases, held = leases_by_worker([] if worker is None else list(worker.leases()))
-        return ConsumerStatistics(
-            application=self.application,
-            worker_id=self.worker_id,
-            shards=tuple(self._streams[reader.stream].statistics(reader, now_s) for reader in readers),
-            records_delivered=self._ready.records_before + sum(reader.records_delivered for reader in readers),
-            batches_delivered=self._ready.batches_before + sum(reader.batches_delivered for reader in readers),
-            leases=leases,
-            leases_by_worker=held,
-            leases_free=0 if worker is None else worker.leases_without_owner(),
-            source_calls=dict(self._source_calls),
-            table_calls=dict(self._table_calls),
-            events=dict(self._events),
-        )
-
-    # --- parts ----------------------------------------------------------------------------------
-
-    async def _more(self, seen: int, end_s: float | None = None) -> bool:
-        """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
-        running = self._running
-        if running is not None and running.done() and (error := failure_of(running)) is not None:
-            raise error
-        if running is None:
-            if not self._is_closing:
-                raise RuntimeError("the consumer is not started: use it in an `async with` statement, or await start()")
-            return False
-        wait_s = None if end_s is None else max(0.0, end_s - asyncio.get_running_loop().time())
-        await self._ready.stirred.wait(seen, wait_s)
-        self._breath.rested()
-        return True
-
-    def _on_reader(self, reader: ShardReader) -> None:
-        reader.lives(self._home)
-        reader.breath.turns = self._breath.turns
-        if self._deserializer is not None:
-            reader.values = Values(
-                self._deserializer, self.options.unreadable, stream=reader.stream, shard_id=reader.shard_id
-            )
-        self._reorder(reader)
-        reader.paused = self._is_paused
-        self._metering.hold(reader)
-        reader.tracer = self._tracer
-        self._ready.hold(reader)
-        self._lifecycle.follow(reader)
-
-    def _reorder_all(self) -> None:
-        for reader in list(self._ready.held):
-            self._reorder(reader)
-
-    def _reorder(self, reader: ShardReader) -> None:
-        if self._order is not None and not reader.use_order(self._order):
-            self._seek(reader, reader.settled, self.options.starting_position, self._order)
-
-    def _check_keys(self, mode: str | None) -> None:
-        """Raise where a mode was chosen for its order, and a stream ignores partition keys. None: none was."""
-        ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
-        if ignoring and mode is not None and not self.options.accept_ignored_keys:
-            raise OptionError(
-                f"{mode}: {', '.join(ignoring)} spreads records over its shards whatever their partition keys (record "
-                "distribution AUTO), so the records of a key have no order: choose AnyOrder() or unordered(), name no "
-                "order at all, or say accept_ignored_keys=True: each shard is in its own order then"
-            )
-
-    def _emit(self, event: Any) -> None:
-        with self._home.lock:  # records are settled by any thread, and what that tells comes without the lock
-            self._events[type(event).__name__] += 1
-            self._metering.meter.count(event)
-        if self._on_event is None:
-            self._log(event)
-            return
-        self._metering.count(event)
-        if (on_loop := self._metering.on_loop) is None:
-            return
-        is_told = self._home.outside_soon(partial(self._hand_event, on_loop, event))
-        if self._home.is_blocked or not is_told:
-            self._log(event)  # for the user's function would hear of it late
-
-    def _hand_event(self, on_event: Callable[[Any], object], event: Any) -> None:
-        try:
-            on_event(event)
-        except Exception as error:
-            asyncio.get_running_loop().call_exception_handler({"message": "on_event raised", "exception": error})
-
-
-def _check(application: str, streams: Sequence[Any]) -> None:
-    """Raise OptionError for what can't be."""
-    faults = [] if application else ["application: there is no name"]
-    names = [one for one in streams if isinstance(one, str)]
-    faults += [] if streams else ["stream: the list is empty"]
-    faults += [f"stream: {name!r} comes twice" for name, count in Counter(names).items() if count > 1]
-    if faults:
-        raise OptionError(faults)
-
-
-def _check_types(given: dict[str, Any]) -> None:
-    """Raise OptionError for arguments of wrong types, before anything is made of them."""
-    kinds: dict[str, tuple[type | str, ...]] = {
-        "application": (str,), "worker_id": (str,), "connection": (ConnectionOptions,), "rng": (random.Random,),
-        "metrics": (MetricsOptions,),
-    }  # fmt: skip
-    faults = not_of(given, kinds, optional=("worker_id", "connection", "rng", "metrics"))
-    faults += not_callable(given, ("deserializer", "on_event", *CALLBACKS))
-    stream = given["stream"]
-    for one in stream if isinstance(stream, list | tuple) else [stream]:
-        if not isinstance(one, str) and lacks(one, ("stream", "shards", "read")):
-            faults.append(f"stream is a name, an ARN, a RecordSource or a list of them, not {shown(one)}")
-    if faults:
-        raise OptionError(faults)
-
-
-def new_worker_id() -> str:
-    """Unique among all processes: host, process, and chance."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        return self._core.metrics()

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from penstock.core.given import not_callable, shows_arguments
 from penstock.errors import CheckpointError, OptionError
 from penstock.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.shard import Shard, ShardFace, reader_of
+from penstock.runtime.consumer.collecting import collect
+from penstock.runtime.consumer.core import ConsumerCore
+from penstock.runtime.consumer.shard import ShardFace
 from penstock.runtime.loop_thread import LoopThread
 from penstock.runtime.shard.batch import Delivered
 from penstock.tasks import logged, thread
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.lifecycle import AssignedShard, Located
     from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
+    from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
     Told = Callable[[Sequence[AssignedShard]], object]
@@ -99,24 +101,27 @@ class SyncConsumer(Generic[T]):
             raise OptionError(faults)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="penstock-callbacks")
         given |= {name: self._in_thread(callback) for name, callback in callbacks.items()}
-        make: Any = Consumer  # which of its two forms it is, the deserializer says
-        self._consumer: Consumer[T] = make(stream, application=application, deserializer=deserializer, **given)
+        self._core = self._core_of(stream, application, deserializer, given)
         self.application = application
-        self.options = self._consumer.options
+        self.options = self._core.options
         self._thread = LoopThread("penstock-consumer")
         self._closing = threading.Lock()
         self._last: ConsumerStatistics | None = None
 
+    def _core_of(self, *given: Any) -> ConsumerCore:
+        """See `Consumer`."""
+        return ConsumerCore(*given)
+
     @property
     def worker_id(self) -> str:
         """As `Consumer.worker_id`."""
-        return self._consumer.worker_id
+        return self._core.worker_id
 
     # --- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin; ``with`` does it. Raises as `Consumer.start`."""
-        self._thread.run(self._consumer.start())
+        self._thread.run(self._core.start())
 
     def close(self) -> None:
         """Hand over all shards, and end. Iterations in other threads end, too. May be called again."""
@@ -124,7 +129,7 @@ class SyncConsumer(Generic[T]):
             if self._last is not None:
                 return
             try:
-                self._thread.run(self._consumer.close())
+                self._thread.run(self._core.close())
             finally:
                 self._last = self._thread.run(self._statistics())
                 self._thread.close()
@@ -132,7 +137,7 @@ class SyncConsumer(Generic[T]):
 
     def deregister(self) -> None:
         """As `Consumer.deregister`."""
-        self._thread.run(self._consumer.deregister())
+        self._thread.run(self._core.deregister())
 
     def close_on_signals(self, *numbers: int) -> None:
         """As `Consumer.close_on_signals`. To be called by the main thread."""
@@ -164,7 +169,7 @@ class SyncConsumer(Generic[T]):
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
         """As ``async for`` over a `Consumer`."""
-        return each(self._thread, lambda: aiter(self._consumer))
+        return each(self._thread, self._core.batches)
 
     def records(self) -> Generator[Delivered[T], None, None]:
         """As `Consumer.records`."""
@@ -177,13 +182,13 @@ class SyncConsumer(Generic[T]):
 
     def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """As `Consumer.getmany`."""
-        return self._unless_closed(lambda: self._thread.run(self._consumer.getmany(records_max, wait_s))) or []
+        return self._unless_closed(lambda: self._thread.run(self._core.getmany(records_max, wait_s))) or []
 
     def shards(self) -> Generator[SyncShard[T], None, None]:
         """As `Consumer.shards`: iterate each in a thread of its own."""
-        with contextlib.closing(each(self._thread, self._consumer.shards)) as shards:
-            for shard in shards:
-                yield SyncShard(shard, self._thread)
+        with contextlib.closing(each(self._thread, self._core.readers)) as readers:
+            for reader in readers:
+                yield SyncShard(reader, self._thread)
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
@@ -192,7 +197,7 @@ class SyncConsumer(Generic[T]):
         waits when the iteration is left is delivered again: where the program goes on behind it, leave it with
         `contextlib.closing`.
         """
-        return each(self._thread, lambda: self._consumer.collect(key, records=records, age_s=age_s))
+        return each(self._thread, lambda: collect(self._core.batches(), key, records=records, age_s=age_s))
 
     def run_batches(
         self,
@@ -204,11 +209,7 @@ class SyncConsumer(Generic[T]):
         """As `Consumer.run_batches`, with a plain function, which is called in at most ``handlers_max`` threads.
         Returns when the consumer is closed, by another thread or by the handler.
         """
-        self._run(
-            lambda call: self._consumer.run_batches(call, concurrency=concurrency, handlers_max=handlers_max),
-            handler,
-            handlers_max,
-        )
+        self._run(handler, concurrency, handlers_max, each_record=False)
 
     def run_records(
         self,
@@ -218,17 +219,10 @@ class SyncConsumer(Generic[T]):
         handlers_max: int = HANDLERS_MAX,
     ) -> None:
         """As `Consumer.run_records`, with a plain function, as `run_batches`."""
-        self._run(
-            lambda call: self._consumer.run_records(call, concurrency=concurrency, handlers_max=handlers_max),
-            handler,
-            handlers_max,
-        )
+        self._run(handler, concurrency, handlers_max, each_record=True)
 
     def _run(
-        self,
-        drive: Callable[[Callable[[Any], object]], Coroutine[Any, Any, None]],
-        handler: Callable[[Any], object],
-        handlers_max: int,
+        self, handler: Callable[[Any], object], concurrency: Concurrency | None, handlers_max: int, *, each_record: bool
     ) -> None:
         if handlers_max < 1:
             raise ValueError("handlers_max must be at least 1")
@@ -238,7 +232,7 @@ class SyncConsumer(Generic[T]):
             await in_thread(pool, handler, given)
 
         try:
-            driving = drive(call)
+            driving = self._core.run(call, concurrency, handlers_max, each_record=each_record)
             self._unless_closed(lambda: self._thread.run(driving))
         except ThreadExitError as left:
             raise left.error from None
@@ -249,19 +243,19 @@ class SyncConsumer(Generic[T]):
 
     def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """As `Consumer.prepare`."""
-        return self._stored(lambda: self._consumer.prepare(batch, state, index=index))
+        return self._stored(lambda: self._core.prepare(batch, state, index=index))
 
     def commit(self, pending: PendingCheckpoint) -> None:
         """As `Consumer.commit`."""
-        self._stored(lambda: self._consumer.commit(pending))
+        self._stored(lambda: self._core.commit(pending))
 
     def abandon(self, pending: PendingCheckpoint) -> None:
         """As `Consumer.abandon`."""
-        self._stored(lambda: self._consumer.abandon(pending))
+        self._stored(lambda: self._core.abandon(pending))
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """As `Consumer.pending`."""
-        return self._call(lambda: self._consumer.pending(shard))
+        return self._call(lambda: self._core.pending(shard))
 
     def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Raises CheckpointError also once the consumer is closed."""
@@ -276,35 +270,35 @@ class SyncConsumer(Generic[T]):
 
     def pause(self, *shards: str | Located) -> None:
         """As `Consumer.pause`."""
-        self._call(lambda: self._consumer.pause(*shards))
+        self._call(lambda: self._core.pause(*shards))
 
     def resume(self, *shards: str | Located) -> None:
         """As `Consumer.resume`."""
-        self._call(lambda: self._consumer.resume(*shards))
+        self._call(lambda: self._core.resume(*shards))
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """As `Consumer.seek`."""
-        self._call(lambda: self._consumer.seek(shard, to))
+        self._call(lambda: self._core.seek(shard, to))
 
     def position(self, shard: str | Located) -> Position | None:
         """As `Consumer.position`."""
-        return self._call(lambda: self._consumer.position(shard))
+        return self._call(lambda: self._core.position(shard))
 
     def statistics(self) -> ConsumerStatistics:
         """As `Consumer.statistics`; once it is closed, as it was then."""
         if self._thread.is_current():  # a subscriber asks
-            return self._consumer.statistics()
+            return self._core.statistics()
         with self._closing:
             return self._last or self._thread.run(self._statistics())
 
     def metrics(self) -> ConsumerSnapshot:
         """As `Consumer.metrics`."""
-        return self._consumer.metrics()
+        return self._core.metrics()
 
     # --- parts ----------------------------------------------------------------------------------
 
     async def _statistics(self) -> ConsumerStatistics:
-        return self._consumer.statistics()
+        return self._core.statistics()
 
     def _call(self, work: Callable[[], R]) -> R:
         return on_loop(self._thread, work)
@@ -331,31 +325,30 @@ class SyncShard(ShardFace[T]):
     tenure does.
     """
 
-    __slots__ = ("_shard", "_thread")
+    __slots__ = ("_thread",)
 
-    def __init__(self, shard: Shard[T], thread: LoopThread) -> None:
-        super().__init__(reader_of(shard))
-        self._shard = shard
+    def __init__(self, reader: ShardReader, thread: LoopThread) -> None:
+        super().__init__(reader)
         self._thread = thread
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
         """As ``async for`` over a `Shard`."""
-        return each(self._thread, lambda: aiter(self._shard))
+        return each(self._thread, lambda: aiter(self._reader))
 
     def next_batch(self) -> Batch[T] | None:
         """As `Shard.next_batch`."""
-        return unless_closed(self._thread, lambda: self._thread.run(self._shard.next_batch()))
+        return unless_closed(self._thread, lambda: self._thread.run(self._reader.next_batch()))
 
     def until_stored(self, checkpoint: Checkpoint) -> bool:
         """As `Shard.until_stored`."""
-        waited = unless_closed(self._thread, lambda: self._thread.run(self._shard.until_stored(checkpoint)))
+        waited = unless_closed(self._thread, lambda: self._thread.run(self._reader.until_stored(checkpoint)))
         return self.stored >= checkpoint if waited is None else waited
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> Generator[Collection, None, None]:
         """As `SyncConsumer.collect`, out of this shard."""
-        return each(self._thread, lambda: self._shard.collect(key, records=records, age_s=age_s))
+        return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
 
 
 # --- what runs on the loop, for threads that wait for it ------------------------------------------

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.events import ShardGivenUp
 from penstock.model import Position
 from penstock.runtime.consumer.consumer import Consumer
+from penstock.runtime.consumer.core import ConsumerCore
 from penstock.runtime.dead_letters import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
 from penstock.testing.sim.kinesis import SimulatedSource, StreamWire, wall_clock
@@ -44,10 +45,22 @@ class SimulatedConsumer(Consumer[Any]):
     """A consumer that tells the history what it delivers, and what is settled of it."""
 
     def __init__(self, process: Process, *arguments: Any, **options: Any) -> None:
+        self._process = process
         super().__init__(*arguments, **options)
+
+    def _core_of(self, *given: Any) -> ConsumerCore:
+        return SimulatedCore(self._process, *given)
+
+
+class SimulatedCore(ConsumerCore):
+    """See `SimulatedConsumer`."""
+
+    def __init__(self, process: Process, *given: Any) -> None:
+        super().__init__(*given)
         self._process = process
 
-    def _on_reader(self, reader: ShardReader) -> None:
+    def on_reader(self, reader: ShardReader) -> None:
+        """See `ConsumerCore.on_reader`."""
         process, take, heard = self._process, reader.take, reader.heard
 
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
@@ -66,7 +79,7 @@ class SimulatedConsumer(Consumer[Any]):
 
         reader.take = recorded  # type: ignore[method-assign]
         reader.heard = told  # type: ignore[method-assign]
-        super()._on_reader(reader)
+        super().on_reader(reader)
 
 
 def _positions(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:
