@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tests.stores import dynamodb_local_server
 
 from penstock.local import SpawnedKinesis
-from penstock.local.settings import LocalSettings
+from penstock.local.options import LocalOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def services() -> Iterator[Services]:
     """The local Kinesis, and DynamoDB Local. Raises UnavailableError where the latter cannot be had."""
     with (
         dynamodb_local_server.running(tables_take_time=False) as dynamodb_url,
-        SpawnedKinesis(LocalSettings(dynamodb_endpoint_url=dynamodb_url)) as kinesis,
+        SpawnedKinesis(LocalOptions(dynamodb_endpoint_url=dynamodb_url)) as kinesis,
     ):
         yield Services(kinesis, dynamodb_url)
 

@@ -13,8 +13,8 @@ from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.ledger.policies import Retry
 from penstock.core.shard.checkpoints import Prompt
-from penstock.kclpy.daemon import Daemon, DaemonSettings
-from penstock.kclpy.session import SessionSettings
+from penstock.kclpy.daemon import Daemon, DaemonOptions
+from penstock.kclpy.session import SessionOptions
 from penstock.model import StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from tests.options_kit import arguments_of
@@ -119,7 +119,7 @@ async def running(
     table: LeaseTable,
     target: str,
     *,
-    session: SessionSettings | None = None,
+    session: SessionOptions | None = None,
     failover_s: float = 2.0,
     drain_deadline_s: float = 10.0,
     **times: Any,
@@ -148,15 +148,15 @@ async def running(
         ),
     )
     await consumer.start()
-    settings = DaemonSettings(
+    options = DaemonOptions(
         target=target,
-        session=session or SessionSettings(end_again_s=0.01),
+        session=session or SessionOptions(end_again_s=0.01),
         restart_s=0.01,
         **{"stop_s": 30.0, **times},
     )
     stop = asyncio.Event()
     readers: list[ShardReader] = []
-    daemon = NotesReaders(settings, said.append)
+    daemon = NotesReaders(options, said.append)
     daemon.readers = readers
     processes: list[ProcessorProcess] = []
     daemon.processes = processes

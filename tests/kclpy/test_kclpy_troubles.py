@@ -10,7 +10,7 @@ import pytest
 from penstock.core.leases import writes
 from penstock.events import BatchFailed, RecordsSkipped
 from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
-from penstock.kclpy.session import OnError, SessionSettings, ShardSession
+from penstock.kclpy.session import OnError, SessionOptions, ShardSession
 from penstock.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 
@@ -68,7 +68,7 @@ async def test_records_that_a_processor_raises_for_may_be_passed_over_as_by_amaz
     table = MemoryLeaseTable()
     put(kinesis, "bad")
     async with running(
-        local, table, "troubles:Raises", session=SessionSettings(on_error=OnError.SKIP, end_again_s=0.01)
+        local, table, "troubles:Raises", session=SessionOptions(on_error=OnError.SKIP, end_again_s=0.01)
     ) as worker:
         await worker.until(lambda: journal.lines("raises"))
         put(kinesis, "1")
@@ -121,8 +121,8 @@ async def test_a_processor_that_blocks_is_ended_at_its_time_limit(
 ) -> None:
     table = MemoryLeaseTable()
     put(kinesis, "0")
-    settings = SessionSettings(answer_timeout_s=0.5)
-    async with running(local, table, "troubles:Blocks", session=settings, stop_s=0.1) as worker:
+    options = SessionOptions(answer_timeout_s=0.5)
+    async with running(local, table, "troubles:Blocks", session=options, stop_s=0.1) as worker:
         await worker.until(lambda: len({note["pid"] for note in journal.lines("blocks")}) == 2)
         assert "has not answered processRecords within 0.5 s" in worker.said[0]
     assert await stored(table) == "TRIM_HORIZON"
@@ -232,8 +232,8 @@ async def test_checkpoints_that_make_no_sense_are_refused_and_change_nothing(
 async def test_a_silent_shard_may_call_a_processor_without_records(
     local: LocalKinesis, kinesis: Any, journal: Journal, tmp_path: Path
 ) -> None:
-    settings = SessionSettings(empty_call_after_s=0.02)
-    async with running(local, MemoryLeaseTable(), "troubles:Counts", session=settings) as worker:
+    options = SessionOptions(empty_call_after_s=0.02)
+    async with running(local, MemoryLeaseTable(), "troubles:Counts", session=options) as worker:
         await worker.until(lambda: len(journal.lines("called")) >= 3)
         put(kinesis, "0")
         await worker.until(lambda: any(note["records"] for note in journal.lines("called")))

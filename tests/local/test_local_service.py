@@ -18,8 +18,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from penstock.local.embedded import LocalKinesis
+from penstock.local.options import LocalOptions
 from penstock.local.server import LocalServer
-from penstock.local.settings import LocalSettings
 from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def test_it_can_be_started_again() -> None:
 async def test_a_connection_that_is_accepted_while_it_stops_is_closed(rounds: int) -> None:
     """Between the socket that is accepted and the connection that is made, the loop goes round a few times."""
     loop = asyncio.get_running_loop()
-    server = LocalServer(LocalSettings(port=0))
+    server = LocalServer(LocalOptions(port=0))
     await server.start()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.setblocking(False)

@@ -163,7 +163,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], None]]:
     def begin(server: LocalServer) -> None:
         credentials = Credentials(access_key_id="local", secret_access_key="local")  # noqa: S106 - any will do
         connection = ConnectionOptions(
-            region=server.settings.region,
+            region=server.options.region,
             endpoint_url=server.endpoint_url,
             credentials=credentials,
             ca_bundle=server.ca_file,

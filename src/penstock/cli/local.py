@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from penstock.local.options import LocalOptions
     from penstock.local.server import LocalServer
-    from penstock.local.settings import LocalSettings
 
 Region = Annotated[
     str, typer.Option(help="Region of the streams made at the start; calls signed for another one have its own.")
@@ -71,10 +71,10 @@ def command(
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
         from penstock.local import server  # noqa: F401 - it is only looked for
-        from penstock.local.settings import LocalSettings
+        from penstock.local.options import LocalOptions
     except ModuleNotFoundError as fault:
         raise OptionError('the local service needs its extra: pip install "penstock[local]"') from fault
-    settings = LocalSettings(
+    options = LocalOptions(
         host=host,
         port=port,
         region=region,
@@ -91,13 +91,13 @@ def command(
         dynamodb_endpoint_url=dynamodb_endpoint_url,
         neighbour_endpoint_url=neighbour_endpoint_url,
     )
-    _serve(settings, console_port if console else None, as_json)
+    _serve(options, console_port if console else None, as_json)
 
 
-def _serve(settings: LocalSettings, console_port: int | None, as_json: bool) -> None:
+def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> None:
     from penstock.local.server import serve
 
-    host, port = settings.host, settings.port
+    host, port = options.host, options.port
     if host not in _LOOPBACK:
         warn(f"{host} may be reached from other machines, and any credentials will do")
     beside = contextlib.nullcontext(_nothing) if console_port is None else _console(console_port)
@@ -108,7 +108,7 @@ def _serve(settings: LocalSettings, console_port: int | None, as_json: bool) -> 
 
     try:
         with beside as begin:
-            serve(settings, announced)
+            serve(options, announced)
     except OSError as fault:
         raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
     except UnicodeError as fault:  # of a host's name that no resolver takes
@@ -141,9 +141,9 @@ def _streams(given: list[str], shards: int) -> dict[str, int]:
 
 
 def _announce(server: LocalServer, as_json: bool) -> None:
-    from penstock.local.settings import environment
+    from penstock.local.options import environment
 
-    variables = environment(server.endpoint_url, server.settings.region, server.ca_file)
+    variables = environment(server.endpoint_url, server.options.region, server.ca_file)
     value = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}
     exports = "\n".join(f"  export {name}={text}" for name, text in variables.items())
     show(value, f"Kinesis is at {server.endpoint_url}. For its clients:\n\n{exports}\n", as_json=as_json)

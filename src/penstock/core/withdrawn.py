@@ -20,6 +20,7 @@ NAMES: dict[str, dict[str, str]] = {
         "FanOutTimes": "is FanOutOptions now",
         "HandOut": "is Deliver now",
         "LeaseTableOptions": "is LeaseOptions now, which has the times of leases, too",
+        "LocalSettings": "is LocalOptions now",
         "LedgerSettings": "is gone: Consumer has order=, retry=, settling=SettlingOptions() and buffer=BufferOptions()",
         "PollTimes": "is PollingOptions now",
         "StartAt": "is StartingPosition now",

@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.core.given import Options
 from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
-from penstock.kclpy.session import SessionSettings, ShardSession
+from penstock.kclpy.session import SessionOptions, ShardSession
 from penstock.runtime.consumer.shard import reader_of
 from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.tasks import Heard
 
 
-@dataclass(frozen=True, kw_only=True)
-class DaemonSettings:
+class DaemonOptions(Options, frozen=True, kw_only=True):
     """How processors are started and ended."""
 
     target: str
     """``module:name``, ``file.py:name``, or a script that makes a `KCLProcess` and runs it."""
     shim: bool = False
     """Use the shim also where ``amazon_kclpy`` is installed."""
-    session: SessionSettings = field(default_factory=SessionSettings)
+    session: SessionOptions = SessionOptions()
     restart_s: float = 1.0
     """The pause before a shard whose processor has died gets another one; it doubles until one takes records."""
     restart_max_s: float = 60.0
     stop_s: float = 10.0
     """How long processors that are still busy get at the end, though their shards have been handed over."""
+
+    _at_least: ClassVar[Mapping[str, float]] = {"stop_s": 0}
+
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"target": (str,), "session": (SessionOptions,)}
 
 
 class Daemon:
@@ -42,9 +47,9 @@ class Daemon:
     A process for each shard, as under the KCL: processors have globals, block, print, and exit as they like.
     """
 
-    def __init__(self, settings: DaemonSettings, say: Callable[[str], None]) -> None:
+    def __init__(self, options: DaemonOptions, say: Callable[[str], None]) -> None:
         """``say`` takes a line that tells the operator what goes on."""
-        self._settings = settings
+        self._options = options
         self._say = say
         self._spare: asyncio.Task[ProcessorProcess] | None = None
         self._failures: dict[str, int] = {}
@@ -69,7 +74,7 @@ class Daemon:
             await asyncio.wait((shards, failed, asked), return_when=asyncio.FIRST_COMPLETED)
             await consumer.close()
             if sessions:
-                await asyncio.wait(sessions, timeout=self._settings.stop_s)
+                await asyncio.wait(sessions, timeout=self._options.stop_s)
             await shards
             if failed.done():
                 failed.result()
@@ -93,18 +98,18 @@ class Daemon:
         """A shard, while this worker holds it."""
         failures = self._failures.get(reader.shard_id, 0)
         if failures:
-            pause_s = min(self._settings.restart_max_s, self._settings.restart_s * 2.0 ** (failures - 1))
+            pause_s = min(self._options.restart_max_s, self._options.restart_s * 2.0 ** (failures - 1))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await reader.over()
         if reader.is_over:
             return
         process = await self._process()
-        session = ShardSession(reader, process, self._settings.session, self._say, self._answered)
+        session = ShardSession(reader, process, self._options.session, self._say, self._answered)
         grace_s = 0.0
         try:
             await session.run()
-            grace_s = self._settings.stop_s
+            grace_s = self._options.stop_s
         except ProcessorGoneError as error:
             if not (self._works or error.killed):
                 raise ProcessorGoneError(f"{error}, before it answered anything: what it wrote says why") from error
@@ -134,7 +139,7 @@ class Daemon:
         return await spare
 
     async def _start(self) -> ProcessorProcess:
-        return await ProcessorProcess.start(self._settings.target, shim=self._settings.shim)
+        return await ProcessorProcess.start(self._options.target, shim=self._options.shim)
 
     async def _drop_spare(self) -> None:
         spare, self._spare = self._spare, None

@@ -6,7 +6,7 @@ import datetime as dt
 import difflib
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,8 +15,8 @@ from penstock.core.leases.tenure import FAILOVER_S
 from penstock.core.ledger.policies import Retry, SettlingOptions
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError
-from penstock.kclpy.daemon import DaemonSettings
-from penstock.kclpy.session import OnError, SessionSettings
+from penstock.kclpy.daemon import DaemonOptions
+from penstock.kclpy.session import OnError, SessionOptions
 from penstock.model import StartingPosition
 from penstock.options import (
     BufferOptions,
@@ -167,7 +167,7 @@ class KclOptions:
     worker_id: str | None
     connection: ConnectionOptions
     consumer: ConsumerOptions
-    daemon: DaemonSettings
+    daemon: DaemonOptions
     metrics: CloudWatchChoice | None = None
     """What is sent to CloudWatch; None: nothing."""
     metrics_connection: ConnectionOptions | None = None
@@ -294,20 +294,26 @@ def _fan_out(given: _Properties) -> FanOutOptions | None:
     return None if mode == "POLLING" else FanOutOptions(consumer_name=given.text("fanoutConfig.consumerName"))
 
 
-def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -> DaemonSettings:
+def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -> DaemonOptions:
     empty_s = None
     if given.flag("callProcessRecordsEvenForEmptyRecordList"):
         empty_s = given.number("idleTimeBetweenReadsInMillis", least=200, per=1000) or 1.0
-    session = SessionSettings(
-        on_error=on_error,
-        answer_timeout_s=given.number("timeoutInSeconds", least=1),
-        end_again_s=given.number("taskBackoffTimeMillis", least=1, per=1000) or SessionSettings.end_again_s,
-        empty_call_after_s=empty_s,
+    session = {
+        "answer_timeout_s": given.number("timeoutInSeconds", least=1),
+        "end_again_s": given.number("taskBackoffTimeMillis", least=1, per=1000),
+        "empty_call_after_s": empty_s,
+    }
+    return DaemonOptions(
+        target=target,
+        shim=shim,
+        session=SessionOptions(on_error=on_error, **_chosen(session)),
+        **_chosen({"stop_s": given.number("shutdownGraceMillis", least=0, per=1000)}),
     )
-    stop_s = given.number("shutdownGraceMillis", least=0, per=1000)
-    return DaemonSettings(
-        target=target, shim=shim, session=session, stop_s=DaemonSettings.stop_s if stop_s is None else stop_s
-    )
+
+
+def _chosen(options: Mapping[str, float | None]) -> dict[str, Any]:
+    """Those that the file has; the others keep their defaults."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _connection(given: _Properties, connection: ConnectionOptions) -> ConnectionOptions:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from bisect import bisect_right
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.given import Options
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Loss
 from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorRaisedError
@@ -21,7 +21,7 @@ from penstock.runtime.shard.listener import ShardListener
 from penstock.tasks import awaited, drop, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.kclpy.processor_process import ProcessorProcess
     from penstock.model import Record
@@ -38,8 +38,7 @@ class OnError(StrEnum):
     """It is passed over, as by amazon_kclpy: the next checkpoint covers it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionSettings:
+class SessionOptions(Options, frozen=True, kw_only=True):
     """How a processor is treated."""
 
     on_error: OnError = OnError.RETRY
@@ -55,6 +54,10 @@ class SessionSettings:
     empty_call_after_s: float | None = None
     """A shard that is silent for so long: processRecords without records. None: never."""
 
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"on_error": (OnError,), "answer_timeout_s": (float,), "empty_call_after_s": (float,)}
+
 
 class ShardSession:
     """Serves one processor. ``say`` takes a line that tells the operator what goes on; ``on_began`` is called when the
@@ -65,14 +68,14 @@ class ShardSession:
         self,
         reader: ShardReader,
         process: ProcessorProcess,
-        settings: SessionSettings,
+        options: SessionOptions,
         say: Callable[[str], None],
         on_began: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_began = on_began
         self._reader = reader
         self._process = process
-        self._settings = settings
+        self._options = options
         self._say = say
         self._turn = asyncio.Lock()  # the processor does one thing at a time
         self._batch: Batch[Record] | None = None
@@ -132,7 +135,7 @@ class ShardSession:
             try:
                 await asyncio.wait(
                     (asking, self._process.exited),
-                    timeout=self._settings.empty_call_after_s,
+                    timeout=self._options.empty_call_after_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if asking.done():
@@ -159,7 +162,7 @@ class ShardSession:
             if raised is None:
                 self.progressed = True
                 batch.ack()
-            elif self._settings.on_error is OnError.SKIP:
+            elif self._options.on_error is OnError.SKIP:
                 batch.skip(reason=f"the processor raised {raised}")
             else:
                 batch.fail(ProcessorRaisedError(f"the processor raised {raised}"))
@@ -167,7 +170,7 @@ class ShardSession:
 
     async def _end(self) -> None:
         """The shard has ended: the processor is asked until it has put a checkpoint there, as by the KCL."""
-        pause_s = self._settings.end_again_s
+        pause_s = self._options.end_again_s
         self._at_end = True
         while not self._reader.is_over:
             async with self._turn:
@@ -184,7 +187,7 @@ class ShardSession:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._reader.over()
-            pause_s = min(2 * pause_s, self._settings.end_again_max_s)
+            pause_s = min(2 * pause_s, self._options.end_again_max_s)
         await self._reader.over()
 
     async def leave(self) -> None:
@@ -217,7 +220,7 @@ class ShardSession:
             self._reader.let_go()
 
     async def _last_call(self, message: dict[str, Any]) -> None:
-        await self._ask(message, self._settings.last_call_timeout_s)
+        await self._ask(message, self._options.last_call_timeout_s)
 
     async def _ask(self, message: dict[str, Any], timeout_s: float | None = None) -> str | None:
         """Send a message and serve the processor until it is done; what it raised, by name. When this has failed, it
@@ -225,7 +228,7 @@ class ShardSession:
         """
         if self._gone is not None:
             raise self._gone
-        limits_s = [one for one in (timeout_s, self._settings.answer_timeout_s) if one is not None]
+        limits_s = [one for one in (timeout_s, self._options.answer_timeout_s) if one is not None]
         limit_s = min(limits_s, default=None)
         try:
             async with asyncio.timeout(limit_s):
@@ -278,7 +281,7 @@ class ShardSession:
             self._settle(self._batch, wanted.position)
         reader.checkpoint_to(wanted)
         try:
-            async with asyncio.timeout(self._settings.stored_timeout_s):
+            async with asyncio.timeout(self._options.stored_timeout_s):
                 stored = await reader.until_stored(min(wanted, reader.ledger.safe))
         except TimeoutError:
             return "ThrottlingException"

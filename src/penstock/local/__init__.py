@@ -9,14 +9,14 @@ from penstock.public import loaded_from
 if TYPE_CHECKING:
     from penstock.local.embedded import LocalKinesis, SpawnedKinesis
     from penstock.local.faults import Fault
-    from penstock.local.settings import LocalSettings
+    from penstock.local.options import LocalOptions
 
-__all__ = ["Fault", "LocalKinesis", "LocalSettings", "SpawnedKinesis"]
+__all__ = ["Fault", "LocalKinesis", "LocalOptions", "SpawnedKinesis"]
 
 _HOMES = {
     "Fault": "penstock.local.faults",
     "LocalKinesis": "penstock.local.embedded",
-    "LocalSettings": "penstock.local.settings",
+    "LocalOptions": "penstock.local.options",
     "SpawnedKinesis": "penstock.local.embedded",
 }
 """The module of each name: that one is loaded for it, and no other."""

@@ -1,6 +1,6 @@
-"""``python -m penstock.local SETTINGS``: what :meth:`LocalKinesis.spawn` starts. People use ``penstock local``.
+"""``python -m penstock.local OPTIONS``: what :meth:`LocalKinesis.spawn` starts. People use ``penstock local``.
 
-SETTINGS is the JSON of :class:`LocalSettings`. One line of JSON on standard output says where it listens, or what went
+OPTIONS is the JSON of :class:`LocalOptions`. One line of JSON on standard output says where it listens, or what went
 wrong. The process ends when its standard input is closed.
 """
 
@@ -11,8 +11,8 @@ import sys
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.local.options import LocalOptions
 from penstock.local.server import LocalServer, serve
-from penstock.local.settings import LocalSettings
 
 
 def _announce(server: LocalServer) -> None:
@@ -26,7 +26,7 @@ def _say(line: dict[str, str | None]) -> None:
 def main() -> int:
     """Serve; 1 when it could not start."""
     try:
-        serve(msgspec.json.decode(sys.argv[1], type=LocalSettings), _announce, with_parent=True)
+        serve(msgspec.json.decode(sys.argv[1], type=LocalOptions), _announce, with_parent=True)
     except (OSError, PenstockError) as fault:
         _say({"error": str(fault)})
         return 1

@@ -130,7 +130,7 @@ class Control:
             host = urlsplit("//" + request.headers.get(b"host", b"").decode("latin-1")).hostname
         except ValueError:
             return False
-        own = ("localhost", "127.0.0.1", "::1", self._server.settings.host)
+        own = ("localhost", "127.0.0.1", "::1", self._server.options.host)
         return near and b"origin" not in request.headers and host in own
 
     def _json(self, status: int, value: Any) -> Answer:
@@ -142,7 +142,7 @@ class Control:
             "status": "ok",
             "version": __version__,
             "endpoint_url": server.endpoint_url,
-            "region": server.settings.region,
+            "region": server.options.region,
             "streams": len(server.model.state.streams),
             "regions": {region.name: len(region.model.state.streams) for region in server.regions},
             "neighbours": server.neighbours.describe(),

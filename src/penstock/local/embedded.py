@@ -16,8 +16,8 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.local.faults import Fault
+from penstock.local.options import LocalOptions, environment
 from penstock.local.server import LocalServer
-from penstock.local.settings import LocalSettings, environment
 from penstock.local.stats import Stats
 from penstock.runtime.waiting import Reply
 from penstock.tasks import logged, thread
@@ -39,10 +39,10 @@ CALL_TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 
-def settings_of(values: dict[str, Any]) -> LocalSettings:
-    """Settings from keyword arguments; a path may be any path-like value. Raises msgspec.ValidationError."""
+def options_of(values: dict[str, Any]) -> LocalOptions:
+    """Options from keyword arguments; a path may be any path-like value. Raises msgspec.ValidationError."""
     plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
-    return msgspec.convert(plain, LocalSettings)
+    return msgspec.convert(plain, LocalOptions)
 
 
 class _Life:
@@ -52,12 +52,12 @@ class _Life:
     may stay locked by it, as Python's own events and futures may.
     """
 
-    def __init__(self, settings: LocalSettings) -> None:
+    def __init__(self, options: LocalOptions) -> None:
         self.listens = Reply[None]()
         self.fault: BaseException | None = None
         self.server: LocalServer | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._settings = settings
+        self._options = options
         self._stopping: asyncio.Event
         self._has_begun = self._is_to_end = False
         self._over = Reply[None]()
@@ -91,7 +91,7 @@ class _Life:
         self.loop = asyncio.get_running_loop()
         if self._is_to_end:
             return
-        self.server = server = LocalServer(self._settings)
+        self.server = server = LocalServer(self._options)
         try:
             await server.start()
             self.listens.set_result(None)
@@ -109,19 +109,19 @@ class LocalKinesis:
             client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
             local.clock.advance(3600)
 
-    Keyword arguments are the fields of :class:`LocalSettings`. Any credentials will do.
+    Keyword arguments are the fields of :class:`LocalOptions`. Any credentials will do.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings_of(settings)
+    def __init__(self, **options: Any) -> None:
+        self.options = options_of(options)
         self._life: _Life | None = None
 
     @staticmethod
-    def spawn(*, cpu: int | None = None, **settings: Any) -> SpawnedKinesis:
+    def spawn(*, cpu: int | None = None, **options: Any) -> SpawnedKinesis:
         """The same in a process of its own, kept to one core if ``cpu`` is given: a context manager, too."""
         from penstock.local.embedded import SpawnedKinesis
 
-        return SpawnedKinesis(settings_of(settings), cpu=cpu)
+        return SpawnedKinesis(options_of(options), cpu=cpu)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class LocalKinesis:
         """Serve. Returns when it listens; raises what kept it from that (OSError: the port is taken)."""
         if self._life is not None:
             raise RuntimeError("this local Kinesis is running already")
-        life = self._life = _Life(self.settings)
+        life = self._life = _Life(self.options)
         try:
             life.begin()
             life.listens.result(START_TIMEOUT_S)
@@ -169,7 +169,7 @@ class LocalKinesis:
     @property
     def region(self) -> str:
         """The region of its ARNs."""
-        return self.settings.region
+        return self.options.region
 
     @property
     def clock(self) -> VirtualClock:
@@ -196,7 +196,7 @@ class LocalKinesis:
         self._running().change_limits(changes)
 
     def reset(self) -> None:
-        """As new: no streams but those of the settings, no faults, no counts. The clock and the limits stay."""
+        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
         self._on_loop(self._running().reset)
 
     def stats(self) -> Stats:
@@ -256,8 +256,8 @@ class SpawnedKinesis:
     Not safe to use from several threads at once.
     """
 
-    def __init__(self, settings: LocalSettings, *, cpu: int | None = None) -> None:
-        self.settings = settings
+    def __init__(self, options: LocalOptions, *, cpu: int | None = None) -> None:
+        self.options = options
         self._cpu = cpu
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint_url = ""
@@ -272,7 +272,7 @@ class SpawnedKinesis:
         if self._process is not None:
             raise RuntimeError("this local Kinesis is running already")
         process = self._process = subprocess.Popen(  # noqa: S603  (this interpreter, arguments of our own)
-            [sys.executable, "-m", "penstock.local", msgspec.json.encode(self.settings).decode()],
+            [sys.executable, "-m", "penstock.local", msgspec.json.encode(self.options).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -327,7 +327,7 @@ class SpawnedKinesis:
     @property
     def region(self) -> str:
         """The region of its ARNs."""
-        return self.settings.region
+        return self.options.region
 
     def environment(self) -> dict[str, str]:
         """Environment variables that make any AWS SDK in a child process use this service."""
@@ -350,7 +350,7 @@ class SpawnedKinesis:
         self.control("POST", "limits", changes)
 
     def reset(self) -> None:
-        """As new: no streams but those of the settings, no faults, no counts. The clock and the limits stay."""
+        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
         self.control("POST", "reset")
 
     def control(self, method: str, path: str, body: Any = None) -> Any:

@@ -40,7 +40,7 @@ from penstock.local.http import (
     prepared,
     tear_down,
 )
-from penstock.local.settings import HTTP2_STREAMS_MAX
+from penstock.local.options import HTTP2_STREAMS_MAX
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:

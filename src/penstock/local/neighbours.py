@@ -33,7 +33,7 @@ from penstock.tasks import Shared, logged
 if TYPE_CHECKING:
     from penstock.local.faults import FaultPlan
     from penstock.local.gate import Answers
-    from penstock.local.settings import LocalSettings
+    from penstock.local.options import LocalOptions
     from penstock.local.stats import Counters
 
 # --- handing on -----------------------------------------------------------------------------------
@@ -110,14 +110,14 @@ class UnreachableError(Exception):
 class Neighbours:
     """Hands calls on. Used on the server's loop only."""
 
-    def __init__(self, settings: LocalSettings, answers: Answers) -> None:
+    def __init__(self, options: LocalOptions, answers: Answers) -> None:
         self._answers = answers
         self._fixed = {
-            "dynamodb": settings.dynamodb_endpoint_url or settings.neighbour_endpoint_url,
-            "cloudwatch": settings.neighbour_endpoint_url,
-            "sts": settings.neighbour_endpoint_url,
+            "dynamodb": options.dynamodb_endpoint_url or options.neighbour_endpoint_url,
+            "cloudwatch": options.neighbour_endpoint_url,
+            "sts": options.neighbour_endpoint_url,
         }
-        self._moto = _Moto(settings.account_id)
+        self._moto = _Moto(options.account_id)
         self._connections: tuple[Dialer, Pool] | None = None
         faults = [
             f"the neighbour's URL {fault}" for url in set(self._fixed.values()) if url and (fault := url_fault(url))

@@ -13,7 +13,7 @@ from penstock.local.faults import FaultyKinesis
 from penstock.local.gate import Verifier
 from penstock.local.kinesis import KinesisFace, Subscriptions
 from penstock.local.model import KinesisModel
-from penstock.local.settings import is_region
+from penstock.local.options import is_region
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.local.journal import Journal
     from penstock.local.kinesis import Call, Spoiled
     from penstock.local.model import Limits
-    from penstock.local.settings import LocalSettings
+    from penstock.local.options import LocalOptions
     from penstock.local.stats import Counters
 
 log = logging.getLogger("penstock.local")
@@ -41,14 +41,14 @@ class Shared:
 
     def __init__(
         self,
-        settings: LocalSettings,
+        options: LocalOptions,
         clock: VirtualClock,
         limits: Limits,
         answers: Answers,
         counters: Counters,
         faults: FaultPlan,
     ) -> None:
-        self.settings = settings
+        self.options = options
         self.clock = clock
         self.limits = limits
         self.answers = answers
@@ -62,9 +62,9 @@ class Region:
     def __init__(self, name: str, shared: Shared) -> None:
         self.name = name
         self._shared = shared
-        settings, answers = shared.settings, shared.answers
+        options, answers = shared.options, shared.answers
         self.subscriptions = Subscriptions(answers, self._spoil)
-        verifier = Verifier(settings.credentials, name, shared.clock.now) if settings.credentials else None
+        verifier = Verifier(options.credentials, name, shared.clock.now) if options.credentials else None
         self.model = self._new_model()
         self.kinesis = KinesisFace(self.model, answers, shared.counters, self.subscriptions, verifier)
         self.faulty = FaultyKinesis(self.kinesis, shared.faults)
@@ -86,28 +86,28 @@ class Region:
         return self.faulty.spoil_event(call)
 
     def _new_model(self) -> KinesisModel:
-        settings = self._shared.settings
+        options = self._shared.options
         model = KinesisModel(
             clock=self._shared.clock,
-            rng=random.Random(settings.seed),
+            rng=random.Random(options.seed),
             region=self.name,
-            account_id=settings.account_id,
+            account_id=options.account_id,
             limits=self._shared.limits,
-            shard_quota=settings.shard_quota,
-            stream_settle_s=settings.stream_settle_s,
+            shard_quota=options.shard_quota,
+            stream_settle_s=options.stream_settle_s,
         )
-        if self.name != settings.region:
+        if self.name != options.region:
             # An iterator holds its stream's number: so none of one region is taken for a stream's of another.
             model.state.next_uid = (zlib.crc32(self.name.encode()) << 24) + 1
         return model
 
 
 class Regions:
-    """All regions that were called so far; the home region, which the settings name, is always there."""
+    """All regions that were called so far; the home region, which the options name, is always there."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self.home = Region(shared.settings.region, shared)
+        self.home = Region(shared.options.region, shared)
         self._by_name = {self.home.name: self.home}
         self._journal: Journal | None = None
 
@@ -118,7 +118,7 @@ class Regions:
         """The region that a request is signed for; the home region for a request that names none, and where signatures
         are verified: there a call for another region is refused.
         """
-        if self._shared.settings.credentials:
+        if self._shared.options.credentials:
             return self.home
         found = _SCOPE.search(request.headers.get(b"authorization", b""))
         if found is None:

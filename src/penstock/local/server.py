@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.local.journal import Journal
     from penstock.local.model import KinesisModel
-    from penstock.local.settings import LocalSettings
+    from penstock.local.options import LocalOptions
     from penstock.local.tls import Tls
 
 # --- the server -----------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ _FOREIGN = msgspec.json.encode(
     {
         "__type": "AccessDeniedException",
         "message": "web pages may not call this local service: name its origin at the "
-        "start (--origin, LocalSettings.origins) if it is one of yours",
+        "start (--origin, LocalOptions.origins) if it is one of yours",
     }
 )
 
@@ -50,16 +50,16 @@ _FOREIGN = msgspec.json.encode(
 class LocalServer:
     """One local service. Made, started and stopped on the same event loop; the clock may be moved from any thread."""
 
-    def __init__(self, settings: LocalSettings) -> None:
-        self.settings = settings
-        self.clock = VirtualClock(settings.clock_start_s, running=settings.clock_running)
-        self.limits = Limits(per_shard=settings.limits, api=settings.limits, page_span_s=settings.page_span_s)
+    def __init__(self, options: LocalOptions) -> None:
+        self.options = options
+        self.clock = VirtualClock(options.clock_start_s, running=options.clock_running)
+        self.limits = Limits(per_shard=options.limits, api=options.limits, page_span_s=options.page_span_s)
         """Shared with the model: what is set here holds from the next call on."""
         self.faults = FaultPlan()
         self.counters = Counters()
         answers = self._answers = Answers(self.clock.now)
-        self.regions = Regions(Shared(settings, self.clock, self.limits, answers, self.counters, self.faults))
-        self.neighbours = Neighbours(settings, answers)
+        self.regions = Regions(Shared(options, self.clock, self.limits, answers, self.counters, self.faults))
+        self.neighbours = Neighbours(options, answers)
         self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
         self._control = Control(self, answers)
         self._connections: set[Served] = set()
@@ -76,9 +76,9 @@ class LocalServer:
     @property
     def endpoint_url(self) -> str:
         """Where clients reach it, once it is started."""
-        host = self.settings.host
+        host = self.options.host
         name = f"[{host}]" if ":" in host else host
-        return f"{'https' if self.settings.secure else 'http'}://{name}:{self.port}"
+        return f"{'https' if self.options.secure else 'http'}://{name}:{self.port}"
 
     @property
     def ca_file(self) -> str | None:
@@ -91,15 +91,15 @@ class LocalServer:
         self._load()
         self.clock.on_advance(lambda seconds: _soon(loop, self._clock_moved, seconds))
         self._create_streams()
-        http2 = self.settings.http2 and find_spec("h2") is not None
-        if self.settings.secure:
+        http2 = self.options.http2 and find_spec("h2") is not None
+        if self.options.secure:
             from penstock.local.tls import Tls
 
-            self._tls = Tls(self.settings, http2=http2)
+            self._tls = Tls(self.options, http2=http2)
         self._server = await loop.create_server(
             self._new_connection(http2),
-            self.settings.host,
-            self.settings.port,
+            self.options.host,
+            self.options.port,
             backlog=LISTEN_BACKLOG,
             ssl=None if self._tls is None else self._tls.context,
         )
@@ -110,19 +110,19 @@ class LocalServer:
             return lambda: HttpConnection(self._answer, self._connections)
         from penstock.local.http2 import Undecided
 
-        return lambda: Undecided(self._answer, self._connections, streams_max=self.settings.http2_streams_max)
+        return lambda: Undecided(self._answer, self._connections, streams_max=self.options.http2_streams_max)
 
     def _load(self) -> None:
-        if self.settings.data is None:
+        if self.options.data is None:
             return
         from penstock.local.journal import Journal
 
-        journal = self._journal = Journal(Path(self.settings.data), fsync=self.settings.fsync)
+        journal = self._journal = Journal(Path(self.options.data), fsync=self.options.fsync)
         journal.load(self.model, self.clock.advance, lambda name: self.regions.named(name).model)
         self.regions.keep_in(journal)
 
     def _create_streams(self) -> None:
-        for name, shards in self.settings.streams.items():
+        for name, shards in self.options.streams.items():
             if name in self.model.state.streams:
                 continue
             request = msgspec.json.encode({"StreamName": name, "ShardCount": shards})
@@ -154,7 +154,7 @@ class LocalServer:
         if request.target.startswith(PREFIX):
             return False
         origin = request.headers[b"origin"].decode("latin-1")
-        return origin not in self.settings.origins and "*" not in self.settings.origins
+        return origin not in self.options.origins and "*" not in self.options.origins
 
     def change_limits(self, changes: dict[str, Any]) -> None:
         """Switch limits on or off, or set their numbers. Raises ``ValueError`` on an unknown name or a wrong value."""
@@ -167,7 +167,7 @@ class LocalServer:
             setattr(self.limits, name, getattr(checked, name))
 
     def reset(self) -> None:
-        """As new: no streams but those of the settings, no faults, no counts. The clock and the limits stay."""
+        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
         if self._journal is not None:
             self._journal.clear()
         self.regions.reset()
@@ -213,21 +213,21 @@ def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], se
 # The local service as a process: serves until it is told to stop.
 
 
-def serve(settings: LocalSettings, announce: Callable[[LocalServer], None], *, with_parent: bool = False) -> None:
+def serve(options: LocalOptions, announce: Callable[[LocalServer], None], *, with_parent: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, or ``with_parent`` until standard input is closed.
 
     ``announce`` is called once it listens. Raises what :meth:`LocalServer.start` raises.
     """
-    asyncio.run(_serve(settings, announce, with_parent))
+    asyncio.run(_serve(options, announce, with_parent))
 
 
-async def _serve(settings: LocalSettings, announce: Callable[[LocalServer], None], with_parent: bool) -> None:
+async def _serve(options: LocalOptions, announce: Callable[[LocalServer], None], with_parent: bool) -> None:
     _allow_many_connections()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
-    server = LocalServer(settings)
+    server = LocalServer(options)
     try:
         await server.start()
         gc.freeze()  # what is loaded by now stays: no later collection looks at it

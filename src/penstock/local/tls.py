@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cryptography.x509 import GeneralName, KeyUsage
 
-    from penstock.local.settings import LocalSettings
+    from penstock.local.options import LocalOptions
 
 VALID_DAYS = 30
 _NAMES = ("localhost", "*.localhost")
@@ -22,18 +22,18 @@ _ADDRESSES = ("127.0.0.1", "::1")
 class Tls:
     """A server context, and the file that clients trust it by."""
 
-    def __init__(self, settings: LocalSettings, *, http2: bool = False) -> None:
-        """Load the certificate and key of the settings, or make a pair. Raises OSError or ssl.SSLError.
+    def __init__(self, options: LocalOptions, *, http2: bool = False) -> None:
+        """Load the certificate and key of the options, or make a pair. Raises OSError or ssl.SSLError.
 
         With ``http2`` clients may choose it (ALPN).
         """
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if settings.certificate is not None:
-            certificate, key = Path(settings.certificate), settings.key
+        if options.certificate is not None:
+            certificate, key = Path(options.certificate), options.key
             self.ca_file = certificate
         else:
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-tls-")
-            certificate, key_file = make_certificate(Path(self._folder.name), settings.host)
+            certificate, key_file = make_certificate(Path(self._folder.name), options.host)
             self.ca_file, key = certificate, str(key_file)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
-        "markers", "kinesis(shards=1, name=None, **settings): the stream and the service that Penstock's fixtures make"
+        "markers", "kinesis(shards=1, name=None, **options): the stream and the service that Penstock's fixtures make"
     )
 
 
 @pytest.fixture
 def local_kinesis(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
     """An empty local Kinesis in this process: endpoint, clock, faults, counts. See :class:`LocalKinesis`, whose
-    settings ``@pytest.mark.kinesis(...)`` may name.
+    options ``@pytest.mark.kinesis(...)`` may name.
     """
     from penstock.local import LocalKinesis
 
-    settings = {name: value for name, value in _marked(request).items() if name not in ("shards", "name")}
-    with LocalKinesis(**settings) as local:
+    options = {name: value for name, value in _marked(request).items() if name not in ("shards", "name")}
+    with LocalKinesis(**options) as local:
         yield local
 
 

@@ -1,4 +1,4 @@
-"""Settings of the local service, and of what is to use it."""
+"""Options of the local service, and of what is to use it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_region(name: str) -> bool:
     return len(name) <= 63 and re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", name, re.ASCII) is not None
 
 
-class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a local service is started with. ``port`` 0 lets the system choose one."""
 
     host: str = "127.0.0.1"
