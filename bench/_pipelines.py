@@ -135,7 +135,7 @@ path = "{folder}/orders"
 
 
 def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> list[dict[str, Any]]:
-    """Run a job file as ``penstock run --json`` does, in this process; its batches."""
+    """Run a job file as ``penstock run -o jsonl`` does, in this process; its batches."""
     path = scene.folder / "job.toml"
     path.write_text(text, encoding="utf-8")
     out, errors = io.StringIO(), io.StringIO()

@@ -103,7 +103,7 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
     path = folder / "job.toml"
     path.write_text(text + SPARK, encoding="utf-8")
     program = "import sys; from penstock.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "run", str(path), "--json"]
+    command = [sys.executable, "-c", program, "run", str(path), "-o", "jsonl"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | local.environment())
     memory = Memory(process.pid)
     try:

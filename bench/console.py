@@ -47,7 +47,18 @@ def console(*options: str) -> Iterator[tuple[int, int]]:
         token = Path(folder) / "token"
         token.write_text(TOKEN)
         token.chmod(0o600)
-        words = ["console", "--port", "0", "--token-file", str(token), "--audit", f"{folder}/audit", "--json", *options]
+        words = [
+            "console",
+            "--port",
+            "0",
+            "--token-file",
+            str(token),
+            "--audit",
+            f"{folder}/audit",
+            "-o",
+            "json",
+            *options,
+        ]
         with subprocess.Popen([*PENSTOCK, *words], stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None

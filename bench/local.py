@@ -177,7 +177,7 @@ def measure_small(service: SpawnedKinesis, port: int) -> Round:
 def start_time_s() -> float:
     """From the start of ``penstock local`` until it says where it listens."""
     began = time.perf_counter()
-    command = [sys.executable, "-c", "from penstock.cli import main; main()", "local", "--port", "0", "--json"]
+    command = [sys.executable, "-c", "from penstock.cli import main; main()", "local", "--port", "0", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

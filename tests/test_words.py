@@ -56,7 +56,7 @@ WORDS = (
     Word("shard map", r"\bpicture of the\b.{0,12}\bshards\b"),
     Word("lag_s", r"metrics\.lag_ms\b"),
     Word("bufferBytesMax", r"\bbufferBytes\b"),
-    Word("the flags of today", r"(?<![-\w])--(ordered|ttl|aggregate|table|app)(?![-\w])"),
+    Word("the flags of today", r"(?<![-\w])--(ordered|ttl|aggregate|table|app|bind)(?![-\w])"),
     Word("window", r"[\"'`]within[\"'`]|\bwithin=\"|^within = "),
 )
 OLD_NAMES = "it says what an old name is called now"

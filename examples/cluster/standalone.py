@@ -156,7 +156,7 @@ class Cluster:
         program = self._packages.folder / "penstock" / "pipeline" / "job" / "submit.py"
         log = self.folder / f"driver-{len(self.drivers)}.log"
         whole = {**self._environment, "PYTHONPATH": str(self._packages.folder), **environment}
-        driver = self._start([*command, *options, str(program), str(job), "--json"], log, whole, report)
+        driver = self._start([*command, *options, str(program), str(job), "-o", "jsonl"], log, whole, report)
         self.drivers.append(driver)
         return driver
 

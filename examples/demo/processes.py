@@ -29,7 +29,14 @@ def start_job(report: Path, log: Path, environment: Mapping[str, str]) -> subpro
     """
     with report.open("ab") as output, log.open("ab") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock.pipeline.job", str(ROOT / "examples" / "jobs" / "orders.toml"), "--json"],
+            [
+                sys.executable,
+                "-m",
+                "penstock.pipeline.job",
+                str(ROOT / "examples" / "jobs" / "orders.toml"),
+                "-o",
+                "jsonl",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,

@@ -123,7 +123,7 @@ def test_replay_calls_a_function_with_each_record_and_its_letter(
         letter_of(answer := put(kinesis, b"good"), part=0),
         letter_of(answer, part=1),
     )
-    done = run("dead-letters", "replay", path, "--call", "repairing:handle", "--json")
+    done = run("dead-letters", "replay", path, "--call", "repairing:handle", "-o", "json")
     import repairing
 
     assert done.status == 1
@@ -180,7 +180,7 @@ def test_a_replay_crosses_hours_of_silence_in_both_streams(run: Run, kinesis: An
         put(kinesis, letter_of(one).to_json(), stream="graves")
         local.clock.advance(2 * 3600)  # the oldest record is gone then
     local.reset_stats()
-    done = run("dead-letters", "replay", "--from", "graves", "--to", "again", "--json")
+    done = run("dead-letters", "replay", "--from", "graves", "--to", "again", "-o", "json")
     assert done.status == 0, done
     assert json.loads(done.stdout) == {
         "replayed": 3, "from_stream": 2, "from_letter": 1, "again": 0, "gone": 0, "failed": 0, "bad": 0,
@@ -202,10 +202,10 @@ def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) ->
     )
     assert done.stderr == "penstock: line 3: it is not JSON: no dead letter\n"
     assert "no such customer" in run("dead-letters", "list", path, "--messages").stdout
-    (line,) = run("dead-letters", "list", path, "--json").stdout.splitlines()
+    (line,) = run("dead-letters", "list", path, "-o", "jsonl").stdout.splitlines()
     assert not {"data", "partition_key", "error_message"} & json.loads(line).keys()
     assert json.loads(line)["data_bytes"] == 9
-    (line,) = run("dead-letters", "list", path, "--json", "--data").stdout.splitlines()
+    (line,) = run("dead-letters", "list", path, "-o", "jsonl", "--data").stdout.splitlines()
     assert json.loads(line)["partition_key"] == "Ann"
 
 
@@ -262,7 +262,7 @@ def test_a_letter_is_what_it_was_after_it_was_written() -> None:
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b1A"
 
 
-@pytest.mark.parametrize("options", [[], ["--messages"], ["--json", "--messages", "--data"]])
+@pytest.mark.parametrize("options", [[], ["--messages"], ["-o", "jsonl", "--messages", "--data"]])
 def test_no_letter_gives_orders_to_the_terminal(run: Run, tmp_path: Path, options: list[str]) -> None:
     """A program that can write a letter could else hide lines, or rename the window. A line feed forges no line."""
     answer = {"ShardId": f"shardId-{ESCAPES}", "SequenceNumber": "1"}
@@ -272,7 +272,7 @@ def test_no_letter_gives_orders_to_the_terminal(run: Run, tmp_path: Path, option
     )  # fmt: skip
     done = run("dead-letters", "list", write(tmp_path / "dead.jsonl", letter), *options)
     assert (done.status, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == (1 if "--json" in options else 2)
+    assert len(done.stdout.splitlines()) == (1 if "jsonl" in options else 2)
     assert all(line.isprintable() for line in done.stdout.splitlines())
     assert "owned" in done.stdout
 
@@ -310,7 +310,7 @@ def test_odd_letters_end_neither_a_list_nor_a_replay(run: Run, kinesis: Any, tmp
     odd = [json.dumps(json.loads(good.to_json()) | fields).encode() for fields in ODD_FIELDS]
     path = tmp_path / "dead.jsonl"
     path.write_bytes(b"\n".join([good.to_json(), *odd, good.to_json()]) + b"\n")
-    for options in ([], ["--json", "--messages", "--data"], ["--messages"]):
+    for options in ([], ["-o", "jsonl", "--messages", "--data"], ["--messages"]):
         listed = run("dead-letters", "list", str(path), *options)
         assert listed.status == 1
         assert listed.stdout.count("shardId-") == 2
@@ -355,7 +355,7 @@ def test_letters_since_a_time(run: Run, tmp_path: Path) -> None:
     answer = {"ShardId": "shardId-000000000000", "SequenceNumber": "7"}
     later = letter_of(answer, 1, written_at=NOW + dt.timedelta(hours=1))
     path = write(tmp_path / "dead.jsonl", letter_of(answer), later)
-    found = run("dead-letters", "list", path, "--json", "--since", "2026-05-04T03:30Z").stdout.splitlines()
+    found = run("dead-letters", "list", path, "-o", "jsonl", "--since", "2026-05-04T03:30Z").stdout.splitlines()
     assert [json.loads(line)["sub_sequence_number"] for line in found] == [1]
     assert run("dead-letters", "list", path, "--since", "1m ago").stdout == "0 dead letters\n"
     assert "is no time" in run("dead-letters", "list", path, "--since", "noon").stderr

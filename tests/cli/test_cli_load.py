@@ -104,7 +104,7 @@ def test_a_line_tells_one_interval() -> None:
 def test_every_record_arrives_once_and_can_be_checked(
     run: Run, local: LocalKinesis, read_back: ReadBack, options: tuple[str, ...]
 ) -> None:
-    done = run("load", "orders", "--records", "1500", "--size", "100-300", "--keys", "50", "--json", *options)
+    done = run("load", "orders", "--records", "1500", "--size", "100-300", "--keys", "50", "-o", "json", *options)
     told = json.loads(done.stdout)
     assert (done.status, told["complete"], told["written"], told["left_out"]) == (0, True, 1500, 0)
     found = read_back()
@@ -145,7 +145,7 @@ def test_the_same_seed_is_the_same_load(run: Run, local: LocalKinesis, read_back
 
 def test_what_is_not_written_is_told_and_it_goes_on(run: Run, local: LocalKinesis, read_back: ReadBack) -> None:
     local.faults.add(Fault(how="access_denied", operation="PutRecords", count=1))
-    done = run("load", "orders", "--rate", "1000", "--records", "500", "--json")
+    done = run("load", "orders", "--rate", "1000", "--records", "500", "-o", "json")
     told = json.loads(done.stdout)
     assert (done.status, told["records"], told["complete"]) == (1, 500, False)
     lost = {n for first, last in told["not_written_indexes"] for n in range(first, last + 1)}
@@ -154,7 +154,7 @@ def test_what_is_not_written_is_told_and_it_goes_on(run: Run, local: LocalKinesi
 
 
 def test_ctrl_c_ends_it_with_its_figures(start: Run, local: LocalKinesis, read_back: ReadBack) -> None:
-    process: subprocess.Popen[bytes] = start("load", "orders", "--rate", "200", "--duration", "600", "--json")
+    process: subprocess.Popen[bytes] = start("load", "orders", "--rate", "200", "--duration", "600", "-o", "json")
     assert process.stderr is not None
     # A line comes each second. On a busy machine the first ones may be of records that are still under way.
     while re.search(rb" 0 records/s", line := process.stderr.readline()):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_told_to_stop(start: Callable[..., Any], ending: signal.Signals) -> None:
-    process = start("local", "--port", "0", "--stream", "orders:2", "--json")
+    process = start("local", "--port", "0", "--stream", "orders:2", "-o", "json")
     said = json.loads(process.stdout.readline())
     assert said["endpoint_url"].startswith("http://127.0.0.1:")
     variables = said["environment"]
@@ -58,7 +58,7 @@ def test_it_prints_what_to_export(start: Callable[..., Any]) -> None:
 
 def test_data_is_kept(start: Callable[..., Any], tmp_path: Path) -> None:
     for number in range(2):
-        process = start("local", "--port", "0", "--data", str(tmp_path / "d"), "--stream", f"s{number}", "--json")
+        process = start("local", "--port", "0", "--data", str(tmp_path / "d"), "--stream", f"s{number}", "-o", "json")
         url = json.loads(process.stdout.readline())["endpoint_url"]
         client = boto3.client("kinesis", endpoint_url=url)
         assert client.list_streams()["StreamNames"] == [f"s{one}" for one in range(number + 1)]
@@ -127,7 +127,7 @@ def test_streams_are_names_with_or_without_a_number() -> None:
 
 def test_streams_settle_as_slowly_as_is_wanted(start: Callable[..., Any]) -> None:
     """CREATING, UPDATING and DELETING, as a program meets them at AWS; and pages that may call are named."""
-    process = start("local", "--port", "0", "--settle", "3600", "--origin", "http://localhost:3000", "--json")
+    process = start("local", "--port", "0", "--settle", "3600", "--origin", "http://localhost:3000", "-o", "json")
     said = json.loads(process.stdout.readline())
     client = boto3.client("kinesis", endpoint_url=said["endpoint_url"], region_name="us-east-1")
 

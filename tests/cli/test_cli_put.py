@@ -80,14 +80,14 @@ def test_explicit_hash_keys_and_data_out_of_a_field(run: Run, read_back: ReadBac
 
 
 def test_nothing_is_nothing(run: Run, read_back: ReadBack) -> None:
-    done = run("put", "orders", "--json")
+    done = run("put", "orders", "-o", "json")
     told = json.loads(done.stdout)
     assert (done.status, told["records"], told["complete"], read_back()) == (0, 0, True, [])
 
 
 def test_what_the_service_refuses_for_now_is_put_again(run: Run, local: LocalKinesis, read_back: ReadBack) -> None:
     local.faults.add(Fault(how="partial", operation="PutRecords", share=0.5, count=3, seed=1))
-    done = run("put", "orders", "--json", stdin=b"".join(b"%d\n" % n for n in range(300)))
+    done = run("put", "orders", "-o", "json", stdin=b"".join(b"%d\n" % n for n in range(300)))
     told = json.loads(done.stdout)
     assert (done.status, told["complete"], told["written"]) == (0, True, 300)
     assert told["metrics"]["records_refused"] > 0
@@ -106,7 +106,7 @@ def test_large_lines(run: Run, read_back: ReadBack) -> None:
 
 def test_the_summary_as_json(run: Run, local: LocalKinesis) -> None:
     lines = b'{"k": "a"}\n\nnot JSON\n{"k": "b"}\n'
-    done = run("put", "orders", "--format", "jsonl", "--key", "k", "--skip-bad", "--json", stdin=lines)
+    done = run("put", "orders", "--format", "jsonl", "--key", "k", "--skip-bad", "-o", "json", stdin=lines)
     assert done.stdout.count("\n") == 1
     told = json.loads(done.stdout)
     metrics = told.pop("metrics")
@@ -155,7 +155,7 @@ def test_a_record_that_cannot_be_written_stops_it(run: Run, local: LocalKinesis,
     local.faults.add(Fault(how="access_denied", operation="PutRecords"))
     path = tmp_path / "lines"
     path.write_bytes(b"s3cret, and more\n" * 1_000_000)
-    done = run("put", "orders", str(path), "--json")
+    done = run("put", "orders", str(path), "-o", "json")
     told = json.loads(done.stdout)
     assert (done.status, told["complete"], told["written"], told["input_complete"]) == (1, False, 0, False)
     assert told["lines_read"] < 1_000_000
@@ -169,7 +169,7 @@ def test_a_record_that_cannot_be_written_stops_it(run: Run, local: LocalKinesis,
 
 def test_it_goes_on_by_choice(run: Run, local: LocalKinesis, read_back: ReadBack) -> None:
     local.faults.add(Fault(how="access_denied", operation="PutRecords", count=1))
-    done = run("put", "orders", "--keep-going", "--json", stdin=b"".join(b"%d\n" % n for n in range(3000)))
+    done = run("put", "orders", "--keep-going", "-o", "json", stdin=b"".join(b"%d\n" % n for n in range(3000)))
     told = json.loads(done.stdout)
     assert (done.status, told["input_complete"], told["records"]) == (1, True, 3000)
     lost = {n for first, last in told["not_written_lines"] for n in range(first, last + 1)}
@@ -281,7 +281,7 @@ def test_ctrl_c_waits_for_what_is_under_way_and_tells_what_is_not_written(
     start: Run, local: LocalKinesis, flush_s: str
 ) -> None:
     stalls = local.faults.add(Fault(how="delay", operation="PutRecords", delay_s=100.0))
-    process = start("put", "orders", "--flush", flush_s, "--json", stdin=-1)
+    process = start("put", "orders", "--flush", flush_s, "-o", "json", stdin=-1)
     process.stdin.write(b"one\ntwo\nthree\n")
     process.stdin.flush()
     wait_until(lambda: stalls.hits)
@@ -301,7 +301,7 @@ def test_ctrl_c_waits_for_what_is_under_way_and_tells_what_is_not_written(
 def test_it_reads_no_faster_than_the_producer_takes(start: Run, local: LocalKinesis) -> None:
     """With a service that does not answer, reading stops; a slow reader would otherwise fill the memory."""
     stalls = local.faults.add(Fault(how="delay", operation="PutRecords", delay_s=100.0))
-    process = start("put", "orders", "--flush", "0", "--json", stdin=-1)
+    process = start("put", "orders", "--flush", "0", "-o", "json", stdin=-1)
     descriptor = process.stdin.fileno()
     os.set_blocking(descriptor, False)
     line = b"x" * 65_535 + b"\n"
@@ -324,7 +324,7 @@ def test_it_reads_no_faster_than_the_producer_takes(start: Run, local: LocalKine
 
 def test_everything_that_was_read_is_in_the_account(start: Run, local: LocalKinesis, read_back: ReadBack) -> None:
     """Stopped at any moment, written and not written add up, and what is told as written is there."""
-    process = start("put", "orders", "--json", "--aggregation", stdin=-1)
+    process = start("put", "orders", "-o", "json", "--aggregation", stdin=-1)
     process.stdin.write(b"".join(b"%d\n" % n for n in range(1, 3001)))
     process.stdin.flush()
     wait_until(lambda: local.stats().calls("PutRecords"))

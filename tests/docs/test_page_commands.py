@@ -26,6 +26,7 @@ from botocore import xform_name
 from botocore.validate import ParamValidator
 
 from penstock.cli.app import app
+from penstock.core.withdrawn import FLAGS
 from penstock.pipeline.job.outcome import ExitCode
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
@@ -67,13 +68,13 @@ def test_penstock_takes_it(words: list[str]) -> None:
 
 def test_the_module_takes_what_the_pages_give_it() -> None:
     source = (ROOT / "src/penstock/pipeline/job/running.py").read_text(encoding="utf-8")
-    taken = set(re.findall(r'add_argument\("(--\w+)"', source))
-    assert taken == {"--check", "--json"}
+    taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source)) - set(FLAGS)
+    assert taken == {"--check", "-o"}
     given = [
         option
         for page in DEPLOY
         for line in page.read_text(encoding="utf-8").splitlines()
-        for option in re.findall(r"job\.toml\"?,? \"?(--[\w-]+)", line)
+        for option in re.findall(r"job\.toml\"?,? \"?(--?[\w-]+)", line)
     ]
     assert given
     assert set(given) <= taken
@@ -279,7 +280,7 @@ def test_what_is_sent_is_what_is_run() -> None:
     assert f"spark.archives={archives}" in driver["sparkSubmit"]["sparkSubmitParameters"]
     assert step["Args"][step["Args"].index("--archives") + 1] == archives
     run = [driver["sparkSubmit"]["entryPoint"], *driver["sparkSubmit"]["entryPointArguments"]]
-    assert step["Args"][-3:] == run == ["s3://BUCKET/submit.py", "job/job.toml", "--json"]
+    assert step["Args"][-4:] == run == ["s3://BUCKET/submit.py", "job/job.toml", "-o", "jsonl"]
     text = page.read_text(encoding="utf-8")
     for sent in ("environment.tar.gz", "job.tar.gz", "submit.py"):
         assert f"aws s3 cp {sent} s3://BUCKET/{sent}" in text

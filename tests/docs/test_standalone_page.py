@@ -157,13 +157,13 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
         shell.type(export)
 
     cluster.put(30)
-    shell.type(f"{cluster.here(submit)} --json > submitted.log 2>&1 &")
+    shell.type(f"{cluster.here(submit)} -o jsonl > submitted.log 2>&1 &")
     until(lambda: cluster.rows() == cluster.count, "rows of the job that was submitted")
     shell.type("kill -TERM $!; wait $! || true")  # it removes what it unpacked
 
     cluster.put(1)
     without = cluster.here(submit).replace("#deps", "#elsewhere")
-    code = shell.type(f"{without} --json > without.log 2>&1; echo $?").strip()
+    code = shell.type(f"{without} -o jsonl > without.log 2>&1; echo $?").strip()
     told = [line for line in (cluster.folder / "without.log").read_text().splitlines() if line.startswith("penstock: ")]
     assert re.search(r"No module named '(penstock|pyarrow)'", told[-1])  # what Python looks for first
     (row,) = [row for row in rows(section(PAGE, "When it goes wrong")) if "ModuleNotFoundError" in row[0]]
@@ -172,7 +172,7 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
     for export in exports_of_a_program:
         shell.type(cluster.here(export))
     cluster.put(30)
-    shell.type(f"{program} --json > program.log 2>&1 &")
+    shell.type(f"{program} -o jsonl > program.log 2>&1 &")
     until(lambda: cluster.rows() == cluster.count, "rows of the program")
     shell.type("kill -TERM $!; wait $!")
     assert '"stopped by SIGTERM"' in (cluster.folder / "program.log").read_text()

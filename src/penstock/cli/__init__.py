@@ -1,4 +1,4 @@
-"""The ``penstock`` command. Each subcommand is a module; results are text, or JSON with ``--json``."""
+"""The ``penstock`` command. Each subcommand is a module; results are text, or JSON with ``-o json``."""
 
 from __future__ import annotations
 

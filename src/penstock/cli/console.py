@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.application import StoreText, Table
-from penstock.cli.output import say, show
+from penstock.cli.output import OutputWhole, Whole, say, show
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError
 from penstock.tasks import logged, thread
@@ -100,7 +100,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+    output: OutputWhole = Whole.text,
 ) -> None:
     """Serve the console until Ctrl-C: streams, applications with their lag, records, dead letters, and the doctor.
 
@@ -131,7 +131,7 @@ def command(
         letters=tuple(letters or ()),
         local_url=_local_url(endpoint_url) if local else None,
     )
-    _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), as_json)
+    _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), output is Whole.json)
 
 
 def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bool) -> None:

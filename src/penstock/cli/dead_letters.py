@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import show, warn
+from penstock.cli.output import Lines, OutputLines, OutputWhole, Whole, show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Since, begin_of
 from penstock.errors import OptionError, PenstockError
@@ -41,7 +41,6 @@ File = Annotated[
 FromStream = Annotated[
     str | None, typer.Option("--from", help="Stream of dead letters, in place of a file.", metavar="STREAM")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
@@ -53,18 +52,18 @@ def list_command(
         typer.Option("--messages", help="Also print the messages of the errors, which may hold data of the records."),
     ] = False,
     data: Annotated[
-        bool, typer.Option("--data", help="With --json: also print the records' data, where the letters hold it.")
+        bool, typer.Option("--data", help="With -o jsonl: also print the records' data, where the letters hold it.")
     ] = False,
     since: Since = None,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    as_json: AsJson = False,
+    output: OutputLines = Lines.text,
 ) -> None:
     """List dead letters, one a line, and count them by error. The exit status is 1 if a line is no dead letter."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     letters = _letters(file, from_stream, connection, since)
-    asyncio.run(_list(letters, messages=messages, data=data, as_json=as_json))
+    asyncio.run(_list(letters, messages=messages, data=data, as_json=output is Lines.jsonl))
 
 
 @app.command("replay")
@@ -85,7 +84,7 @@ def replay_command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    as_json: AsJson = False,
+    output: OutputWhole = Whole.text,
 ) -> None:
     """Hand the records of dead letters on once more: to a stream, or to a function.
 
@@ -97,7 +96,7 @@ def replay_command(
         raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     found = asyncio.run(_replay(_letters(file, from_stream, connection, since), to_stream, call, left, connection))
-    _finish(found, as_json=as_json)
+    _finish(found, as_json=output is Whole.json)
 
 
 async def _list(source: Letters, *, messages: bool, data: bool, as_json: bool) -> None:

@@ -55,7 +55,7 @@ MetricsPort = Annotated[
         metavar="PORT",
     ),
 ]
-Bind = Annotated[str, typer.Option("--bind", help="The address that --metrics-port listens on.", metavar="ADDRESS")]
+Host = Annotated[str, typer.Option("--host", help="The address that --metrics-port listens on.", metavar="ADDRESS")]
 
 
 def command(
@@ -68,7 +68,7 @@ def command(
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
     metrics_port: MetricsPort = None,
-    bind: Bind = "127.0.0.1",
+    host: Host = "127.0.0.1",
 ) -> None:
     """Read a stream with a record processor that was written for amazon_kclpy, until SIGTERM or Ctrl-C.
 
@@ -97,9 +97,9 @@ def command(
                 exporters.enter_context(CloudWatchExporter(options.metrics, connection=options.metrics_connection))
             )
         if metrics_port is not None:
-            endpoint: PrometheusExporter = exporters.enter_context(PrometheusExporter(metrics_port, bind=bind))
+            endpoint: PrometheusExporter = exporters.enter_context(PrometheusExporter(metrics_port, host=host))
             found.append(endpoint)
-            warn(f"serving /metrics on {bind}, port {endpoint.port}")
+            warn(f"serving /metrics on {host}, port {endpoint.port}")
         asyncio.run(_run(options, found))
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from penstock.cli.output import of_bytes, of_seconds, say, warn
+from penstock.cli.output import OutputWhole, Whole, of_bytes, of_seconds, say, warn
 from penstock.cli.producing import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
     Aggregation,
-    AsJson,
     Batcher,
     EndpointUrl,
     Flush,
@@ -222,7 +221,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    as_json: AsJson = False,
+    output: OutputWhole = Whole.text,
 ) -> None:
     """Put generated records into STREAM. Their data is JSON with run, index and time, so that a reader can check."""
     run_id = f"{random.SystemRandom().getrandbits(32):08x}"
@@ -256,7 +255,7 @@ def command(
     )
     if schedule.left_out:
         warn(f"the producer did not keep up with the rate: {schedule.left_out:,} records were due and not made")
-    finish(report, as_json=as_json)
+    finish(report, as_json=output is Whole.json)
 
 
 async def generate(work: Workload, schedule: Schedule, at_once: int) -> AsyncGenerator[Batch, None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output import show, warn
+from penstock.cli.output import OutputWhole, Whole, show, warn
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def command(
     ] = None,
     console: WithConsole = False,
     console_port: Annotated[int, typer.Option(help="Port of the console; 0 takes a free one.", metavar="PORT")] = 4568,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address and the variables as JSON.")] = False,
+    output: OutputWhole = Whole.text,
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
@@ -91,7 +91,7 @@ def command(
         dynamodb_endpoint_url=dynamodb_endpoint_url,
         neighbour_endpoint_url=neighbour_endpoint_url,
     )
-    _serve(options, console_port if console else None, as_json)
+    _serve(options, console_port if console else None, output is Whole.json)
 
 
 def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> None:

@@ -6,9 +6,34 @@ What is shown may come from a stream, a dead letter or a service. No escape sequ
 from __future__ import annotations
 
 import sys
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
 
 from penstock.shown import json_line, lines
+
+
+class Whole(StrEnum):
+    """Shapes of one result."""
+
+    text = "text"
+    json = "json"
+
+
+class Lines(StrEnum):
+    """Shapes of one thing after another."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+# A long metavar makes the help cut the names of other options short.
+OutputWhole = Annotated[Whole, typer.Option("--output", "-o", help="text; or json, one object.", metavar="SHAPE")]
+OutputLines = Annotated[
+    Lines,
+    typer.Option("--output", "-o", help="text; or jsonl, a line of JSON for each thing that is told.", metavar="SHAPE"),
+]
 
 
 def show(value: dict[str, Any], text: str, *, as_json: bool) -> None:

@@ -320,7 +320,6 @@ Flush = Annotated[
         "--flush", help="Seconds to wait, after Ctrl-C, for records in flight.", metavar="S", callback=_not_negative
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
 
 class Run:

@@ -19,10 +19,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from penstock.cli.output import of_bytes, warn
+from penstock.cli.output import OutputWhole, Whole, of_bytes, warn
 from penstock.cli.producing import (
     Aggregation,
-    AsJson,
     Batcher,
     EndpointUrl,
     Flush,
@@ -406,7 +405,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    as_json: AsJson = False,
+    output: OutputWhole = Whole.text,
 ) -> None:
     """Put each line of FILE or of standard input into STREAM as a record. Ends with status 0 if all were written."""
     source = LineSource(
@@ -445,7 +444,7 @@ def command(
             "input_complete": source.complete,
         },
     )
-    finish(report, as_json=as_json)
+    finish(report, as_json=output is Whole.json)
 
 
 def _form(form: Format, key_text: str | None, key: str | None, hash_key: str | None, data: str | None) -> Form:

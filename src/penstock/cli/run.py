@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.output import Lines, OutputLines
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def command(
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files, for editors.")] = False,
     spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each batch, error and summary.")
-    ] = False,
+    output: OutputLines = Lines.text,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +81,7 @@ def command(
         return
     if job is None:
         raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
+    as_json = output is Lines.jsonl
     raise typer.Exit(
         int(run_file(job, check=check, as_json=as_json, log_level=spark_log.value, metrics_port=metrics_port))
     )

@@ -126,7 +126,9 @@ def withdrawn(place: str, names: Iterable[str]) -> list[str]:
 
 FLAGS = {
     "--aggregate": "--aggregation",
+    "--bind": "--host",
     "--dynamodb-endpoint": "--dynamodb-endpoint-url",
+    "--json": "-o json (where a line is told at a time: -o jsonl)",
     "--neighbour-endpoint": "--neighbour-endpoint-url",
     "--ordered": "--ordered-by-key",
     "--ttl": "--record-ttl",

@@ -55,14 +55,14 @@ class PrometheusExporter(Exporter):
         self,
         port: int = 9464,
         *,
-        bind: str = "127.0.0.1",
+        host: str = "127.0.0.1",
         shards_max: int = 0,
         unready_after_s: float = 60.0,
         clients_max: int = 16,
         certificate: str | None = None,
         key: str | None = None,
     ) -> None:
-        """``port`` 0 takes a free one, which the attribute `port` tells. ``bind`` is the address to listen on: by
+        """``port`` 0 takes a free one, which the attribute `port` tells. ``host`` is the address to listen on: by
         default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest
         is one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port
         that is taken, and files that cannot be read.
@@ -77,7 +77,7 @@ class PrometheusExporter(Exporter):
         self._clients: set[asyncio.Task[None]] = set()
         self._health = Health(unready_after_s)
         self._tls = _tls(certificate, key)
-        self._socket = _listening(bind, port)
+        self._socket = _listening(host, port)
         self.port: int = self._socket.getsockname()[1]
         """The port that it listens on."""
         self._start()
@@ -168,13 +168,13 @@ def _head(answer: Answer) -> bytes:
     ).encode()
 
 
-def _listening(bind: str, port: int) -> socket.socket:
+def _listening(host: str, port: int) -> socket.socket:
     try:
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        return socket.create_server((bind, port), family=family, backlog=BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise OptionError(
-            f"port: {bind}, port {port} cannot be listened on: {error.strerror or error}; give another one, or port 0 "
+            f"port: {host}, port {port} cannot be listened on: {error.strerror or error}; give another one, or port 0 "
             "for one that is free"
         ) from error
 

@@ -47,7 +47,7 @@ def test_a_job_file_and_the_command_say_where_the_numbers_go() -> None:
             assert on_event is not None
             on_event(query_event())
             served = json.loads(out.getvalue().splitlines()[-1])
-            assert (served["event"], served["bind"]) == ("serves", "127.0.0.1")
+            assert (served["event"], served["host"]) == ("serves", "127.0.0.1")
             page = page_at(served["port"])
             assert 'penstock_consumer_lag_seconds{messaging_system="aws.kinesis",' in page
             assert 'messaging_consumer_group_name="orders_to_lake"} 1.5' in page

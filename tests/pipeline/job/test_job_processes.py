@@ -73,7 +73,7 @@ class Scene:
         return path
 
     def start(self, text: str, *before: str, command: list[str] = PENSTOCK) -> subprocess.Popen[str]:
-        return self.begin(*before, *command, str(self.write(text)), "--json")
+        return self.begin(*before, *command, str(self.write(text)), "-o", "jsonl")
 
     def begin(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(

@@ -68,7 +68,7 @@ class World:
         """The exit code, the events and the errors."""
         names = {"STREAM": "orders", "LAKE": str(self.folder), "ONCE": "true"}
         environment = {**self.given.environment(), **self.local.environment(), **names}
-        command = [str(self.given.python), "-m", "penstock.pipeline.job", "job.toml", "--json"]
+        command = [str(self.given.python), "-m", "penstock.pipeline.job", "job.toml", "-o", "jsonl"]
         process = subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,

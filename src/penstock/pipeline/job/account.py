@@ -232,10 +232,10 @@ class Show:
         self._event("started", job=name, query_id=query_id)
         self._text(f"job {name} runs (query {query_id})")
 
-    def serves(self, bind: str, port: int) -> None:
+    def serves(self, host: str, port: int) -> None:
         """Prometheus may ask for the numbers."""
-        self._event("serves", bind=bind, port=port)
-        self._text(f"serving /metrics on {bind}, port {port}")
+        self._event("serves", host=host, port=port)
+        self._text(f"serving /metrics on {host}, port {port}")
 
     def batch(self, report: BatchReport) -> None:
         """A batch is committed."""

@@ -160,7 +160,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     port: Annotated[
         Port | None, Meta(description="/metrics for Prometheus, and probes, on this port; 0 takes a free one.")
     ] = None
-    bind: Annotated[Text, Meta(description="The address that this port is on.")] = "127.0.0.1"
+    host: Annotated[Text, Meta(description="The address that this port is on.")] = "127.0.0.1"
     otlp_url: Annotated[
         Text | None, Meta(description="An OpenTelemetry collector, such as http://localhost:4318/v1/metrics.")
     ] = None

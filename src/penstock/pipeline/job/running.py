@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from penstock.core.withdrawn import FLAGS, is_called
 from penstock.errors import OptionError
 from penstock.pipeline.decode import split
 from penstock.pipeline.hadoop_files import HadoopFiles, identity_in
@@ -531,9 +532,9 @@ def exporters_of(given: Metrics, port: int | None, show: Show) -> Iterator[Calla
         found: list[Exporter] = []
         try:
             if port is not None:
-                endpoint = PrometheusExporter(port, bind=given.bind)
+                endpoint = PrometheusExporter(port, host=given.host)
                 found.append(opened.enter_context(endpoint))
-                show.serves(given.bind, endpoint.port)
+                show.serves(given.host, endpoint.port)
             if given.otlp_url is not None:
                 found.append(opened.enter_context(OtlpExporter(given.otlp_url, every_s=given.every_s)))
             if given.cloudwatch is not None:
@@ -556,10 +557,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="penstock.pipeline.job", description="Run a job file.")
     parser.add_argument("job", metavar="JOB.toml")
     parser.add_argument("--check", action="store_true", help="check the file, say what its sinks promise, and end")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="a line of JSON for each event")
+    shapes = ("text", "jsonl")
+    parser.add_argument("-o", "--output", choices=shapes, default="text", help="jsonl: a line of JSON for each event")
+    parser.add_argument("--json", action=_Withdrawn, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there")
     given = parser.parse_args(arguments)
     level = None if submitted() else QUIET
-    return run_file(
-        given.job, check=given.check, as_json=given.as_json, log_level=level, metrics_port=given.metrics_port
-    )
+    as_json = given.output == "jsonl"
+    return run_file(given.job, check=given.check, as_json=as_json, log_level=level, metrics_port=given.metrics_port)
+
+
+class _Withdrawn(argparse.Action):
+    """An option of 0.1: the error says what it is called now."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        (old,) = self.option_strings
+        parser.error(f"{old} {is_called(FLAGS[old])}")
