@@ -579,7 +579,7 @@ class StopBegun(Event, frozen=True, gc=False):
         return self.application
 
 
-class StopWaits(Event, frozen=True, gc=False):
+class StopWaits(Event, frozen=True):
     """The consumer is being stopped, and has not ended: emitted each second."""
 
     application: str
@@ -590,6 +590,8 @@ class StopWaits(Event, frozen=True, gc=False):
     since_s: float
     left_s: float
     """For so long at most; then what is not settled comes again elsewhere."""
+    held: tuple[str, ...] = ()
+    """Ten of these shards at most, those with most records in flight first, as ``STREAM/SHARD: RECORDS``."""
 
     @property
     def stream(self) -> str:

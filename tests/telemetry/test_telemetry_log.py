@@ -47,6 +47,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "billing: stopping for 3 s: 2 shards are held and 30 records are in flight; at most 12 s more",
     ),
     (
+        events.StopWaits("billing", 3, 30, 3.0, 12.0, ("orders/shardId-2: 20", "orders/shardId-1: 10")),
+        logging.INFO,
+        "billing: stopping for 3 s: 3 shards are held and 30 records are in flight (orders/shardId-2: 20, "
+        "orders/shardId-1: 10, and 1 more); at most 12 s more",
+    ),
+    (
         query_event(),
         logging.INFO,
         "orders: in 5 s: 1 batches, 20 records (4/s), 2 dead letters, the oldest record that is not read may have "

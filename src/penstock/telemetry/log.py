@@ -124,8 +124,8 @@ LINES: dict[type, Line] = {
     ),
     events.StopBegun: Line(INFO, "{signal}: the consumer stops, and hands its shards over"),
     events.StopWaits: Line(
-        INFO, "stopping for {since_s:.0f} s: {shards} shards are held and {records} records are in flight; at most "
-        "{left_s:.0f} s more",
+        INFO, "stopping for {since_s:.0f} s: {shards} shards are held and {records} records are in flight{of_shards}; "
+        "at most {left_s:.0f} s more",
     ),
     events.HandoffWaits: Line(
         WARNING, "{shard_id} is to be handed over, and waits for {waits_for} for {left_s:.0f} s more at most: "
@@ -343,6 +343,10 @@ def _shown(event: events.Event) -> dict[str, object]:
         shown["lag"] = "0 s" if lag_s is None else f"{lag_s:.1f} s"
     if isinstance(event, events.ConsumerMetrics):
         shown["shards"] = len(event.snapshot.shards)
+    if isinstance(event, events.StopWaits):
+        more = [f"and {rest} more"] if (rest := event.shards - len(event.held)) > 0 and event.held else []
+        shown["held"] = list(event.held)
+        shown["of_shards"] = f" ({', '.join([*event.held, *more])})" if event.held else ""
     if isinstance(event, events.ShardMapChanged):
         shown |= {"added": len(event.added), "closed": len(event.closed)}
     return shown

@@ -242,7 +242,7 @@ async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKine
         await running
     assert [event for event in told if isinstance(event, StopBegun)] == [StopBegun("billing", "SIGUSR1")]
     (waits, *_) = [event for event in told if isinstance(event, StopWaits)]
-    assert (waits.shards, waits.records) == (1, 1)
+    assert (waits.shards, waits.records, waits.held) == (1, 1, ("orders/shardId-000000000000: 1",))
 
 
 async def test_an_exporter_that_raises_and_one_that_is_closed_do_not_end_the_work(

@@ -70,6 +70,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 STOP_TOLD_S = 1.0
 """How often an event tells what a consumer that is being stopped waits for."""
+STOP_TOLD_SHARDS_MAX = 10
+"""Of so many shards it tells the names, and how many of their records are in flight."""
 OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
 """Arguments that are no `ConsumerOptions`."""
 
@@ -295,9 +297,21 @@ class ConsumerCore:
         most_s = self.options.handoff.drain_deadline_s + self.options.times.close_grace_s
         while True:
             await asyncio.sleep(STOP_TOLD_S)
-            readers, since_s = list(self.ready.held), self._now_s - begun_s
-            out = sum(reader.ledger.out for reader in readers)
-            self._emit(StopWaits(self.application, len(readers), out, since_s, max(0.0, most_s - since_s)))
+            since_s = self._now_s - begun_s
+            held = sorted(
+                ((reader.ledger.out, f"{reader.stream}/{reader.shard_id}") for reader in list(self.ready.held)),
+                key=lambda one: (-one[0], one[1]),
+            )
+            self._emit(
+                StopWaits(
+                    self.application,
+                    len(held),
+                    sum(records for records, _ in held),
+                    since_s,
+                    max(0.0, most_s - since_s),
+                    tuple(f"{shard}: {records}" for records, shard in held[:STOP_TOLD_SHARDS_MAX]),
+                )
+            )
 
     async def _end_all(self) -> None:
         worker, running, failed = self._worker, self._running, self._has_failed
