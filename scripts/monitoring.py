@@ -43,6 +43,8 @@ class Times(NamedTuple):
 
     rate: int = 300
     """What is counted all the time."""
+    again: int = 120
+    """What counts only if it happens again and again: as far apart as two of them may be."""
     rare: int = 900
     """What is counted seldom, and matters each time."""
     trend: int = 1800
@@ -50,7 +52,11 @@ class Times(NamedTuple):
     remembered: int = 3600
     """What told numbers within so long is missed when it tells none."""
     silent: int = 60
-    """A process that tells nothing for so long is missed; so is a read that succeeds."""
+    """A shard of which no read succeeds for so long is not read."""
+    mute: int = 90
+    """A process that tells nothing for so long is missed. Without an exporter that wants it more often, a consumer and
+    a producer tell their numbers each 60 seconds: what scrapes them just before always finds them that old.
+    """
     stuck: int = 300
     """Lag without anything that is settled."""
     minute: int = 60
@@ -84,7 +90,7 @@ def counted(name: str, seconds: int) -> str:
 
 def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
     """All of them."""
-    rate, silent, remembered = f"[{times.rate}s]", times.silent, f"[{times.remembered}s]"
+    rate, again, remembered = f"[{times.rate}s]", f"[{times.again}s]", f"[{times.remembered}s]"
     gone = f"max {BY} (last_over_time({AGE}{remembered})) unless max {BY} ({AGE})"
     here = f"max by (job, instance) (last_over_time({AGE}{remembered}))"
     return (
@@ -105,7 +111,7 @@ def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
             "make the handlers faster, add workers or shards, or raise the retention",
         ),
         Alarm(
-            "PenstockNoNumbers", f"max {BY} ({AGE}) > {silent} or ({gone}) or absent({AGE})", 1, "critical",
+            "PenstockNoNumbers", f"max {BY} ({AGE}) > {times.mute} or ({gone}) or absent({AGE})", 1, "critical",
             "no process tells numbers of this consumer or producer: they are gone, or their loops do not turn",
             "look whether the processes run, and what their logs say last",
         ),
@@ -127,18 +133,19 @@ def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
         ),
         Alarm(
             "PenstockReadsFail",
-            f"sum {BY} (rate({READS_FAILED}{rate})) > 0 and max {BY} ({SINCE_READ}) > {silent}", 1, "critical",
+            f"sum {BY} (rate({READS_FAILED}{rate})) > 0 and max {BY} ({SINCE_READ}) > {times.silent}", 1, "critical",
             "reads of a shard fail, and none has succeeded for a minute",
             "error_type tells why: credentials that have expired, a permission, or a service that is away",
         ),
         Alarm(
-            "PenstockLeaseTableFails", f"sum {BY} (rate({TABLES_FAILED}{rate})) > 0", 5, "critical",
-            "calls to the lease table have failed for 5 minutes: shards are let go, and nothing else shows it",
+            "PenstockLeaseTableFails", f"sum {BY} (rate({TABLES_FAILED}{again})) > 0", 5, "critical",
+            "calls to the lease table have failed again and again for 5 minutes: shards are let go, and nothing else "
+            "shows it",
             "error_type tells why: credentials that have expired, a permission, or a table that is away",
         ),
         Alarm(
-            "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}{rate})) > 0", 5, "warning",
-            "handlers have failed for 5 minutes",
+            "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}{again})) > 0", 5, "warning",
+            "handlers have failed again and again for 5 minutes",
             "the log tells the class of the error and the line; error_type tells the class here",
         ),
         Alarm(
@@ -230,7 +237,7 @@ CLOUDWATCH_ALARMS = (
         operation="RenewAllLeases", missing="breaching", comparison="LessThanThreshold",
     ),
     CloudWatchAlarm(
-        "HandlersFail", "RecordsFailedProcessing", "Sum", 0.0, 5, "handlers have failed for 5 minutes",
+        "HandlersFail", "RecordsFailedProcessing", "Sum", 0.0, 5, "handlers have failed in each of 5 minutes",
         operation="ProcessTask",
     ),
     CloudWatchAlarm(
@@ -250,7 +257,7 @@ CLOUDWATCH_ALARMS = (
     ),
     CloudWatchAlarm(
         "LeaseTableFails", "penstock.table.failures", "Sum", 0.0, 5,
-        "calls to the lease table have failed for 5 minutes: shards are let go",
+        "calls to the lease table have failed in each of 5 minutes: shards are let go",
     ),
     CloudWatchAlarm(
         "ReadsRefused", "penstock.consumer.fetches_refused", "Sum", 6.0, 15,

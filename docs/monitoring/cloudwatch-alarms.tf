@@ -92,7 +92,7 @@ resource "aws_cloudwatch_metric_alarm" "no_numbers" {
 
 resource "aws_cloudwatch_metric_alarm" "handlers_fail" {
   alarm_name          = "${var.application}-handlers_fail"
-  alarm_description   = "handlers have failed for 5 minutes"
+  alarm_description   = "handlers have failed in each of 5 minutes"
   namespace           = var.application
   metric_name         = "RecordsFailedProcessing"
   dimensions          = { Operation = "ProcessTask" }
@@ -174,7 +174,7 @@ resource "aws_cloudwatch_metric_alarm" "leases_lost" {
 
 resource "aws_cloudwatch_metric_alarm" "lease_table_fails" {
   alarm_name          = "${var.application}-lease_table_fails"
-  alarm_description   = "calls to the lease table have failed for 5 minutes: shards are let go"
+  alarm_description   = "calls to the lease table have failed in each of 5 minutes: shards are let go"
   namespace           = var.application
   metric_name         = "penstock.table.failures"
   statistic           = "Sum"

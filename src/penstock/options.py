@@ -78,10 +78,10 @@ class MetricsOptions(Options, frozen=True, kw_only=True):
 
     interval_s: float | None = None
     """How often an event (`ConsumerMetrics`, `ProducerMetrics`) tells what happened since the one before. None: as
-    often as an exporter that is the ``on_event`` of a consumer wants it, and each 60 seconds for anything else.
+    often as an exporter that is the ``on_event`` wants it, and each 60 seconds for anything else.
     """
     per_shard: bool = False
-    """Count by shard, too. An exporter that tells numbers by shard has a consumer do so whatever stands here."""
+    """Count by shard, too. An exporter that tells numbers by shard has that done whatever stands here."""
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:

@@ -56,7 +56,7 @@ SERIES: dict[str, dict[str, str]] = {
     "PenstockLagUsesRetention": {monitoring.USED: "0x5 0.3x20 0x30"},
     "PenstockLagUsesHalfOfRetention": {monitoring.USED: "0x5 0.6x20 0x30"},
     "PenstockLossForeseen": {monitoring.USED: "0+0.01x50 0x60"},
-    "PenstockNoNumbers": {monitoring.AGE: "0x5 120x20 0x30"},
+    "PenstockNoNumbers": {monitoring.AGE: "0x5 180x20 0x30"},
     "PenstockProcessGone": {"up": "1x5 0x20 1x60", monitoring.AGE: "1x5 _x20 1x60"},
     "PenstockReadsFail": {monitoring.READS_FAILED: "0x3 0+10x20 200x60", monitoring.SINCE_READ: "0x3 0+60x20 0x60"},
     "PenstockLeaseTableFails": {monitoring.TABLES_FAILED: "0+5x20 100x60"},
@@ -105,6 +105,37 @@ def test_prometheus_fires_and_clears_each_alarm(tmp_path: Path) -> None:
         )
     unit = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "unit.yml").write_text(json.dumps(unit), encoding="utf-8")  # JSON is YAML, too
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", str(tmp_path / "unit.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+QUIET_SERIES: dict[str, dict[str, str]] = {
+    "a handler fails twice within five minutes": {monitoring.FAILURES: "0x9 1x3 2x60"},
+    "the lease table fails twice within five minutes": {monitoring.TABLES_FAILED: "0x9 1x3 2x60"},
+    "numbers that are told each minute, scraped just before": {monitoring.AGE: "60.4x60"},
+}
+"""What must ring nothing: a value for each minute."""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here (Debian: the package prometheus)")
+def test_what_is_no_fault_rings_nothing_in_prometheus(tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    always = {monitoring.AGE: "1x60"}
+    nothing = {"expr": 'count_over_time(ALERTS{alertstate="firing"}[1h])', "eval_time": "60m", "exp_samples": []}
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f"{name}{{{LABELS}}}", "values": values} for name, values in {**always, **series}.items()
+            ],
+            "promql_expr_test": [nothing],
+        }
+        for series in QUIET_SERIES.values()
+    ]
+    unit = {"rule_files": [str(FOLDER / "prometheus-rules.yml")], "evaluation_interval": "15s", "tests": tests}
+    (tmp_path / "unit.yml").write_text(json.dumps(unit), encoding="utf-8")
     done = subprocess.run(
         [PROMTOOL, "test", "rules", str(tmp_path / "unit.yml")], capture_output=True, text=True, check=False
     )
@@ -202,6 +233,20 @@ def test_cloudwatch_fires_and_clears(bad: dict[str, Any] | None, minutes: int, r
     assert ringing(begun_min) == set()
     assert ringing(ended_min) == rings
     assert ringing(ended_min + 60) == set()
+
+
+def test_what_is_no_fault_rings_nothing_in_cloudwatch() -> None:
+    """Two single failures within five minutes, and a worker that tells its numbers each minute, late once."""
+    cloudwatch, template = CloudWatch(), monitoring.cloudformation()["Resources"]
+    for at_min in range(60):
+        if at_min == 40:
+            continue
+        failing = {"records_failed": 3, "tables_failed": 1, "leases_lost": 1} if at_min in (20, 23) else {}
+        for body in minute(at_min, **failing):
+            cloudwatch.put(body)
+    for at_min in range(5, 60):
+        for one in template.values():
+            assert not evaluate(cloudwatch, one["Properties"], NAMES, at_min * 60.0)
 
 
 def test_the_names_on_cloudwatchs_dashboards_are_sent() -> None:

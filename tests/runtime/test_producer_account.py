@@ -53,6 +53,32 @@ async def test_intervals_add_up_to_the_whole(local: LocalKinesis, aggregation: b
     assert (whole.user_records_put, whole.user_records_failed, whole.user_records_pending) == (1_000, 1, 0)
 
 
+async def test_an_exporter_says_how_often_and_whether_by_shard(local: LocalKinesis) -> None:
+    twice = asyncio.Event()
+
+    class Exporter:
+        metrics_interval_s = 0.02
+        metrics_per_shard = True
+
+        def __init__(self) -> None:
+            self.told: list[ProducerMetrics] = []
+
+        def __call__(self, event: events.Event) -> None:
+            if isinstance(event, ProducerMetrics):
+                self.told.append(event)
+                if len(self.told) > 1:
+                    twice.set()
+
+    exporter = Exporter()
+    async with Producer[OutRecord](
+        STREAM, connection=wire_of(local), options=quick(), on_event=exporter
+    ) as producer:  # fmt: skip
+        await (await producer.put_many(numbered(range(10)))).settled()
+        await twice.wait()
+    whole = reduce(add, [event.snapshot for event in exporter.told])
+    assert sum(one.user_records_put for one in whole.per_shard.values()) == 10
+
+
 async def test_any_thread_may_ask_for_the_numbers(local: LocalKinesis) -> None:
     stop = threading.Event()
     options = quick()

@@ -269,18 +269,21 @@ def test_a_consumer_was_away_for_longer_than_the_retention(world: Watched, tmp_p
 
 
 def test_nothing_rings_without_a_fault(tmp_path: Path) -> None:
-    """Deploys, a reshard with a backlog, a record that fails once, a read and a call to the table that fail once."""
+    """Deploys, a reshard with a backlog; a record, a read and a call to the table that fail twice in four minutes."""
     with closing(Watched(shards=2)) as world:
         first, second = world.start(), world.start()
         world.run(5)
-        first.fails = True
-        world.run(0.3)
-        first.fails = False
-        for error, where in ((AWAY, first.wire), (AWAY, second.table)):
-            where.error = error
-            world.run(0.2)
-            where.error = None
-            world.run(6)
+        for _ in range(2):  # two single failures of each within five minutes
+            first.fails = True
+            world.run(0.3)
+            first.fails = False
+            for error, where in ((AWAY, first.wire), (AWAY, second.table)):
+                where.error = error
+                world.run(0.2)
+                where.error = None
+                world.run(1)
+            world.run(1)
+        world.run(6)
         world.put(200)
         world.reshard()
         world.run(10)

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from penstock import OptionError, events
 from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
 from penstock.model import Position
 from penstock.runtime.producer.metrics import ProducerMeter
 from penstock.telemetry.log import KINDS_MAX, LINES, log_events
-from tests.telemetry.number_kit import consumer_event, query_event
+from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 
 METER = ProducerMeter(0.0)
 METER.accepted(30)
@@ -328,6 +329,24 @@ def test_the_numbers_of_the_time_between_two_lines_are_added_up(log: Log) -> Non
     assert len(lines) == 2
     assert "17 records settled" in lines[0]
     assert "187 records settled" in lines[1]
+
+
+def test_a_producer_that_is_closed_tells_at_once_what_was_held_back(log: Log) -> None:
+    for last in (False, False, False, True):
+        log.write(replace(producer_event(), last=last))
+        log.now_s += 5.0
+    first, rest = log.lines()
+    assert "8 user records put" in first
+    assert "24 user records put" in rest
+    log.now_s += 100.0
+    log.write(events.KeysIgnored("orders"))
+    assert len(log.lines()) == 1, "the same is told twice"
+
+
+def test_applications_of_one_stream_have_lines_of_their_own(log: Log) -> None:
+    for application in ("billing", "billing", "audit", "audit"):
+        log.write(consumer_event(application=application))
+    assert len(log.lines()) == 2
 
 
 def test_lines_of_json_have_the_fields_of_the_event(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,9 +12,10 @@ import datetime as dt
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock import events
 from penstock.errors import OptionError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 KINDS_MAX = 1000
 """Kinds beyond are not held back: memory stays bounded, and the log gets longer."""
+
+
+_NUMBERS = (events.ConsumerMetrics, events.ProducerMetrics, events.QueryMetrics)
 
 
 class Line(NamedTuple):
@@ -73,7 +77,7 @@ LINES: dict[type, Line] = {
         INFO, "in {snapshot.period_s:.0f} s: {snapshot.user_records_put} user records put "
         "({snapshot.records_per_s:.0f}/s), {snapshot.user_records_failed} failed, "
         "{snapshot.user_records_expired} expired, {snapshot.records_refused} refusals, "
-        "{snapshot.user_records_pending} pending",
+        "{snapshot.user_records_pending} pending", every_s=60,
     ),
     events.ConsumerMetrics: Line(
         INFO, "in {snapshot.period_s:.0f} s: {snapshot.records_settled} records settled "
@@ -263,7 +267,7 @@ class _EventLog:
         if not line.every_s:
             self._write(line, event)
             return
-        kind = (type(event), event.stream, getattr(event, "error_code", None) or getattr(event, "error_type", None))
+        kind = (type(event), event.stream, _told_apart_by(event))
         held = self._held.get(kind)
         if held is None:
             if len(self._held) < KINDS_MAX:
@@ -271,11 +275,14 @@ class _EventLog:
             self._write(line, event)
         else:
             held.count += 1
-            if isinstance(event, events.ConsumerMetrics) and isinstance(held.last, events.ConsumerMetrics):
-                snapshot = held.last.snapshot + event.snapshot  # nothing of the time between the lines is left out
-                event = events.ConsumerMetrics(event.stream, event.application, event.worker_id, snapshot)
+            if isinstance(event, _NUMBERS) and isinstance(held.last, _NUMBERS):
+                both: Any = held.last.snapshot + event.snapshot  # type: ignore[operator]  # of one kind, as its key says
+                event = replace(event, snapshot=both)  # nothing of the time between the lines is left out
             held.records += getattr(event, "records", 0) or getattr(event, "user_records", 0)
             held.last = event
+            if getattr(event, "last", False):  # no further event would bring it to light
+                self._write(line, event)
+                del self._held[kind]
 
     def _release(self, now_s: float) -> None:
         """Write what was held back long enough, and forget the kinds that were silent meanwhile."""
@@ -304,6 +311,12 @@ class _EventLog:
         if message is not None:
             text += f": {one_line(message)}"
         self._logger.log(line.level, "%s%s", text, "" if trace is None else f"\n{printable(trace.rstrip())}")
+
+
+def _told_apart_by(event: events.Event) -> str | None:
+    """What two events of one kind and stream have a line each for."""
+    found = (getattr(event, name, None) for name in ("error_code", "error_type", "application"))
+    return next((one for one in found if one), None)
 
 
 def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) -> str:

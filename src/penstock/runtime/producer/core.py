@@ -103,7 +103,8 @@ class ProducerCore(Generic[H]):
         self._on_event = on_event
         self._tracer = tracer
         self.stream = sink.stream
-        self._meter = ProducerMeter(time.monotonic(), per_shard=metrics.per_shard)
+        per_shard = metrics.per_shard or getattr(on_event, "metrics_per_shard", False)
+        self._meter = ProducerMeter(time.monotonic(), per_shard=per_shard)
         self.batcher = Batcher(_limits_of(options), make_entry=sink.entry, rng=rng)
         self.batcher.settling.place = self.stream
         self._lanes = self.batcher.lanes
@@ -114,7 +115,8 @@ class ProducerCore(Generic[H]):
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._sending: dict[Request, asyncio.Task[None]] = {}
         self._next_expiry_s = inf
-        self._metrics_interval_s = metrics.interval_s or METRICS_INTERVAL_S
+        wanted = getattr(on_event, "metrics_interval_s", None)
+        self._metrics_interval_s: float = metrics.interval_s or wanted or METRICS_INTERVAL_S
         self._next_metrics_s = time.monotonic() + self._metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
