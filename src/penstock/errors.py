@@ -58,7 +58,9 @@ class OptionError(PenstockError, ValueError):
 
 
 class CredentialsError(PenstockError):
-    """No usable AWS credentials were found, or they could not be refreshed."""
+    """No usable AWS credentials were found, or they could not be refreshed. ``retryable`` where such ones had worked
+    before, and may be renewed where they come from.
+    """
 
 
 class ServiceError(PenstockError):
@@ -109,7 +111,9 @@ class NotFoundError(ServiceError):
 
 
 class AccessDeniedError(ServiceError):
-    """The credentials are not allowed to do this, or are not valid at all."""
+    """The credentials are not allowed to do this, or are not valid at all. ``retryable`` where they have worked before,
+    have expired or were withdrawn, and may be renewed where they come from.
+    """
 
 
 class InvalidArgumentError(ServiceError):

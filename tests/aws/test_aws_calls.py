@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.aws.calls import NEVER, RetryPolicy
+from penstock.aws.credentials import WAIT_INTERVAL_S
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
 from penstock.errors import (
@@ -31,6 +32,7 @@ from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
 USED = Credentials("AKID", "secret")
 NOW_S = 1_800_000_000.0
@@ -335,6 +337,48 @@ async def test_expired_credentials_are_loaded_again_once(
         await call(wire, NEVER)
     assert len(server.requests) == 3
     assert clock.waits == []
+
+
+def _write_profile(path: Path, key_id: str) -> None:
+    path.write_text(f"[shop]\naws_access_key_id = {key_id}\naws_secret_access_key = secret\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("code", ["ExpiredTokenException", "UnrecognizedClientException"])
+async def test_credentials_that_have_worked_and_end_may_be_renewed_where_they_come_from(
+    server: ScriptedServer, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str
+) -> None:
+    file, good = tmp_path / "credentials", {"OLD"}
+    _write_profile(file, "OLD")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+
+    def answer(received: Received) -> Reply:
+        key_id = received.headers["authorization"].partition("Credential=")[2].partition("/")[0]
+        return ok({"done": 1}) if key_id in good else fault(code)
+
+    server.otherwise = answer
+    options = ConnectionOptions(region="us-east-1", endpoint_url=server.url, profile="shop")
+    async with Wire(options, now=clock.now, sleep=clock.sleep) as wire:
+        await call(wire, NEVER)
+        good.clear()
+        for _ in range(2):
+            with pytest.raises(AccessDeniedError, match=code) as refused:
+                await call(wire, NEVER)
+            assert refused.value.retryable
+        good.add("NEW")
+        _write_profile(file, "NEW")
+        with pytest.raises(AccessDeniedError):  # the file is read again, but not for each call of a thousand shards
+            await call(wire, NEVER)
+        clock.now_s += WAIT_INTERVAL_S
+        await call(wire, NEVER)
+
+
+async def test_credentials_that_the_program_gave_and_that_end_are_final(server: ScriptedServer, wire: Wire) -> None:
+    server.replies.append(ok({}))
+    await call(wire, NEVER)
+    server.otherwise = lambda received: fault("ExpiredTokenException")
+    with pytest.raises(AccessDeniedError) as refused:
+        await call(wire)
+    assert not refused.value.retryable
 
 
 @pytest.mark.parametrize("code", ["ExpiredTokenException", "UnrecognizedClientException"])

@@ -253,3 +253,32 @@ def test_all_faults_of_settings_are_listed() -> None:
             endpoint_url="localhost:4567", connections_max=0, read_timeout_s=-1, role_external_id="x", use_fips=True
         )
     assert len(caught.value.faults) == 5
+
+
+async def test_a_load_that_fails_once_calls_have_worked_may_be_repeated_but_not_for_each_call(
+    provider: Provider, cache: CredentialCache
+) -> None:
+    await cache.current()
+    cache.have_worked = True
+    provider.failure = CredentialsError("the file has gone")
+    provider.now_s += 2 * HOUR_S
+    for _ in range(3):
+        with pytest.raises(CredentialsError, match="the file has gone") as failed:
+            await cache.current()
+        assert failed.value.retryable
+    assert provider.loads == [False, False]
+    provider.now_s += WAIT_INTERVAL_S
+    provider.failure = None
+    assert (await cache.current()).access_key_id == "key-3"
+    assert provider.loads == [False, False, True], "what was cached beneath is passed over"
+
+
+async def test_a_load_that_fails_before_a_call_has_worked_is_final_and_tried_at_once(
+    provider: Provider, cache: CredentialCache
+) -> None:
+    provider.failure = CredentialsError("none")
+    for _ in range(2):
+        with pytest.raises(CredentialsError) as failed:
+            await cache.current()
+        assert not failed.value.retryable
+    assert len(provider.loads) == 2

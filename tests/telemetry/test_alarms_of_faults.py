@@ -33,6 +33,10 @@ AWAY = UnavailableError("InternalFailure", "The service failed", status=500)
 GONE = {"PenstockNoNumbers", "PenstockProcessGone"}
 STUCK = {"PenstockNothingSettled", "PenstockRecordsHeldUp"}
 EXPIRED = AccessDeniedError("ExpiredTokenException", "The security token included in the request is expired")
+"""Of credentials that the program gave: they are never renewed."""
+RENEWED_LATER = AccessDeniedError("ExpiredTokenException", "The security token included in the request is expired")
+RENEWED_LATER.retryable = True
+"""Of those that come from where they may be renewed."""
 
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here (Debian: the package prometheus)")
 
@@ -165,6 +169,18 @@ def test_the_lease_table_cannot_be_reached(world: Watched, tmp_path: Path) -> No
 
     expected = {"PenstockLeaseTableFails"}
     judge(world, through(world, 8, lambda: meets(AWAY), lambda: meets(None), expected=expected), tmp_path)
+
+
+def test_credentials_expire_until_they_are_renewed(world: Watched, tmp_path: Path) -> None:
+    process = world.start()
+
+    def meets(error: Exception | None) -> None:
+        process.wire.error = process.table.error = error
+
+    expected = {"PenstockLeaseTableFails"}  # its shards are let go: the reads that fail are told for as long
+    looks = through(world, 9, lambda: meets(RENEWED_LATER), lambda: meets(None), expected=expected)
+    assert process.consumer.metrics().fetches_failed.keys() == {"ExpiredTokenException"}
+    judge(world, looks, tmp_path)
 
 
 def test_credentials_expire_and_the_process_ends(world: Watched, tmp_path: Path) -> None:

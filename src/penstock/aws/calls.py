@@ -296,21 +296,26 @@ class SignedCalls:
         while True:
             signed_for_s = self._now() + self.clock.offset_s
             try:
-                return await self._send(request, used, signed_for_s, body_hash)
+                answer = await self._send(request, used, signed_for_s, body_hash)
             except StaleConnectionError:
                 stale += 1
                 if stale > STALE_REPEATS_MAX or not retry.repeat_stale:
                     raise
             except ServiceError as error:
-                if error.code in STALE_CREDENTIALS and not renewed:
-                    renewed = True
-                    refused, used = used, await credentials.replace(used)
+                if error.code in STALE_CREDENTIALS:
+                    refused = used
+                    if not renewed:
+                        renewed, used = True, await credentials.replace(refused)
                     if used == refused:
+                        error.retryable = credentials.may_renew
                         raise
                 elif error.code in CLOCK_SKEW and not corrected and self._was_skewed(signed_for_s):
                     corrected = True
                 else:
                     raise
+            else:
+                credentials.have_worked = True
+                return answer
 
     async def _hash(self, body: bytes) -> str | None:
         """A large body is hashed in a thread, as that needs no GIL: what else the loop does goes on beside it."""

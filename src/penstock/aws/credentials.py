@@ -40,7 +40,9 @@ RENEW_INTERVAL_S = 60.0
 while).
 """
 WAIT_INTERVAL_S = 5.0
-"""Least time between two renewals that callers wait for, while the old ones are still good."""
+"""Least time between two renewals that callers wait for: while the old ones are still good, and once calls have worked
+and no others are to be had.
+"""
 
 
 class CredentialCache:
@@ -48,11 +50,22 @@ class CredentialCache:
 
     ``load(anew)`` is a coroutine function; ``anew`` asks it to pass over caches of its own. However many
     callers wait, it runs once at a time. Belongs to one event loop.
+
+    Credentials that worked, and do no more, may be renewed where they come from: in a file, by a sign-on, by a service
+    that was away. Errors of such ones are ``retryable``. Those of the first call are not: a program that starts
+    without any is told at once.
     """
 
-    def __init__(self, load: Load, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, load: Load, *, renews: bool = True, now: Callable[[], float] = time.time) -> None:
+        """``renews``: False where ``load`` never has others, as those that the program itself has given."""
         self._load = load
+        self._renews = renews
         self._now = now
+        self.have_worked = False
+        """True once a call that was signed with what was loaded was answered. Its callers say so."""
+        self._failed: CredentialsError | None = None
+        """What the last load met; None where it went well."""
+        self._replaced_s = -math.inf
         self._current: Credentials | None = None
         self._life_s = 0.0
         """How long the current ones had to live when they were loaded first."""
@@ -76,16 +89,24 @@ class CredentialCache:
             self._begin_load(anew=False)
         return current
 
+    @property
+    def may_renew(self) -> bool:
+        """True where others may come that work, as those before did."""
+        return self.have_worked and self._renews
+
     async def replace(self, used: Credentials) -> Credentials:
         """Credentials other than ``used``, which a service has refused; ``used`` again if there are no
         others.
         """
         if self._current is not None and self._current != used:
             return self._current
+        if self.may_renew and self._now() - self._replaced_s < WAIT_INTERVAL_S:
+            return used
         if self._loading is not None:
             loaded = await self._outcome(self._loading)
             if loaded != used:
                 return loaded
+        self._replaced_s = self._now()
         return await self._wait_for_load(anew=True)
 
     async def close(self) -> None:
@@ -95,7 +116,14 @@ class CredentialCache:
             await give_up(loading)
 
     async def _wait_for_load(self, *, anew: bool) -> Credentials:
-        return await self._outcome(self._begin_load(anew=anew))
+        failed = self._failed
+        if failed is None:
+            return await self._outcome(self._begin_load(anew=anew))
+        if self.have_worked and self._loading is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
+            again = CredentialsError(*failed.args)  # a shard's reader each would else ask a thousand times a second
+            again.retryable = failed.retryable
+            raise again
+        return await self._outcome(self._begin_load(anew=True))
 
     async def _outcome(self, loading: asyncio.Task[Credentials]) -> Credentials:
         """A caller that is cancelled does not cancel the load that others wait for."""
@@ -110,12 +138,18 @@ class CredentialCache:
 
     async def _store(self, anew: bool) -> Credentials:
         self._tried_at_s = self._now()
-        loaded = await self._load(anew)
-        life_s = math.inf if loaded.expires_at_s is None else loaded.expires_at_s - self._now()
-        if life_s <= 0:
-            raise CredentialsError(
-                "the AWS credentials that were loaded have expired already: renew them at their source"
-            )
+        try:
+            loaded = await self._load(anew)
+            life_s = math.inf if loaded.expires_at_s is None else loaded.expires_at_s - self._now()
+            if life_s <= 0:
+                raise CredentialsError(
+                    "the AWS credentials that were loaded have expired already: renew them at their source"
+                )
+        except CredentialsError as error:
+            error.retryable = self.have_worked and (self._renews or error.retryable)
+            self._failed = error
+            raise
+        self._failed = None
         if loaded != self._current:
             self._current, self._life_s = loaded, life_s
         return loaded
@@ -176,7 +210,9 @@ class AssumedRole:
         except CredentialsError:
             raise
         except PenstockError as error:
-            raise CredentialsError(f"the role {settings.role_arn} cannot be assumed: {error}") from error
+            failed = CredentialsError(f"the role {settings.role_arn} cannot be assumed: {error}")
+            failed.retryable = error.retryable
+            raise failed from error
 
 
 def parse_credentials(body: bytes) -> Credentials:

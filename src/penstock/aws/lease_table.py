@@ -201,7 +201,9 @@ class DynamoLeaseTable:
         """See `penstock.ports.SharedWithKcl`: by the index of the KCL 3.x, unless it is not there, or not ready."""
         try:
             found = await self._client.query_index(self.name, OWNER_INDEX, names.OWNER, worker_id)
-        except (InvalidArgumentError, NotFoundError, AccessDeniedError):
+        except (InvalidArgumentError, NotFoundError, AccessDeniedError) as error:
+            if error.retryable:  # the credentials have ended: nothing is known of the index
+                raise
             return None
         return [one[names.KEY] for one in found]
 
@@ -220,7 +222,9 @@ class DynamoLeaseTable:
     async def _all(self, table: str) -> list[dict[str, Any]] | None:
         try:
             return await self._client.scan(table, consistent=False)
-        except (NotFoundError, AccessDeniedError):
+        except (NotFoundError, AccessDeniedError) as error:
+            if error.retryable:  # the credentials have ended: a fleet must not count as gone for that
+                raise
             return None
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:

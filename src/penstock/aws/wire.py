@@ -224,12 +224,14 @@ class Wire:
             user_agent=_user_agent(settings.user_agent_tag),
         )
         calls = self._make_calls(transport)
-        base = CredentialCache(self._load_credentials, now=self._now)
+        # What stands in the environment stays as it is for as long as the process runs.
+        renews = settings.credentials is None and environment_credentials(settings.profile) is None
+        base = CredentialCache(self._load_credentials, renews=renews, now=self._now)
         if settings.role_arn is None:
             return _Parts(transport, calls, (base,))
         sts_calls = StsCalls(transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep)
         role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
-        return _Parts(transport, calls, (CredentialCache(role.load, now=self._now), base))
+        return _Parts(transport, calls, (CredentialCache(role.load, renews=renews, now=self._now), base))
 
     def _make_calls(self, transport: HttpTransport) -> SignedCalls:
         """What sends the calls, and repeats them. A wire that counts or paces its attempts makes one of its own."""

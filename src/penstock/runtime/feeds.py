@@ -26,7 +26,6 @@ from penstock.errors import (
     ServiceError,
     ThrottledError,
     TransportError,
-    UnavailableError,
 )
 from penstock.events import (
     AggregatesOutsideRange,
@@ -119,8 +118,8 @@ class PollingFeed:
     async def next(self) -> Taken:
         """The next page: maybe an empty one, and after the last one (``ended``) none.
 
-        What may pass is repeated without end, each time told. Raises what does not: NotFoundError when the stream is
-        gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and AggregateError, if asked for.
+        What may pass (``retryable``) is repeated without end, each time told. Raises what does not: NotFoundError when
+        the stream is gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and AggregateError, if asked for.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -144,7 +143,9 @@ class PollingFeed:
                 self.on_event(
                     ReadRefused(self.source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
                 )
-            except (UnavailableError, TransportError) as error:
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
                 self.pace.failed(now_s := loop.time())
                 code = error.code if isinstance(error, ServiceError) else type(error).__name__
                 wait_s = self.pace.wait_s(now_s)
@@ -208,7 +209,9 @@ class PollingFeed:
             try:
                 listed = [shard.shard_id for shard in await self.source.shards()]
                 break
-            except (ThrottledError, UnavailableError, TransportError):
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
                 self.pace.failed(loop.time())
                 await asyncio.sleep(self.pace.wait_s(loop.time()))
         number = shard_id_number(self.shard_id)
@@ -499,7 +502,7 @@ class FanOutFeed:
         await self._unsubscribe()
         if isinstance(error, InvalidArgumentError) and self._cursor.refused():
             return
-        if not isinstance(error, InUseError | ThrottledError | UnavailableError | TransportError):
+        if not (isinstance(error, InUseError) or error.retryable):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error
             # The consumer may be gone, or not allowed. Whether the stream is, polling finds out.

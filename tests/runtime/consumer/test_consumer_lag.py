@@ -11,16 +11,27 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock import DeadLetters, OptionError, Retry, SettlingOptions
+from penstock import (
+    AccessDeniedError,
+    ConnectionOptions,
+    Consumer,
+    DeadLetters,
+    OptionError,
+    Retry,
+    SettlingOptions,
+)
 from penstock.dead_letters import DeadLettersTo
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
 from penstock.statistics import ConsumerSnapshot, MetricsOptions
 from penstock.telemetry import PrometheusExporter, together
 from penstock.testing import Fault
-from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
+from tests.options_kit import arguments_of
+from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, settings, until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
@@ -51,6 +62,38 @@ async def test_a_shard_that_was_never_read_shows_for_how_long_it_is_waited_for(l
         assert consumer.statistics().since_read_s is None
         await until(lambda: (consumer.statistics().since_read_s or 0.0) > AGE_S)
         assert consumer.statistics().millis_behind_latest is None
+
+
+async def test_credentials_that_end_show_and_the_consumer_goes_on_once_they_are_renewed(
+    local: LocalKinesis, kinesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[shop]\naws_access_key_id = ID\naws_secret_access_key = secret\n", encoding="utf-8")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    connection = ConnectionOptions(endpoint_url=local.endpoint_url, region=local.region, profile="shop")
+    consumer: Any = Consumer(STREAM, application="billing", connection=connection, **arguments_of(**settings()))
+    async with consumer:
+        await until(lambda: consumer.statistics().millis_behind_latest == 0)
+        local.faults.add(Fault(how="expired_token"))
+        await until(lambda: (consumer.statistics().since_read_s or 0.0) > AGE_S)
+        await until(lambda: "ExpiredTokenException" in consumer.metrics().tables_failed)
+        assert set(consumer.metrics().fetches_failed) == {"ExpiredTokenException"}
+        local.faults.clear()
+        put(kinesis, range(5))
+        (batch,) = await consumer.getmany()
+        batch.ack()
+
+
+async def test_credentials_that_the_program_gave_end_the_consumer(local: LocalKinesis) -> None:
+    async def consume() -> None:
+        async with consumer_of(local, MemoryLeaseTable()) as consumer:
+            await until(lambda: consumer.statistics().millis_behind_latest == 0)
+            local.faults.add(Fault(how="expired_token"))
+            async for _ in consumer:
+                pass
+
+    with pytest.raises(AccessDeniedError, match="ExpiredTokenException"):
+        await consume()
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
