@@ -36,6 +36,14 @@ def test_the_files_are_those_that_the_script_makes() -> None:
         assert (FOLDER / name).read_text(encoding="utf-8") == text, "run python -m scripts.monitoring"
 
 
+def test_times_are_shortened_all_alike_or_not_at_all() -> None:
+    times = monitoring.AS_SHIPPED.shortened(30)
+    assert {whole / short for whole, short in zip(monitoring.AS_SHIPPED, times, strict=True)} == {30}
+    assert "for: 10s" in monitoring.prometheus_rules(times)
+    with pytest.raises(ValueError, match="rate, again"):
+        monitoring.AS_SHIPPED.shortened(7)
+
+
 def test_each_name_in_them_is_on_the_page_for_prometheus() -> None:
     totals = Totals()
     event = consumer_event()
