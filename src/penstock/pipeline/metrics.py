@@ -226,8 +226,8 @@ class QueryNumbers:
     def __init__(self, on_event: Callable[[Any], object], *, now: Callable[[], float] = time.time) -> None:
         self._on_event = on_event
         self._now = now
-        self._written: dict[str, tuple[str, float]] = {}
-        """Of each query that writes to a stream: the stream, and when that was told last."""
+        self._written: dict[tuple[str, str], float] = {}
+        """Of each query, and each stream that it writes to: when that was told last."""
         self._last: dict[tuple[str, str], QuerySnapshot] = {}
         """Of each query and stream: what was told last."""
 
@@ -263,18 +263,16 @@ class QueryNumbers:
     def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
         """The query has written so many rows to a stream, each as a user record."""
         now_s = self._now()
-        _, before_s = self._written.get(query, (stream, now_s))
+        before_s = self._written.get((query, stream), now_s)
         snapshot = ProducerSnapshot(
             period_start_s=before_s, period_end_s=now_s, user_records_accepted=rows, user_records_put=rows
         )
-        self._written[query] = stream, now_s
+        self._written[query, stream] = now_s
         self._on_event(ProducerMetrics(stream, snapshot, last))
 
     def idle(self, query: str) -> None:
         """No batch was committed, as nothing came. The levels stay."""
         self._again(query, 0.0)
-        if query in self._written:
-            self.wrote(query, self._written[query][0], 0)
 
     def busy(self, query: str) -> None:
         """No batch was committed, though one runs, or its end is looked for: what waits has waited for longer."""
@@ -287,13 +285,15 @@ class QueryNumbers:
             if not failed:
                 snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=self._now())
                 self._on_event(QueryMetrics(stream, name, snapshot, last=True))
-        if query in self._written:
+        for name, stream in [key for key in self._written if key[0] == query]:
             if not failed:
-                self.wrote(query, self._written[query][0], 0, last=True)
-            del self._written[query]
+                self.wrote(name, stream, 0, last=True)
+            del self._written[name, stream]
 
     def _again(self, query: str, ages: float) -> None:
         now_s = self._now()
+        for name, stream in [key for key in self._written if key[0] == query]:
+            self.wrote(name, stream, 0)
         for (name, stream), last in list(self._last.items()):
             if name == query:
                 lag_s = None if last.lag_s is None else last.lag_s + ages * (now_s - last.period_end_s)

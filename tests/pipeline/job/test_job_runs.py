@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.events import ProducerMetrics
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
 from penstock.pipeline.job.running import Stopping
@@ -235,8 +238,13 @@ def test_a_copy_into_another_stream(world: World) -> None:
     assert wrong.code is ExitCode.WRONG_JOB
     assert "amount" in wrong.message
     chosen = "stream, shard_id, sequence_number, sub_sequence_number, partition_key"
-    ended = world.run(text.replace("SELECT *,", f"SELECT {chosen},") + ONCE)
+    told: list[Any] = []
+    ended = world.run(text.replace("SELECT *,", f"SELECT {chosen},") + ONCE, on_event=told.append)
     assert ended.code is ExitCode.DONE, ended.errors
+    written = [one for one in told if isinstance(one, ProducerMetrics)]
+    assert {one.stream for one in written} == {"copies"}
+    whole = functools.reduce(operator.add, [one.snapshot for one in written])
+    assert (whole.user_records_put, written[-1].last) == (11, True), "ten rows, and one dead letter"
     reader = world.spark.read.format("penstock").options(
         streamName="copies", region=world.local.region, endpointUrl=world.local.endpoint_url
     )

@@ -31,7 +31,7 @@ from penstock.pipeline.job.outcome import (
     state_cannot_be_stored,
 )
 from penstock.pipeline.job.session import told_not_stored, told_unread
-from penstock.pipeline.job.writing import FolderTarget, dead_letter_target, target_of
+from penstock.pipeline.job.writing import FolderTarget, FormatTarget, dead_letter_target, target_of
 from penstock.pipeline.parquet_folder import FILES_MAX
 from penstock.pipeline.spark_calls import Py4JError, Selection, java_column, java_seq
 
@@ -229,8 +229,11 @@ ROWS_PER_FILE = 50_000
 class Batches:
     """Writes the batches of one query, in turn. ``out`` is where the console sink shows rows."""
 
-    def __init__(self, job_file: JobFile, stopping: Stopping, out: TextIO) -> None:
+    def __init__(self, job_file: JobFile, stopping: Stopping, out: TextIO, *, counts: bool = False) -> None:
+        """``counts``: what is written to streams is counted, for `written_of`."""
         self.file = job_file
+        self._counts = counts
+        self._written: dict[int, dict[str, int]] = {}
         self._job = job_file.job
         self._stopping = stopping
         self.busy = False
@@ -256,6 +259,18 @@ class Batches:
     def dead_letters_of(self, batch_id: int) -> int:
         """How many a batch had; told once, when the batch is committed."""
         return self._dead_letters.pop(batch_id, 0)
+
+    def written_of(self, batch_id: int) -> dict[str, int]:
+        """How many rows a batch has written, by the names of the streams among the sinks; told once, when the batch is
+        committed.
+        """
+        written = dict.fromkeys(self.streams, 0) | self._written.pop(batch_id, {})
+        return written if self._counts else {}
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of the streams among the sinks."""
+        return [target.stream for target in self.targets if isinstance(target, FormatTarget) and target.stream]
 
     def second_pass_of(self, batch_id: int) -> SecondPass | None:
         """Where a batch was run twice, what came of it once; told once."""
@@ -383,7 +398,11 @@ class Batches:
     def _write_all(self, rows: DataFrame, batch_id: int) -> None:
         for number, target in enumerate(self.targets):
             with self._sink_step(number, batch_id):
-                target.write(rows, batch_id)
+                if not (self._counts and isinstance(target, FormatTarget) and target.stream):
+                    target.write(rows, batch_id)
+                elif (count := target.write_counted(rows)) is not None:
+                    of_batch = self._written.setdefault(batch_id, {})
+                    of_batch[target.stream] = of_batch.get(target.stream, 0) + count
 
     def _write_nothing(self, rows: DataFrame, batch_id: int) -> None:
         made = self._transformed(rows, batch_id)

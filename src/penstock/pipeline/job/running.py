@@ -40,13 +40,13 @@ from penstock.pipeline.job.outcome import (
 from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
-from penstock.pipeline.job.writing import deliveries, require_format
+from penstock.pipeline.job.writing import deliveries, require_format, stream_of
 from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
 from penstock.spark.columns import SCHEMA
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -260,7 +260,7 @@ def run_job(
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
     with _told_once():
-        batches = Batches(job_file, stopping, show.rows_out)
+        batches = Batches(job_file, stopping, show.rows_out, counts=on_event is not None)
         run = _Run(spark, batches, stopping, show, on_event)
         rehearse(spark, job_file, batches)
         left = clear_unfinished_start(spark, job_file.job.checkpoint)
@@ -343,6 +343,8 @@ class _Run:
         self._show.started(self._job.name, str(query.id))
         if self._numbers is not None and self._last_batch is None:
             self._numbers.begin(self._job.name, self._stream.rpartition("/")[2])
+            for stream in {*self._batches.streams, *self._letters_to}:
+                self._numbers.wrote(self._job.name, stream, 0)
         try:
             self._watch(query)
             self._look(query)
@@ -415,11 +417,11 @@ class _Run:
                 second = self._batches.second_pass_of(number)
                 report = batch_report(progress, stream=self._stream, dead_letters=dead_letters, second=second)
                 self._metrics.show(progress)
-                self._tell_numbers(progress, report)
+                self._tell_numbers(progress, report, self._batches.written_of(number))
                 self._totals.add(report)
                 self._show.batch(report)
 
-    def _tell_numbers(self, progress: Any, report: BatchReport) -> None:
+    def _tell_numbers(self, progress: Any, report: BatchReport, written: Mapping[str, int]) -> None:
         metrics = next(iter(stream_metrics(progress)), None)
         if self._numbers is None or metrics is None:
             return
@@ -431,6 +433,16 @@ class _Run:
             report.rows, report.bytes, report.seconds, report.dead_letters, report.duplicates, report.late
         )
         self._numbers.batch(self._job.name, outside, counted)
+        for stream, rows in written.items():
+            self._numbers.wrote(self._job.name, stream, rows)
+        for stream in self._letters_to:
+            self._numbers.wrote(self._job.name, stream, report.dead_letters)
+
+    @property
+    def _letters_to(self) -> list[str]:
+        """The stream that dead letters go to, if they go to one."""
+        dead = self._job.dead_letters
+        return [] if dead is None or dead.stream is None else [stream_of(dead.stream)]
 
     def _failure(self, error: Exception) -> StepError:
         """The one thing that went wrong: in a batch's step, or else where Spark plans it."""

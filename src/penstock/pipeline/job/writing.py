@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as fn
 
 from penstock.errors import OptionError
 from penstock.pipeline.job import packages
@@ -110,6 +114,12 @@ def _of_stream(name: str, options: dict[str, Any]) -> Delivery:
             "a stream takes nothing back; with the option stamps a reader can remove the duplicates",
         )
     return Delivery(name, AT_LEAST_ONCE, "a stream takes nothing back; its stamps let a reader remove the duplicates")
+
+
+def stream_of(options: Mapping[str, Any]) -> str:
+    """The name of the stream that options of ``format("penstock")`` mean."""
+    given = {key.lower(): str(value) for key, value in options.items()}
+    return given.get("streamname") or given.get("streamarn", "").rpartition("/")[2]
 
 
 def is_folder(sink: Sink) -> bool:
@@ -329,6 +339,12 @@ class ConsoleTarget(_Queried):
             self._rows(batch).show(self._rows_max, self._truncate)
 
 
+TOLD_S = 10.0
+"""Spark tells what an action has observed a moment after it; what it has not told by then it does not tell."""
+_LOOK_S = 0.005
+_ROWS_WRITTEN = "rows"
+
+
 class FormatTarget(_Queried):
     """Any format of Spark's, a stream of ours among them: at least once."""
 
@@ -338,6 +354,20 @@ class FormatTarget(_Queried):
         self._format = sink.format
         self._sink = sink
         self._options = dict(options)
+        self.stream = stream_of(options) if sink.format == "penstock" else None
+        """The stream that it writes to; None where it writes to something else."""
+
+    def write_counted(self, batch: DataFrame) -> int | None:
+        """As ``write``; returns how many rows were written, as the write itself counts them. None: Spark tells none."""
+        observation = Observation()
+        self._write(self._rows(batch).observe(observation, fn.count(fn.lit(1)).alias(_ROWS_WRITTEN)))
+        future: Any = observation._jo.future()  # what PySpark has for this waits without an end
+        deadline_s = time.monotonic() + TOLD_S
+        while not future.isCompleted():
+            if time.monotonic() > deadline_s:
+                return None
+            time.sleep(_LOOK_S)
+        return int(observation.get.get(_ROWS_WRITTEN) or 0)
 
     def check(self, batch: DataFrame) -> None:
         """The columns that folders are made of are there; a stream has those it needs."""
@@ -350,7 +380,10 @@ class FormatTarget(_Queried):
 
     def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a target's form
         """Spark's writer, with the sink's mode."""
-        writing = self._rows(batch).write.format(self._format).mode(self._sink.mode).options(**self._options)
+        self._write(self._rows(batch))
+
+    def _write(self, rows: DataFrame) -> None:
+        writing = rows.write.format(self._format).mode(self._sink.mode).options(**self._options)
         if self._sink.partition_by:
             writing = writing.partitionBy(*self._sink.partition_by)
         if self._sink.table is not None:
