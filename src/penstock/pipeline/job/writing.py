@@ -361,7 +361,7 @@ class FormatTarget(_Queried):
         """As ``write``; returns how many rows were written, as the write itself counts them. None: Spark tells none."""
         observation = Observation()
         self._write(self._rows(batch).observe(observation, fn.count(fn.lit(1)).alias(_ROWS_WRITTEN)))
-        future: Any = observation._jo.future()  # what PySpark has for this waits without an end
+        future: Any = observation._jo.future()  # noqa: SLF001 - what PySpark has for this waits without an end
         deadline_s = time.monotonic() + TOLD_S
         while not future.isCompleted():
             if time.monotonic() > deadline_s:
