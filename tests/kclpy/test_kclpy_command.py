@@ -95,6 +95,7 @@ async def test_the_properties_of_a_daemon_and_its_script_are_all_that_is_needed(
     assert "without a meaning here: processingLanguage" in errors
     assert "executableName" not in errors
     assert "reading orders as Words" in errors
+    assert "Words: SIGTERM: the consumer stops, and hands its shards over" in errors
     row = await lease(local)
     assert (row.owner, row.checkpoint.text) == (None, numbers[-1])
     assert local.stats().operations["SubscribeToShard"].calls >= 1

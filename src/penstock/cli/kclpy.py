@@ -12,13 +12,17 @@ import typer
 
 from penstock.cli.interrupt import Stopping
 from penstock.cli.output import warn
-from penstock.cli.producing import EndpointUrl, Profile, Region, cli_logger
+from penstock.cli.producing import EndpointUrl, Profile, Region, cli_logger, stop_logger
 from penstock.errors import OptionError
+from penstock.events import StopBegun, StopWaits
 from penstock.kclpy.session import OnError
 from penstock.tasks import logged, spawn
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.events import Event
     from penstock.kclpy.properties import KclOptions
     from penstock.telemetry.exporting import Exporter
 
@@ -109,23 +113,38 @@ async def _run(options: KclOptions, exporters: list[Exporter]) -> None:
     from penstock.telemetry import together
     from penstock.telemetry.log import log_events
 
-    stopping = Stopping()
+    stopping, stops = Stopping(), log_events(stop_logger())
+
+    def tell_stops(event: Event) -> None:
+        if isinstance(event, StopBegun | StopWaits):
+            stops(event)
+
+    on_event = together(log_events(cli_logger()), tell_stops, *exporters)
     consumer = Consumer(
         options.stream,
         application=options.application,
         worker_id=options.worker_id,
         connection=options.connection,
-        on_event=together(log_events(cli_logger()), *exporters),
+        on_event=on_event,
         **options.consumer.arguments(),
     )
     with stopping.listening():
         async with consumer:
             warn(f"reading {options.stream} as {options.application}, worker {consumer.worker_id}")
             hurrying = spawn(_end_at_once(stopping), logged("a second signal does not end the process at once"))
+            telling = spawn(_tell_stop(stopping, options.application, on_event), logged("a stop was not told"))
             try:
                 await Daemon(options.daemon, warn).run(consumer, stopping.signalled)
             finally:
                 hurrying.cancel()
+                telling.cancel()
+
+
+async def _tell_stop(stopping: Stopping, application: str, on_event: Callable[[Event], None]) -> None:
+    """The first signal: from here on the consumer tells each second what it waits for."""
+    await stopping.signalled.wait()
+    if stopping.signal is not None:
+        on_event(StopBegun(application, stopping.signal.name))
 
 
 async def _end_at_once(stopping: Stopping) -> None:

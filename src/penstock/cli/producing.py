@@ -410,8 +410,18 @@ class _ToStandardError(logging.Handler):
 
 def cli_logger() -> logging.Logger:
     """For what has to be known while it runs: warnings and errors."""
-    logger = logging.getLogger("penstock.cli")
+    return _logger("penstock.cli", logging.WARNING)
+
+
+def stop_logger() -> logging.Logger:
+    """For what is to be known while it stops, too."""
+    return _logger("penstock.cli.stop", logging.INFO)
+
+
+def _logger(name: str, level: int) -> logging.Logger:
+    logger = logging.getLogger(name)
     if not logger.handlers:
-        logger.addHandler(_ToStandardError(logging.WARNING))
+        logger.addHandler(_ToStandardError(level))
+        logger.setLevel(level)
         logger.propagate = False
     return logger
