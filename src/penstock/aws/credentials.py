@@ -44,6 +44,9 @@ WAIT_INTERVAL_S = 5.0
 and no others are to be had.
 """
 
+TOLD_EVERY_S = 60.0
+"""How often the log tells that none can be loaded."""
+
 
 class CredentialCache:
     """Keeps what ``load`` returns and renews it in time.
@@ -65,7 +68,7 @@ class CredentialCache:
         """True once a call that was signed with what was loaded was answered. Its callers say so."""
         self._failed: CredentialsError | None = None
         """What the last load met; None where it went well."""
-        self._replaced_s = -math.inf
+        self._replaced_s = self._told_s = -math.inf
         self._current: Credentials | None = None
         self._life_s = 0.0
         """How long the current ones had to live when they were loaded first."""
@@ -160,7 +163,9 @@ class CredentialCache:
 
     def _not_loaded(self, error: BaseException) -> None:
         """Callers that wait have the error, too; a load in the background is begun again by the next call."""
-        log.warning("AWS credentials could not be loaded: %s", error)
+        if self._now() - self._told_s >= TOLD_EVERY_S:
+            self._told_s = self._now()
+            log.warning("AWS credentials could not be loaded: %s", error)
 
 
 # --- of an assumed role ---------------------------------------------------------------------------
