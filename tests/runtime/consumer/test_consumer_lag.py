@@ -12,7 +12,6 @@ from urllib.request import urlopen
 import pytest
 
 from penstock import (
-    AccessDeniedError,
     ConnectionOptions,
     Consumer,
     DeadLetters,
@@ -21,6 +20,7 @@ from penstock import (
     SettlingOptions,
 )
 from penstock.dead_letters import DeadLettersTo
+from penstock.errors import AccessDeniedError
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
 from penstock.statistics import ConsumerSnapshot, MetricsOptions
