@@ -314,7 +314,7 @@ def the_service(deployment: Deployment) -> None:
     deployment.quiet()
     may = frozenset({"PenstockNothingSettled"})
     with deployment.fault({"PenstockReadsRefused", "PenstockPutsRefused"}, may=may):
-        for operation in ("GetRecords", "PutRecords"):
-            faults.add(Fault(how="throttle", operation=operation))
+        faults.add(Fault(how="throttle", operation="GetRecords"))
+        faults.add(Fault(how="partial", operation="PutRecords"))  # each record is refused, as shards do that are full
     faults.clear()
     deployment.quiet()
