@@ -361,7 +361,8 @@ class FormatTarget(_Queried):
         """As ``write``; returns how many rows were written, as the write itself counts them. None: Spark tells none."""
         observation = Observation()
         self._write(self._rows(batch).observe(observation, fn.count(fn.lit(1)).alias(_ROWS_WRITTEN)))
-        future: Any = observation._jo.future()  # noqa: SLF001 - what PySpark has for this waits without an end
+        java: Any = observation._jo  # noqa: SLF001 - what PySpark has for this waits without an end
+        future = java.future()
         deadline_s = time.monotonic() + TOLD_S
         while not future.isCompleted():
             if time.monotonic() > deadline_s:
