@@ -25,7 +25,7 @@ from bench._form import aside, cpu_s, judge, options, report, say, wanted
 from bench._producing import wire
 from bench.wire import CREDENTIALS, REGION, set_environment
 from penstock.aws.options import ConnectionOptions
-from penstock.errors import AccessDeniedError
+from penstock.errors import PenstockError
 from penstock.events import ConsumerMetrics
 from penstock.model import OutRecord
 from penstock.options import BufferOptions, ProducerOptions
@@ -254,11 +254,11 @@ async def seen_s(how: Standstill) -> float:
             # What ends the consumer is raised where a program waits for records.
             waiting = asyncio.create_task(consumer.getmany())
             found = await seen_after_s(begun_s, exporter.port, how)
-            ended = waiting.done() and isinstance(waiting.exception(), AccessDeniedError)
+            ended = waiting.done() and isinstance(waiting.exception(), PenstockError)
             assert ended == (how.profile is None and how.fault == "expired_token")
             service.faults.clear()
             waiting.cancel()
-            with contextlib.suppress(AccessDeniedError):
+            with contextlib.suppress(PenstockError):
                 await consumer.close()
             return found
 

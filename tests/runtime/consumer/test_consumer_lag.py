@@ -20,7 +20,7 @@ from penstock import (
     SettlingOptions,
 )
 from penstock.dead_letters import DeadLettersTo
-from penstock.errors import AccessDeniedError
+from penstock.errors import AccessDeniedError, ShardReadError
 from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
 from penstock.leases import MemoryLeaseTable
 from penstock.statistics import ConsumerSnapshot, MetricsOptions
@@ -92,8 +92,9 @@ async def test_credentials_that_the_program_gave_end_the_consumer(local: LocalKi
             async for _ in consumer:
                 pass
 
-    with pytest.raises(AccessDeniedError, match="ExpiredTokenException"):
+    with pytest.raises(ShardReadError, match="ExpiredTokenException") as ended:
         await consume()
+    assert isinstance(ended.value.__cause__, AccessDeniedError)
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
