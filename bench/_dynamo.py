@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench._form import say
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions
 from penstock.core.leases import LeaseRow, Unknown
 from penstock.core.leases.membership import WorkerRow

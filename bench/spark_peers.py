@@ -17,8 +17,8 @@ import pyarrow as pa
 from botocore.config import Config
 from pyspark.sql.datasource import InputPartition
 
-from penstock.spark.columns import arrow_schema
 from penstock.spark.ranges import EndKind, ShardPartition
+from penstock.spark.rows import arrow_schema
 from penstock.spark.source import PenstockDataSource, PenstockStreamReader
 
 if TYPE_CHECKING:

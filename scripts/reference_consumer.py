@@ -46,11 +46,11 @@ from penstock.options import (
     LeaseOptions,
     MetricsOptions,
 )
+from penstock.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
-from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+from penstock.runtime.feeds import Deliver
 from penstock.runtime.shard.listener import Origin
-from penstock.runtime.shard.pages import Deliver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,21 +58,20 @@ if TYPE_CHECKING:
 CONSTANTS = {
     "penstock.runtime.consumer.core": "consumer",
     "penstock.core.worker": "consumer",
-    "penstock.runtime.worker.presence": "membership",
+    "penstock.runtime.worker.worker": "membership",
     "penstock.runtime.worker.sight": "leases",
     "penstock.runtime.worker.shard_leases": "leases",
     "penstock.runtime.shard.shard_reader": "shards",
     "penstock.runtime.consumer.ready": "consumer",
     "penstock.runtime.dead_letters": "dead letters",
     "penstock.runtime.shard.window_reading": "deduplication",
-    "penstock.runtime.worker.kcl_watch": "beside the KCL",
     "penstock.runtime.consumer.sync_consumer": "threads",
     "penstock.runtime.feeds": "polling and fan-out",
     "penstock.core.feeding.allowance": "polling",
     "penstock.core.feeding.pages": "polling",
     "penstock.core.feeding.log_cursor": "polling",
     "penstock.core.leases.membership": "membership",
-    "penstock.core.assignment.views": "leases",
+    "penstock.core.assignment.strategies": "leases",
     "penstock.core.assignment.kcl": "beside the KCL",
     "penstock.core.shard.machine": "shards",
     "penstock.core.shard.checkpoints": "checkpoints",
@@ -82,7 +81,7 @@ CONSTANTS = {
     "penstock.core.ledger.policies": "shards",
     "penstock.runtime.worker.holding": "leases",
     "penstock.aws.transport": "connections",
-    "penstock.aws.lease_table": "tables",
+    "penstock.aws.dynamodb": "tables",
     "penstock.stores.postgres": "tables",
     "penstock.stores.sqlite": "tables",
 }

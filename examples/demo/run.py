@@ -15,7 +15,7 @@ from penstock.aws.kinesis import KinesisClient
 from penstock.aws.options import Credentials
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.model import StreamName
-from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.loops import LoopThread
 
 if TYPE_CHECKING:
     import subprocess

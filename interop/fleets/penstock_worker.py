@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.options import LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer

@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.consumer.shard import Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
+    from penstock.runtime.feeds import Deliver, Unreadable
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from penstock.runtime.producer.producer import Producer
     from penstock.runtime.producer.sync_producer import SyncProducer
     from penstock.runtime.shard.batch import Batch, Delivered
-    from penstock.runtime.shard.pages import Deliver, Unreadable
     from penstock.telemetry.log import log_events
     from penstock.wiring import ConnectionOptions, Credentials
 
@@ -144,7 +144,7 @@ _HOMES = {
     "DataLossError": "penstock.errors",
     "DeadLetters": "penstock.core.ledger.policies",
     "Deduplicate": "penstock.core.shard.duplicates",
-    "Deliver": "penstock.runtime.shard.pages",
+    "Deliver": "penstock.runtime.feeds",
     "Delivered": "penstock.runtime.shard.batch",
     "FanOutOptions": "penstock.options",
     "GiveUp": "penstock.core.ledger.policies",
@@ -182,7 +182,7 @@ _HOMES = {
     "SyncShard": "penstock.runtime.consumer.sync_consumer",
     "TransportError": "penstock.errors",
     "Unordered": "penstock.runtime.consumer.driving",
-    "Unreadable": "penstock.runtime.shard.pages",
+    "Unreadable": "penstock.runtime.feeds",
     "Unwritten": "penstock.runtime.producer.handles",
     "Warn": "penstock.core.ledger.policies",
     "by_key": "penstock.runtime.consumer.driving",

@@ -46,15 +46,14 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.assignment.strategies import LeaseView, WorkerView
     from penstock.events import Event
     from penstock.model import Record
     from penstock.ports import LeaseTable, Tracer
     from penstock.runtime.consumer.lifecycle import AssignedShard
     from penstock.runtime.dead_letters import DeadLetterChoice
-    from penstock.runtime.feeds import SubscriptionTimes
+    from penstock.runtime.feeds import SubscriptionTimes, UnreadablePolicy
     from penstock.runtime.shard.batch import OnPending
-    from penstock.runtime.shard.pages import UnreadablePolicy
 
 __all__ = [
     "BufferOptions",
@@ -505,7 +504,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
         from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-        from penstock.runtime.shard.pages import Deliver
+        from penstock.runtime.feeds import Deliver
 
         return {
             "starting_position": (StartingPosition,),

@@ -8,7 +8,7 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.options import MetricsOptions
-    from penstock.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
+    from penstock.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
     from penstock.telemetry.query_metrics import QuerySnapshot
@@ -24,11 +24,11 @@ __all__ = [
 
 _HOMES = {
     "ConsumerSnapshot": "penstock.telemetry.consumer_metrics",
-    "ConsumerStatistics": "penstock.runtime.consumer.statistics",
+    "ConsumerStatistics": "penstock.runtime.consumer.counting",
     "MetricsOptions": "penstock.options",
     "ProducerSnapshot": "penstock.runtime.producer.metrics",
     "QuerySnapshot": "penstock.telemetry.query_metrics",
-    "ShardStatistics": "penstock.runtime.consumer.statistics",
+    "ShardStatistics": "penstock.runtime.consumer.counting",
 }
 """The module of each name: that one is loaded for it, and no other."""
 

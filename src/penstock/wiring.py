@@ -50,7 +50,7 @@ def source_for(stream: str | RecordSource, connection: ConnectionOptions | None)
 
 def lease_table_for(application: str, connection: ConnectionOptions | None, options: LeaseOptions) -> LeaseTable:
     """A lease table in DynamoDB: the one that the options name, by default with the application's name."""
-    from penstock.aws.lease_table import DynamoLeaseTable
+    from penstock.aws.dynamodb import DynamoLeaseTable
 
     # Several tries of a write have to fit into the time until the fence falls.
     request_timeout_s = min(options.request_timeout_s, options.failover_s / 5)
@@ -63,14 +63,14 @@ def lease_table_for(application: str, connection: ConnectionOptions | None, opti
 
 def poster_for(url: str, connection: ConnectionOptions | None, *, sign_for: str | None) -> Poster:
     """What posts to a URL, signed for a service of AWS or not at all. Raises OptionError."""
-    from penstock.aws.posting import UrlPoster
+    from penstock.aws.wire import UrlPoster
 
     return UrlPoster(url, connection or ConnectionOptions(), sign_for=sign_for)
 
 
 def metric_data_poster(connection: ConnectionOptions | None) -> Poster:
     """What makes calls of CloudWatch's PutMetricData."""
-    from penstock.aws.posting import MetricDataPoster
+    from penstock.aws.wire import MetricDataPoster
 
     return MetricDataPoster(connection or ConnectionOptions())
 

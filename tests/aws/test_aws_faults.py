@@ -7,7 +7,7 @@ import json
 import botocore.session
 import pytest
 
-from penstock.aws.answers import (
+from penstock.aws.calls import (
     CLOCK_SKEW,
     MESSAGE_CHARS_MAX,
     STALE_CREDENTIALS,

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.answers import decoded, reading, service_error
-from penstock.aws.calls import NEVER
+from penstock.aws.calls import NEVER, decoded, reading, service_error
 from penstock.aws.credentials import parse_credentials, sts_error
-from penstock.aws.dynamodb import DynamoClient
+from penstock.aws.dynamodb import DynamoClient, DynamoLeaseTable
 from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
-from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
 from penstock.aws.wire import Wire

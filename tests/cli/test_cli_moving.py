@@ -284,7 +284,7 @@ async def test_a_live_fleet_of_penstock_hands_over_and_goes_on_where_it_is_told(
 
 async def test_a_penstock_worker_that_died_over_the_handoff(kinesis: Any, dynamodb: Any, local: LocalKinesis) -> None:
     """Its row and its lease stand still from the moment on at which it is asked."""
-    from penstock.aws.lease_table import DynamoLeaseTable
+    from penstock.aws.dynamodb import DynamoLeaseTable
     from penstock.core.leases.membership import WorkerRow
 
     kinesis.create_stream(StreamName="died", ShardCount=1)

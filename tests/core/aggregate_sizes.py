@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.aggregation.format import SHAPES, entry_bytes, ref_bytes
-from penstock.core.aggregation.writer import Aggregator
+from penstock.core.aggregation import SHAPES, Aggregator, entry_bytes, ref_bytes
 
 
 def framed_bytes_with(

@@ -20,9 +20,9 @@ from penstock.core.aggregation import (
     encode_aggregate,
     is_aggregate,
     open_aggregate,
+    varint,
     why_plain,
 )
-from penstock.core.aggregation.format import varint
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from tests.core.kpl_schema import AggregatedRecord
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import Aggregator, open_aggregate, why_plain
-from penstock.core.aggregation.format import DATA, MAGIC, TAGS, tag_fields, varint
+from penstock.core.aggregation import DATA, MAGIC, TAGS, Aggregator, open_aggregate, tag_fields, varint, why_plain
 from tests.core.kpl_schema import AggregatedRecord
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -29,8 +29,7 @@ from penstock import (
     SyncConsumer,
     errors,
 )
-from penstock.aws.dynamodb import DynamoClient
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoClient, DynamoLeaseTable
 from penstock.core.assignment.kcl import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow

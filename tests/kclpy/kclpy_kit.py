@@ -22,7 +22,7 @@ from tests.options_kit import arguments_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from penstock.kclpy.processor_process import ProcessorProcess
+    from penstock.kclpy.session import ProcessorProcess
     from penstock.local import LocalKinesis
     from penstock.ports import LeaseTable
     from penstock.runtime.shard.shard_reader import ShardReader

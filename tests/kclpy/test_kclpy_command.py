@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.cli import main
 from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until

@@ -9,8 +9,7 @@ import pytest
 
 from penstock.core.leases import writes
 from penstock.events import BatchFailed, RecordsSkipped
-from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
-from penstock.kclpy.session import OnError, SessionOptions, ShardSession
+from penstock.kclpy.session import OnError, ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
 from penstock.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.local import LocalKinesis
 from penstock.local.journal import WASTE_BYTES_MIN
-from penstock.local.regions import REGIONS_MAX
+from penstock.local.server import REGIONS_MAX
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import worker as rounds
-from penstock.core.assignment import views
+from penstock.core.assignment import strategies
 from penstock.core.assignment.upkeep import Birth, births_at_end
 from penstock.core.feeding.pages import FeedCursor
 from penstock.core.leases import Done, Unknown, lease_row, writes
@@ -27,8 +27,9 @@ from penstock.core.shard.duplicates import Duplicates
 from penstock.core.shard.machine import LetterWritten
 from penstock.core.worker import Mine
 from penstock.model import Position
+from penstock.runtime import feeds
 from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.shard import batch, pages
+from penstock.runtime.shard import batch
 from penstock.runtime.shard.batch import Batch
 from penstock.runtime.shard.listener import Asking
 from penstock.runtime.shard.shard_reader import ShardReader
@@ -38,7 +39,7 @@ from penstock.runtime.worker import shard_leases, worker
 from penstock.runtime.worker.shard_leases import StreamPart
 from penstock.testing.sim import simulator
 from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Service, Split
-from penstock.testing.sim.table import TableConnection
+from penstock.testing.sim.services import TableConnection
 
 if TYPE_CHECKING:
     import pytest
@@ -171,7 +172,7 @@ def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pages, "behind", lambda records, after: records)
+    patch.setattr(feeds, "behind", lambda records, after: records)
 
 
 def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
@@ -260,7 +261,7 @@ def the_last_write_of_a_tenure_stores_nothing(patch: pytest.MonkeyPatch) -> None
 
 
 def an_owner_that_renews_is_taken_for_one_that_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(views, "ABANDONED_FAILOVERS", 0.3)
+    patch.setattr(strategies, "ABANDONED_FAILOVERS", 0.3)
 
 
 def only_a_caller_that_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:

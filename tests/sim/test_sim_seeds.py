@@ -33,7 +33,7 @@ from penstock.testing.sim.plan import (
     Split,
     Way,
 )
-from penstock.testing.sim.programs import PROGRAMS
+from penstock.testing.sim.process import PROGRAMS
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:

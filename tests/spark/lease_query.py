@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.leases import writes
 from penstock.options import LeaseOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.kinesis import KinesisClient, PutEntry
 from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.loops import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, Sta
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.spark import fetching, reading
+from penstock.spark import reading
 from penstock.spark.ranges import EndKind, ShardPartition
 from penstock.spark.reading import read_partition
 from tests.interrupting import ROOT, THREADS, InterruptedAt
@@ -46,8 +46,8 @@ def local(running: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> LocalKinesi
     """The service as new, with waits of milliseconds."""
     running.reset()
     running.faults.clear()
-    monkeypatch.setattr(fetching, "EMPTY_PAUSE_S", 0.001)
-    monkeypatch.setattr(fetching, "BACKOFF_BASE_S", 0.001)
+    monkeypatch.setattr(reading, "EMPTY_PAUSE_S", 0.001)
+    monkeypatch.setattr(reading, "BACKOFF_BASE_S", 0.001)
     return running
 
 
@@ -485,7 +485,7 @@ def test_what_a_record_takes_is_learnt() -> None:
 
 
 def test_pace_of_a_shard() -> None:
-    pace = fetching.ShardPace()
+    pace = reading.ShardPace()
     pace.note_answer(10.0, 14 * 2**20)
     assert pace.wait_s(10.0) == 0.0
     pace.note_refusal()
@@ -508,7 +508,7 @@ def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_n
     chain = (whole(0, scene.log(0)),)
     assert len(scene.read(chain)) == 20  # the connection is there
     at, reached = 0, "-"
-    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/loop_thread.py", f"{ROOT}/runtime/waiting.py")
+    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/loops.py", f"{ROOT}/runtime/waiting.py")
     while reached:
         interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
         with contextlib.suppress(KeyboardInterrupt):

@@ -12,8 +12,8 @@ from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from penstock.aws.options import ConnectionOptions
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
-from penstock.spark.fetching import EMPTY_PAUSE_S, RangeCursor
 from penstock.spark.ranges import EndKind, ReadSettings, ShardRange
+from penstock.spark.reading import EMPTY_PAUSE_S, RangeCursor
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 BORN_S = 1_700_000_000

@@ -17,7 +17,6 @@ from pyspark.sql.types import (
 
 from penstock.errors import OptionError
 from penstock.model import StreamName
-from penstock.spark.columns import SCHEMA
 from penstock.spark.options import (
     SINK_OPTIONS,
     SinkColumns,
@@ -26,6 +25,7 @@ from penstock.spark.options import (
     parse_sink_options,
     sink_columns,
 )
+from penstock.spark.rows import SCHEMA
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions
 from penstock.local.embedded import LocalKinesis
 from penstock.options import LeaseOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.core.assignment.kcl import Place, metrics_row
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from penstock.core.leases.membership import WorkerRow

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws.dynamodb import plain, plain_item, typed, typed_item
-from penstock.aws.lease_table import OWNER_INDEX, DynamoLeaseTable
+from penstock.aws.dynamodb import OWNER_INDEX, DynamoLeaseTable, plain, plain_item, typed, typed_item
 from penstock.aws.options import ConnectionOptions
 from penstock.core.assignment.kcl import Coordination, Place, metrics_row
 from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes

@@ -14,7 +14,7 @@ from penstock import ConnectionOptions, Consumer, Credentials, StartingPosition
 from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
 from penstock.local import LocalKinesis
-from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.loops import LoopThread
 from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sql import POSTGRES, SQLITE, Statements
 from tests.options_kit import arguments_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws import lease_table
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws import dynamodb as tables
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions
 from penstock.core.leases import Done, LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
@@ -113,7 +113,7 @@ async def test_a_table_that_does_not_become_active(
     opened: Callable[..., ChangingTable], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await opened().ensure()
-    monkeypatch.setattr(lease_table, "MAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(tables, "MAKE_TIMEOUT_S", 0.5)
     table = opened()
     table.states = ["INACCESSIBLE_ENCRYPTION_CREDENTIALS"] * 1_000
     with pytest.raises(NotFoundError, match=rf"{name}.* are not active after 0.5 s"):

@@ -20,9 +20,8 @@ from penstock.options import ConsumerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.telemetry import prometheus
 from penstock.telemetry.exporting import Totals
-from penstock.testing.sim.kinesis import ServiceTime, SimulatedSource, StreamWire, wall_clock
 from penstock.testing.sim.loop import VirtualLoop, VirtualTime, drop
-from penstock.testing.sim.network import Link
+from penstock.testing.sim.services import Link, ServiceTime, SimulatedSource, StreamWire, wall_clock
 from tests.options_kit import options_of
 from tests.runtime.consumer.faulty_tables import FaultyTable
 

@@ -10,8 +10,16 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.aws.answers import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, UNREADABLE, error_class
-from penstock.aws.calls import Request, RetryPolicy, Route, SignedCalls
+from penstock.aws.calls import (
+    CODE_CHARS_MAX,
+    MESSAGE_CHARS_MAX,
+    UNREADABLE,
+    Request,
+    RetryPolicy,
+    Route,
+    SignedCalls,
+    error_class,
+)
 from penstock.aws.options import Credentials
 from penstock.errors import CredentialsError, PenstockError, ServiceError, TransportError
 from penstock.shown import one_line

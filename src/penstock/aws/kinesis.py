@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from penstock.aws import cbor
-from penstock.aws.answers import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
+from penstock.aws.calls import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
 from penstock.aws.sdk import arn_region
 from penstock.core.sequence import version_of
 from penstock.errors import (

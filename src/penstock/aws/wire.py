@@ -1,4 +1,4 @@
-"""Signed JSON calls to AWS over one pooled HTTP client.
+"""Signed calls to AWS over one pooled HTTP client: JSON calls, and bodies that are posted as they are.
 
 ::
 
@@ -17,10 +17,11 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.aws.answers import service_error
-from penstock.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer
+import msgspec
+
+from penstock.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer, service_error
 from penstock.aws.credentials import AssumedRole, CredentialCache, StsCalls
-from penstock.aws.options import ConnectionOptions, Credentials
+from penstock.aws.options import ConnectionOptions, Credentials, url_fault
 from penstock.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from penstock.aws.transport import HttpTransport
 from penstock.core.service_clock import ServiceClock
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
 
-
 __all__ = ["NEVER", "ConnectionOptions", "Credentials", "RetryPolicy", "Wire"]
+
 
 ROUTES_MAX = 4096
 """Endpoints remembered: one per service, and two per stream that is named by its ARN."""
@@ -284,3 +285,50 @@ def _user_agent(tag: str) -> str:
     except PackageNotFoundError:  # run from a source tree that is not installed
         agent = "penstock"
     return f"{agent} tag/{tag}" if tag else agent
+
+
+# --- bodies that are posted as they are -----------------------------------------------------------
+# To a collector of metrics, and to CloudWatch.
+
+ATTEMPT_S = 10.0
+"""An answer is waited for so long, where the settings say nothing else."""
+
+
+class UrlPoster:
+    """A `penstock.ports.Poster` to one URL."""
+
+    def __init__(self, url: str, settings: ConnectionOptions, *, sign_for: str | None) -> None:
+        if fault := url_fault(url):
+            raise OptionError(f"url {fault}")
+        self._url = url
+        self._sign_for = sign_for
+        self._wire = Wire(_soon(settings), retry=NEVER)
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """See `penstock.ports.Poster`."""
+        await self._wire.post(self._url, body, headers, sign_for=self._sign_for)
+
+    async def close(self) -> None:
+        """See `penstock.ports.Poster`."""
+        await self._wire.close()
+
+
+class MetricDataPoster:
+    """A `penstock.ports.Poster` of CloudWatch's PutMetricData."""
+
+    def __init__(self, settings: ConnectionOptions) -> None:
+        self._wire = Wire(_soon(settings), retry=NEVER)
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """See `penstock.ports.Poster`."""
+        assert not headers, "the call has its own"
+        await self._wire.call("cloudwatch", "PutMetricData", body)
+
+    async def close(self) -> None:
+        """See `penstock.ports.Poster`."""
+        await self._wire.close()
+
+
+def _soon(settings: ConnectionOptions) -> ConnectionOptions:
+    """An exporter asks again by itself, so it gives up soon."""
+    return msgspec.structs.replace(settings, request_timeout_s=min(settings.request_timeout_s, ATTEMPT_S))

@@ -23,7 +23,7 @@ from penstock.core.leases.membership import WRITES_PER_FAILOVER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.assignment.strategies import LeaseView, WorkerView
 
 
 # --- the owner: its table -------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.core.assignment.decide import decide, receiver_for
 from penstock.core.assignment.kcl import Fleet, Step
-from penstock.core.assignment.views import is_free, startable, worker_view
+from penstock.core.assignment.strategies import is_free, startable, worker_view
 from penstock.core.handoff import (
     OwnerCommand,
     OwnerInput,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.assignment.decide import Decision
-    from penstock.core.assignment.strategies import Strategy
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.assignment.strategies import LeaseView, Strategy, WorkerView
     from penstock.core.leases.row import Checkpoint, LeaseRow
 
 

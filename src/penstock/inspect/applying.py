@@ -95,7 +95,7 @@ def lease_table(store: Store, application: str, connection: ConnectionOptions) -
         from penstock.stores.postgres import PostgresLeaseTable
 
         return PostgresLeaseTable(store.location, store.table or "leases").of(application)
-    from penstock.aws.lease_table import DynamoLeaseTable
+    from penstock.aws.dynamodb import DynamoLeaseTable
 
     return DynamoLeaseTable(store.table or application, connection)
 

@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.aws.answers import STALE_CREDENTIALS
+from penstock.aws.calls import STALE_CREDENTIALS
 from penstock.core.leases.row import CLOCKS_DIFFER_S
 from penstock.core.lineage import holes
 from penstock.inspect.applications import COORDINATOR_SUFFIX, METRICS_SUFFIX

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.aws.answers import reading
+from penstock.aws.calls import reading
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.avro import AvroError, Type, parse, value_of
 from penstock.inspect.decoding import Decoded, Step

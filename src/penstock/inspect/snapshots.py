@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.aws.answers import reading
+from penstock.aws.calls import reading
 from penstock.aws.kinesis import Count
 from penstock.errors import ServiceError, TransportError
 from penstock.inspect.applications import ApplicationView, only_stream

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.aws.answers import reading
+from penstock.aws.calls import reading
 from penstock.aws.kinesis import Count, Seconds
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.core.lineage import Lineage

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.aws.answers import reading
+from penstock.aws.calls import reading
 from penstock.aws.dynamodb import DynamoClient
 from penstock.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY
 from penstock.core.leases.membership import worker_rows

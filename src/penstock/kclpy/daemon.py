@@ -7,8 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.given import Options
-from penstock.kclpy.processor_process import ProcessorGoneError, ProcessorProcess
-from penstock.kclpy.session import SessionOptions, ShardSession
+from penstock.kclpy.session import ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
 from penstock.runtime.consumer.shard import reader_of
 from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 

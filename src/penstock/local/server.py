@@ -1,14 +1,18 @@
-"""The local service as an asyncio server: Kinesis, its neighbours and the controls on one port."""
+"""The local service as an asyncio server: Kinesis in each region, its neighbours and the controls on one port."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 import os
+import random
+import re
 import resource
 import signal
 import sys
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,21 +21,23 @@ import msgspec
 
 from penstock.errors import OptionError
 from penstock.local.control import PREFIX, Control, VirtualClock
-from penstock.local.faults import FaultPlan
-from penstock.local.gate import TARGET_PREFIX, Answers
+from penstock.local.faults import FaultPlan, FaultyKinesis
+from penstock.local.gate import TARGET_PREFIX, Answers, Verifier
 from penstock.local.http import Answer, HttpConnection, Request, Served
-from penstock.local.model import Limits, ModelError
+from penstock.local.kinesis import KinesisFace, Subscriptions
+from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.local.neighbours import NeighbourFace, Neighbours, service_of
-from penstock.local.regions import Regions, Shared
+from penstock.local.options import is_region
 from penstock.local.stats import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from penstock.local.journal import Journal
-    from penstock.local.model import KinesisModel
+    from penstock.local.kinesis import Call, Spoiled
     from penstock.local.options import LocalOptions
     from penstock.local.tls import Tls
+
 
 # --- the server -----------------------------------------------------------------------------------
 
@@ -250,3 +256,144 @@ def _allow_many_connections() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# --- regions --------------------------------------------------------------------------------------
+# Each region has streams of its own, as at AWS. A call is for the one that it is signed for.
+
+log = logging.getLogger("penstock.local")
+
+REGIONS_MAX = 64
+"""AWS has fewer. Each costs little; but any client may name one."""
+
+_SCOPE = re.compile(rb"Credential(?:=|%3D)[^/,\s&]+?(?:/|%2F)[0-9]+(?:/|%2F)([A-Za-z0-9-]+)(?:/|%2F)", re.IGNORECASE)
+
+
+class Shared:
+    """What all regions of a service have in common."""
+
+    def __init__(
+        self,
+        options: LocalOptions,
+        clock: VirtualClock,
+        limits: Limits,
+        answers: Answers,
+        counters: Counters,
+        faults: FaultPlan,
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.limits = limits
+        self.answers = answers
+        self.counters = counters
+        self.faults = faults
+
+
+class Region:
+    """Kinesis in one region: its model, and the faces before it."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.name = name
+        self._shared = shared
+        options, answers = shared.options, shared.answers
+        self.subscriptions = Subscriptions(answers, self._spoil)
+        verifier = Verifier(options.credentials, name, shared.clock.now) if options.credentials else None
+        self.model = self._new_model()
+        self.kinesis = KinesisFace(self.model, answers, shared.counters, self.subscriptions, verifier)
+        self.faulty = FaultyKinesis(self.kinesis, shared.faults)
+        self._journal: Callable[[tuple[object, ...]], None] | None = None
+
+    def reset(self) -> None:
+        """As new; the model that is forgotten tells no journal any more."""
+        self.subscriptions.end_all()
+        self.model.keep_in(None)
+        self.model = self.kinesis.model = self._new_model()
+        self.model.keep_in(self._journal)
+
+    def keep_in(self, journal: Callable[[tuple[object, ...]], None]) -> None:
+        """Tell each change of its model to this."""
+        self._journal = journal
+        self.model.keep_in(journal)
+
+    def _spoil(self, call: Call) -> Spoiled | None:
+        return self.faulty.spoil_event(call)
+
+    def _new_model(self) -> KinesisModel:
+        options = self._shared.options
+        model = KinesisModel(
+            clock=self._shared.clock,
+            rng=random.Random(options.seed),
+            region=self.name,
+            account_id=options.account_id,
+            limits=self._shared.limits,
+            shard_quota=options.shard_quota,
+            stream_settle_s=options.stream_settle_s,
+        )
+        if self.name != options.region:
+            # An iterator holds its stream's number: so none of one region is taken for a stream's of another.
+            model.state.next_uid = (zlib.crc32(self.name.encode()) << 24) + 1
+        return model
+
+
+class Regions:
+    """All regions that were called so far; the home region, which the options name, is always there."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.home = Region(shared.options.region, shared)
+        self._by_name = {self.home.name: self.home}
+        self._journal: Journal | None = None
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(list(self._by_name.values()))
+
+    def of(self, request: Request) -> Region:
+        """The region that a request is signed for; the home region for a request that names none, and where signatures
+        are verified: there a call for another region is refused.
+        """
+        if self._shared.options.credentials:
+            return self.home
+        found = _SCOPE.search(request.headers.get(b"authorization", b""))
+        if found is None:
+            found = _SCOPE.search(request.target)
+            if found is None:
+                return self.home
+        name = found[1].decode("latin-1")
+        return self._by_name.get(name) or self._opened(name)
+
+    def named(self, name: str) -> Region:
+        """The region of this name, opened if need be. Raises OptionError where it is none, or there are too many."""
+        region = self._by_name.get(name)
+        if region is not None:
+            return region
+        if not is_region(name) or len(self._by_name) >= REGIONS_MAX:
+            raise OptionError(f"{name!r} is no region, or there are {REGIONS_MAX} of them already")
+        region = self._by_name[name] = Region(name, self._shared)
+        if self._journal is not None:
+            region.keep_in(self._journal.recording(name))
+        return region
+
+    def keep_in(self, journal: Journal) -> None:
+        """Tell the journal each change, of a region that is opened later too."""
+        self._journal = journal
+        for region in self:
+            # The first journals knew of one region, and so a change in the home region still has no name of one.
+            region.keep_in(journal.record if region is self.home else journal.recording(region.name))
+
+    def reset(self) -> None:
+        """As new, all of them."""
+        for region in self:
+            region.reset()
+
+    def _opened(self, name: str) -> Region:
+        try:
+            region = self.named(name)
+        except OptionError:
+            return self.home  # as a service that knows no region: there is none to ask
+        if self.home.model.state.streams:
+            log.warning(
+                "a client calls the region %s, which has no streams yet: those that were made at the start are in %s",
+                name,
+                self.home.name,
+            )
+        return region

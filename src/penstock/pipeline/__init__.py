@@ -11,7 +11,7 @@ from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 from penstock.public import loaded_from
-from penstock.spark.columns import ALL_COLUMNS
+from penstock.spark.rows import ALL_COLUMNS
 
 __all__ = [
     "ALL_COLUMNS",

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from penstock.events import ProducerMetrics, QueryMetrics
 from penstock.pipeline.spark_calls import Py4JError, columns_of
 from penstock.runtime.producer.metrics import ProducerSnapshot
-from penstock.spark.columns import OUTSIDE
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
+from penstock.spark.rows import OUTSIDE
 from penstock.telemetry.query_metrics import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:

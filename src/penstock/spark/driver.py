@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.kinesis import KinesisClient
-from penstock.aws.lease_table import DynamoLeaseTable
 from penstock.aws.sdk import Sdk
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.leases.row import StreamMark
 from penstock.errors import OptionError, PenstockError
-from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.loops import LoopThread
 from penstock.runtime.waiting import SteadyClock, SteadyEpoch
 from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror

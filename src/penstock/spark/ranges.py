@@ -94,7 +94,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     connection: ConnectionOptions
     columns: tuple[str, ...] = COLUMNS
-    """The columns asked for, in the order asked for (`penstock.spark.columns.asked_columns`)."""
+    """The columns asked for, in the order asked for (`penstock.spark.rows.asked_columns`)."""
     columns_not_null: tuple[str, ...] = ()
     """Those of them that the query's schema declares NOT NULL."""
     aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER

@@ -11,39 +11,59 @@ on the records alone.
                      ▼
                  Arrow rows  ──►  record batches
 
-The turns make the order: each chain of the window gives a fixed amount, round and round, however the answers came in.
-So every attempt of a task yields the same batches. (Spark recomputes a lost partition and counts on the same order,
-for example where it deals rows out round-robin.) While one chain is waited for, the answers of the others are taken in
-and their next calls made, as far as ``prefetch_bytes_max`` allows.
+The turns make the order: each chain of the window gives a fixed amount, round and round, however the answers came
+in. So every attempt of a task yields the same batches. (Spark recomputes a lost partition and counts on the same
+order, for example where it deals rows out round-robin.) While one chain is waited for, the answers of the others are
+taken in and their next calls made, as far as ``prefetch_bytes_max`` allows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import datetime as dt
+import logging
 import os
+import random
 import threading
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from penstock.aws.calls import NEVER
 from penstock.aws.kinesis import KinesisClient, decode_get_records
 from penstock.aws.wire import Wire
-from penstock.runtime.loop_thread import LoopThread
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
+from penstock.core.pacing import Backoff
+from penstock.errors import (
+    DataLossError,
+    ExpiredIteratorError,
+    InvalidArgumentError,
+    NotFoundError,
+    PenstockError,
+    StalledError,
+    ThrottledError,
+    TransportError,
+    UnavailableError,
+)
+from penstock.runtime.loops import LoopThread
 from penstock.runtime.waiting import Reply
-from penstock.spark.fetching import Fetcher, RangeCursor
+from penstock.spark.ranges import EndKind
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
-    from penstock.aws.kinesis import WireRecord
+    from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
     from penstock.aws.options import ConnectionOptions
-    from penstock.runtime.loop_thread import Asked
-    from penstock.spark.fetching import Answer
-    from penstock.spark.ranges import Chain, ShardPartition
+    from penstock.core.feeding.log_cursor import Step
+    from penstock.model import StreamName
+    from penstock.runtime.loops import Asked
+    from penstock.spark.ranges import Chain, ReadSettings, ShardPartition, ShardRange
+
 
 # --- connections of a worker process --------------------------------------------------------------
 # Connections of a worker process: Spark reuses its Python workers, so a client is kept from task to task.
@@ -349,3 +369,335 @@ class _Reading:
         """Called on the loop."""
         self._answered.append(chain)
         self._came.set_result(None)
+
+
+# --- one range of a shard -------------------------------------------------------------------------
+# How a task gets one range of a shard: which records belong to it, when it is done, what is a loss; and its pages.
+#
+# Where the log is read is the matter of the cursor (`penstock.core.feeding.log_cursor`), by the policy `RANGE`. A range
+# is bounded by records that the driver saw, so each answer of the service can be judged:
+#
+# - the first record must come. If a later one comes in its place, records were trimmed before they were read.
+#   Wherever a range is started again, the last record that was read must come again;
+# - an end that was seen must come too. If the log goes on without it, it was trimmed meanwhile, and what lay
+#   before it may be gone as well;
+# - a shard that ends, or a tip that is reached, before the range's end: an error, never the end of the range.
+#
+# The calls to the service run on the event loop. A call that fails is repeated until nothing came for too long.
+
+# --- which records of a page are of the range -----------------------------------------------------
+
+logger = logging.getLogger("penstock.spark")
+
+EMPTY_PAUSE_S = 0.25
+"""Before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
+TRIMMED_WAIT_SHARE = 0.1
+"""Of ``no_progress_s``: how long the tip must be seen before a range at risk counts as trimmed as a whole."""
+RANGE = Policy(by_time=True, returns=True, expects=True, doubts_end=False)
+"""The end of a range was seen, so more has to come until then; so has the last record that was read, wherever the range
+is started again. A number that is trimmed is looked for by its time: from a trimmed time on, the log begins at its
+oldest record.
+"""
+
+
+class RangeCursor:
+    """How far a range is read. ``take`` judges a page and returns the records of it that are in the range."""
+
+    def __init__(self, range_: ShardRange, stream: str, settings: ReadSettings) -> None:
+        self.range = range_
+        self.done = False
+        """True when the range is read to its end (or what is left of it)."""
+        self.lost = False
+        """True when records of the range are, or may be, gone, and the query goes on without them."""
+        self.iterator: str | None = None
+        """For the next GetRecords; None: ask for one at `start`."""
+        self.pause_s = 0.0
+        """To wait before the next call."""
+        self.waited_s = 0.0
+        """Time that calls and pauses took since the last progress."""
+        self._stream = stream
+        self._settings = settings
+        self._is_read = False  # the anchor of the log's cursor was read: it is left out when it comes again
+        self._log = LogCursor(
+            RANGE, anchor=range_.first_sequence_number, anchor_s=range_.first_arrival_s, is_doubted=range_.at_risk
+        )
+
+    def start(self) -> IteratorAt:
+        """Where to ask for an iterator when there is none: at the first record, or at the last one read.
+
+        The last one read must come again, and is skipped: a reader that starts *after* a record does not see what was
+        trimmed behind it.
+        """
+        return self._log.ask()
+
+    def take(self, page: GetRecordsPage, spent_s: float) -> list[WireRecord]:
+        """The records of the page that are in the range. ``spent_s`` is what getting the page took.
+
+        Raises DataLossError if records are gone (and losses fail the query), StalledError if the range's end
+        cannot be reached, or not in ``no_progress_s``.
+        """
+        self.iterator = page.next_shard_iterator
+        log, records, was_met = self._log, page.records, self._log.is_met
+        step = log.page(
+            records,
+            behind_ms=page.millis_behind_latest,
+            is_last=self.iterator is None,
+            tip_counts=self._tip_counts(spent_s),
+        )
+        taken: list[WireRecord] = []
+        if records:
+            self.pause_s = 0.0
+            if step.sign is not Sign.OLDER:
+                taken = self._within(records, step.start, step.sign)
+        if taken:
+            self._is_read, self.waited_s = True, 0.0
+        else:
+            self.waited_s += spent_s
+        if self.done:
+            return taken
+        if self.iterator is None:
+            self._shard_ended(was_met=was_met or step.sign in (Sign.MET, Sign.BEYOND))
+        elif not records:
+            self._nothing_came(page, step)
+        elif taken and self.range.at_risk:
+            self.iterator = None  # an iterator moves on in silence when retention overtakes it
+        return taken
+
+    def refuse_sequence_number(self) -> bool:
+        """The service takes no iterator at the sequence number (it is another stream's): try by time.
+
+        False if it was asked by time already.
+        """
+        if not self._log.by_number:
+            return False
+        self._log.refused()
+        self.iterator = None
+        return True
+
+    def shard_is_gone(self) -> None:
+        """The service does not know the shard any more: what is left of the range is lost."""
+        self._lose("the shard does not exist any more: it was closed, and its last record is past the retention")
+        self.done = True
+
+    def check_time(self, spent_s: float, cause: Exception | str) -> None:
+        """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` tells what came in its place."""
+        if self.waited_s + spent_s >= self._settings.no_progress_s:
+            raise StalledError(
+                f"{self}: nothing nearer to its end came in {self.waited_s + spent_s:.0f} s; last: {cause}. "
+                "The range's end is a record (or an end of a shard) that was seen when the batch was planned, so "
+                "the task does not stop before it; it can be run again"
+            ) from (cause if isinstance(cause, Exception) else None)
+
+    def __str__(self) -> str:
+        at = f"after {self._log.known}" if self._is_read else "at its start"
+        return f"stream {self._stream}, range {self.range}, {at}"
+
+    def _tip_counts(self, spent_s: float) -> bool:
+        """True when the tip has been seen for so long that a range at risk of which nothing came is gone."""
+        return self.range.at_risk and self.waited_s + spent_s >= self._settings.no_progress_s * TRIMMED_WAIT_SHARE
+
+    def _within(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
+        """The records of a page that are in the range, from the anchor on, or from what came in its place."""
+        if sign is Sign.MET:
+            start += self._is_read and _number(records[start]) == self._log.anchor
+        elif sign is Sign.BEYOND:
+            self._anchor_is_trimmed(records[start])
+        stop = self._stop(records)
+        return records[start:stop] if start or stop < len(records) else records
+
+    def _anchor_is_trimmed(self, record: WireRecord) -> None:
+        number = _number(record)
+        whole = not self._is_read and self._beyond_end(number)
+        self._lose(
+            f"record {self._log.anchor} (arrived {_utc(self._log.anchor_s)}) is trimmed; the oldest record left is "
+            f"{number} (arrived {_utc(record.approximate_arrival_timestamp)}), "
+            + ("after the whole range" if whole else "and what lay between them is gone")
+        )
+
+    def _beyond_end(self, number: int) -> bool:
+        end = self.range.end_sequence_number
+        if end is None:
+            return False
+        return number >= end if self.range.end_kind is EndKind.EXCLUSIVE else number > end
+
+    def _stop(self, records: Sequence[WireRecord]) -> int:
+        """Where the range ends in these records; notes when it does."""
+        end = self.range.end_sequence_number
+        if end is None or _number(records[-1]) < end:
+            return len(records)
+        self.done = True
+        if self.range.end_kind is EndKind.EXCLUSIVE:
+            stop = bisect_left(records, end, key=_number)
+            met = _number(records[stop]) == end
+        else:
+            stop = bisect_right(records, end, key=_number)
+            met = stop > 0 and _number(records[stop - 1]) == end
+        if not met and not self.lost:
+            self._lose(
+                f"the log goes on after {end}, but that record itself, the range's end, is not there any more: it was "
+                "trimmed while the range was read, and records before it may be gone too"
+            )
+        return stop
+
+    def _shard_ended(self, *, was_met: bool) -> None:
+        if not was_met:
+            self._lose(f"the shard is closed, and from record {self._log.anchor} on all of it is trimmed")
+        elif self.range.end_kind is not EndKind.SHARD_END:
+            raise StalledError(
+                f"{self}: the shard ended before the range's end, which was seen when the batch was planned"
+            )
+        self.done = True
+
+    def _nothing_came(self, page: GetRecordsPage, step: Step) -> None:
+        """An empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there is no
+        end of them.
+        """
+        self.pause_s = EMPTY_PAUSE_S
+        if step.sign is Sign.CROSSING:
+            self.waited_s = 0.0
+        elif step.does is Does.ASK:
+            self.iterator = None
+        elif step.is_loss:
+            self._lose(f"from record {self._log.anchor} on all of it is trimmed, and nothing came after it")
+            self.done = True
+        else:
+            behind_ms = page.millis_behind_latest
+            self.check_time(0.0, f"an empty page {'at' if behind_ms == 0 else f'{behind_ms} ms behind'} the tip")
+
+    def _lose(self, what: str) -> None:
+        """Losses are loud: an error, or a warning if the query is told to go on."""
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{self}: {what}. To go on with what is left, set failOnDataLoss to false; to have more time, "
+                "raise the stream's retention"
+            )
+        self.lost = True
+        logger.warning("%s: %s. Going on with what is left, because failOnDataLoss is false", self, what)
+
+
+def _number(record: WireRecord) -> int:
+    return int(record.sequence_number)
+
+
+def _utc(epoch_s: float) -> str:
+    return dt.datetime.fromtimestamp(epoch_s, dt.UTC).isoformat(timespec="milliseconds")
+
+
+# --- pages from the service -----------------------------------------------------------------------
+
+T = TypeVar("T")
+
+BACKOFF_BASE_S = 0.2
+BACKOFF_CAP_S = 5.0
+"""After an answer of 10 MiB the service refuses a shard's calls for up to 5 s (AWS API reference, GetRecords)."""
+CALL_S = 0.2
+"""A shard takes 5 GetRecords calls a second, of all its readers together."""
+READ_BYTES_PER_S = 2 * 2**20
+"""A shard is read at 2 MiB a second, by all its readers together."""
+ITERATOR_AGE_S = 60.0
+"""An older iterator is replaced by one at the last record read, to notice if retention has overtaken it."""
+
+
+class Answer(NamedTuple):
+    """The body of a GetRecords answer, not decoded. None: the shard does not exist any more."""
+
+    body: bytes | None
+    spent_s: float
+    """How long it took, with all pauses and repetitions."""
+
+
+class ShardPace:
+    """Keeps the calls on one shard within its limits, from the first refusal on.
+
+    Before that there is no reason to wait: most often no other program reads, and calls are further apart anyway.
+    """
+
+    def __init__(self) -> None:
+        self._refused = False
+        self._free_at_s = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the shard's limits have room for the next call."""
+        return max(0.0, self._free_at_s - now_s) if self._refused else 0.0
+
+    def note_refusal(self) -> None:
+        """The service refused a call because of the shard's limits."""
+        self._refused = True
+
+    def note_answer(self, now_s: float, answer_bytes: int) -> None:
+        """An answer came; its bytes are base64 in JSON, a third more than what the service counts."""
+        cost_s = max(CALL_S, answer_bytes * 0.75 / READ_BYTES_PER_S)
+        self._free_at_s = max(self._free_at_s, now_s) + cost_s
+
+
+class Fetcher:
+    """Gets pages for the ranges of one chain, one at a time."""
+
+    def __init__(self, client: KinesisClient, stream: StreamName, rng: random.Random | None = None) -> None:
+        self._client = client
+        self._stream = stream
+        self._pace = ShardPace()
+        self._answered_at_s = 0.0
+        self._backoff = Backoff(base_s=BACKOFF_BASE_S, cap_s=BACKOFF_CAP_S, rng=rng or random.Random())
+
+    async def fetch(self, cursor: RangeCursor, limit: int) -> Answer:
+        """The page that the cursor stands before, of at most ``limit`` records.
+
+        An iterator that has expired is replaced; refusals, failures of the service and broken connections are repeated
+        with jitter. Raises StalledError when that takes too long, and at once what repeating cannot help.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        if cursor.pause_s:
+            await asyncio.sleep(cursor.pause_s)
+        if began_s - self._answered_at_s > ITERATOR_AGE_S:
+            cursor.iterator = None
+
+        async def page() -> bytes | None:
+            if cursor.iterator is None and not await self._find_iterator(cursor):
+                return None
+            if wait_s := self._pace.wait_s(loop.time()):
+                await asyncio.sleep(wait_s)
+            iterator = cursor.iterator
+            assert iterator is not None
+            body = await self._client.get_records_raw(iterator, limit=limit, stream=self._stream, retry=NEVER)
+            self._answered_at_s = loop.time()
+            self._pace.note_answer(self._answered_at_s, len(body))
+            return body
+
+        body = await self._repeat(page, cursor, began_s)
+        self._backoff.reset()
+        return Answer(body, loop.time() - began_s)
+
+    async def _find_iterator(self, cursor: RangeCursor) -> bool:
+        """Ask for an iterator where the cursor starts. False if the shard does not exist any more."""
+        try:
+            cursor.iterator = await self._iterator(cursor)
+        except InvalidArgumentError:
+            if not cursor.refuse_sequence_number():
+                raise
+            cursor.iterator = await self._iterator(cursor)
+        except NotFoundError:
+            # The stream or only the shard? If it is the stream, this raises the same error.
+            await self._client.describe_stream_summary(self._stream, retry=NEVER)
+            return False
+        return True
+
+    async def _iterator(self, cursor: RangeCursor) -> str:
+        return await self._client.get_shard_iterator(self._stream, cursor.range.shard_id, cursor.start(), retry=NEVER)
+
+    async def _repeat(self, call: Callable[[], Awaitable[T]], cursor: RangeCursor, began_s: float) -> T:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await call()
+            except (ThrottledError, UnavailableError, TransportError, ExpiredIteratorError) as error:
+                if isinstance(error, ExpiredIteratorError):
+                    cursor.iterator = None
+                elif isinstance(error, ThrottledError):
+                    self._pace.note_refusal()
+                cursor.check_time(loop.time() - began_s, error)
+                await asyncio.sleep(self._backoff.next_s())
+            except PenstockError as error:
+                error.add_note(f"while reading {cursor}")
+                raise

@@ -1,4 +1,5 @@
-"""From the records of a page to Arrow record batches: de-aggregated, by column, cut at exact bounds.
+"""From the records of a page to Arrow record batches: the columns of the source, and rows de-aggregated, by column, cut
+at exact bounds.
 
 A page becomes `Rows`: Arrow arrays of what differs from row to row. `Batcher` puts slices of them together
 and adds the columns that are the same for a whole shard. Where a batch ends depends on the rows alone, never on
@@ -7,6 +8,7 @@ where pages happened to end, so that every attempt yields the same batches.
 
 from __future__ import annotations
 
+import difflib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +17,94 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.aggregation import MAGIC, open_aggregate
-from penstock.errors import AggregateError
+from penstock.errors import AggregateError, OptionError
 from penstock.model import OutsidePolicy
-from penstock.spark.columns import OUTSIDE, arrow_schema
+from penstock.spark.ranges import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from penstock.aws.kinesis import WireRecord
     from penstock.core.aggregation import Aggregate
     from penstock.spark.ranges import ReadSettings, ShardRange
+
+
+# --- columns --------------------------------------------------------------------------------------
+# The columns of the source: their Spark types, their Arrow types, and which of them a query asks for.
+#
+# Spark 4.2 and later compare the Arrow schema of a task's batches with their own conversion of the query's
+# schema, and demand equality of names, order, types and nullability.
+
+SPARK_TYPES = {
+    "partition_key": "string",
+    "data": "binary",
+    "stream": "string",
+    "shard_id": "string",
+    "sequence_number": "string",
+    "sub_sequence_number": "bigint",
+    "approximate_arrival_timestamp": "timestamp",
+    "explicit_hash_key": "string",
+}
+"""Column to Spark type, as DDL writes it."""
+
+SCHEMA = ", ".join(f"{name} {SPARK_TYPES[name].upper()}" for name in COLUMNS)
+"""The schema of the source as a DDL string; every column may be null."""
+
+OUTSIDE = "aggregate_outside_range"
+"""A column that is there only for a schema that asks for it: true for the rows of a KPL aggregate some of whose user
+records lie outside their shard's hash range."""
+
+ALL_COLUMNS = f"{SCHEMA}, {OUTSIDE} BOOLEAN"
+"""The schema with it."""
+
+_TYPES = {**SPARK_TYPES, OUTSIDE: "boolean"}
+
+MAY_BE_NULL = frozenset({"partition_key", "explicit_hash_key"})
+"""Columns that a schema given by the user may not declare NOT NULL."""
+
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "boolean": pa.bool_(),
+}
+
+
+def arrow_schema(columns: Iterable[str] = COLUMNS, not_null: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema that Spark converts these columns to. ``not_null``: the ones declared NOT NULL."""
+    return pa.schema([pa.field(name, _ARROW_TYPES[_TYPES[name]], nullable=name not in not_null) for name in columns])
+
+
+def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(columns, those of them that are NOT NULL) that a schema (StructType) given by a user asks for.
+
+    Raises OptionError with every fault found: an unknown, repeated or wrongly typed column, a NOT NULL that
+    cannot be kept, no column at all.
+    """
+    faults = [] if schema.fields else ["the schema asks for no column"]
+    names: list[str] = []
+    for field in schema.fields:
+        name, spark_type = field.name, field.dataType.simpleString()
+        if name not in _TYPES:
+            near = difflib.get_close_matches(name, _TYPES, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else f" (the columns are {', '.join(COLUMNS)})"
+            faults.append(f"the source has no column {name}{hint}")
+        elif spark_type != _TYPES[name]:
+            faults.append(f"column {name} is of type {_TYPES[name]}, not {spark_type}")
+        elif name in names:
+            faults.append(f"column {name} is asked for twice")
+        elif not field.nullable and name in MAY_BE_NULL:
+            faults.append(f"column {name} can be null, so it cannot be declared NOT NULL")
+        names.append(name)
+    if faults:
+        raise OptionError(faults)
+    return tuple(names), tuple(field.name for field in schema.fields if not field.nullable)
+
+
+# --- rows -----------------------------------------------------------------------------------------
 
 logger = logging.getLogger("penstock.spark")
 

@@ -91,7 +91,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns, as DDL."""
-        from penstock.spark.columns import SCHEMA
+        from penstock.spark.rows import SCHEMA
 
         return SCHEMA
 
@@ -386,8 +386,8 @@ def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
-    from penstock.spark.columns import asked_columns
     from penstock.spark.driver import as_the_driver_finds_it, connection_options
+    from penstock.spark.rows import asked_columns
 
     columns, not_null = asked_columns(schema)
     return ReadSettings(

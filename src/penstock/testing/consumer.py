@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.assignment.strategies import LeaseView, WorkerView
     from penstock.core.ledger.letter import Letter
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.testing.memory_stream import Given, Put

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from penstock.aws.answers import error_class
+from penstock.aws.calls import error_class
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource

@@ -27,7 +27,7 @@ from penstock.core.assignment.kcl import (
     step,
     steps,
 )
-from penstock.core.assignment.views import lease_view, shard_view, worker_view
+from penstock.core.assignment.strategies import lease_view, shard_view, worker_view
 from penstock.core.leases.membership import WorkerRow
 from penstock.core.leases.row import listing_of
 

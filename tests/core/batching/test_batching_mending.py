@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.batching import Batcher, Failure
-from penstock.core.batching.mending import mend
+from penstock.core.batching.batcher import mend
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from tests.core.batching.batching_kit import THROTTLED, Kit, error_of, halves_of, keys_of, make_shard

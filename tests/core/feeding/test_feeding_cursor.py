@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation.writer import encode_aggregate
+from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX, SERVICE_CLOCK_S
 from penstock.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, ReadPage, ShardView, Taken
 from penstock.core.leases.row import Checkpoint

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core import worker as rounds
 from penstock.core.assignment import EqualCounts
 from penstock.core.assignment import Fleet as Kind
-from penstock.core.assignment.views import lease_view, worker_view
+from penstock.core.assignment.strategies import lease_view, worker_view
 from penstock.core.handoff import OwnerInput
 from penstock.core.leases import LeaseRow, lease_row, writes
 from penstock.core.leases.membership import Members, Observed, WorkerRow

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.assignment.views import is_free, lease_view
+from penstock.core.assignment.strategies import is_free, lease_view
 from penstock.core.leases import LeaseRow
 from penstock.core.leases.membership import (
     FORGET_AFTER_FAILOVERS,

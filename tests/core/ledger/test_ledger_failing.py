@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.failing import Again, Halve, Last, after_failure
+from penstock.core.ledger.ledger import Again, Halve, Last, after_failure
 from penstock.core.ledger.policies import (
     AnyOrder,
     DeadLetters,

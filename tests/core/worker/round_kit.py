@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
-from penstock.core.assignment.views import lease_view
+from penstock.core.assignment.strategies import lease_view
 from penstock.core.leases import LeaseRow
 from penstock.core.worker import Mine, Terms, View
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.kcl import Place, metrics_row, moves
-from penstock.core.assignment.views import lease_view
+from penstock.core.assignment.strategies import lease_view
 from penstock.core.leases import Done, LeaseRow, Outcome, writes
 from penstock.core.leases.membership import Observed
 from penstock.stores.memory import MemoryLeaseTable

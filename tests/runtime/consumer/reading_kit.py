@@ -17,8 +17,7 @@ from penstock.core.leases.tenure import LeaseTimes, claim
 from penstock.core.ledger.policies import LedgerPolicy
 from penstock.model import HASH_KEY_MAX, Position, StreamName
 from penstock.runtime.dead_letters import TIMEOUT_S, LetterWriter
-from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.shard.pages import Pages
+from penstock.runtime.feeds import Pages, PollingFeed
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 

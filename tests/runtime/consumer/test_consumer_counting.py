@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.aws.lease_table import DynamoLeaseTable
+from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.ports import SharedWithKcl
 from penstock.runtime.consumer.counting import counted_table

@@ -21,7 +21,7 @@ from penstock import (
     events,
 )
 from penstock.leases import MemoryLeaseTable
-from penstock.runtime.home import Apart
+from penstock.runtime.loops import Apart
 from penstock.runtime.shard.shard_reader import ShardReader
 from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until

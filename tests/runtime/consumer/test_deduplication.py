@@ -32,8 +32,7 @@ from penstock.model import OutsidePolicy, Position, StartingPosition, StreamName
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.feeds import SubscriptionGate
-from penstock.runtime.shard.pages import Admission
+from penstock.runtime.feeds import Admission, SubscriptionGate
 from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of, options_of

@@ -21,7 +21,7 @@ from penstock.local import LocalKinesis
 from penstock.runtime.consumer import lifecycle
 from penstock.runtime.consumer.lifecycle import Lifecycle
 from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.home import Apart
+from penstock.runtime.loops import Apart
 from penstock.runtime.waiting import side_by_side
 from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.runtime.worker.worker import Worker

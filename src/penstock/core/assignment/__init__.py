@@ -2,7 +2,18 @@
 
 from penstock.core.assignment.decide import Decision, Plan, decide, plan, receiver_for
 from penstock.core.assignment.kcl import Coordination, Finding, Fleet, FleetWatch, Place
-from penstock.core.assignment.strategies import EQUAL_COUNTS, ByThroughput, Custom, EqualCounts, Fixed, Strategy
+from penstock.core.assignment.strategies import (
+    EQUAL_COUNTS,
+    ByThroughput,
+    Custom,
+    EqualCounts,
+    Fixed,
+    LeaseView,
+    Strategy,
+    WorkerView,
+    is_free,
+    startable,
+)
 from penstock.core.assignment.upkeep import (
     Birth,
     HoleAudit,
@@ -13,7 +24,6 @@ from penstock.core.assignment.upkeep import (
     needs_search,
     served,
 )
-from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
 
 __all__ = [
     "EQUAL_COUNTS",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.assignment import kcl
 from penstock.core.assignment.kcl import Fleet
-from penstock.core.assignment.views import LeaseView, WorkerView, is_free, startable
+from penstock.core.assignment.strategies import LeaseView, WorkerView, is_free, startable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

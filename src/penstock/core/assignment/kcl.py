@@ -22,14 +22,14 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.views import startable
+from penstock.core.assignment.strategies import startable
 from penstock.core.leases.row import ENTITY, KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from random import Random
 
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.assignment.strategies import LeaseView, WorkerView
 
     Rows = Mapping[str, Mapping[str, Any]]
 

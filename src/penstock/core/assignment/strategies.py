@@ -1,25 +1,174 @@
 """The strategies that say which worker should hold which lease: equal counts, by throughput, fixed lists, or a
-function of the user's.
+function of the user's; and what they are given, leases and workers as an observer sees them.
 
 A strategy gets the leases that may be read now and the workers that are present, and answers with a worker's id for
 each lease that it wants held. All workers ask the same strategy with the same rows, each does its own part of the
-answer, and where they see different rows, the leases' conditional writes let one of them win. So a strategy is a pure
-function, and once its answer is carried out, it gives that answer again.
+answer, and where they see different rows, the leases' conditional writes let one of them win. So a strategy is a
+pure function, and once its answer is carried out, it gives that answer again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field, replace
 from math import ceil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.leases.row import Checkpoint, LeaseKey
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.core.assignment.views import LeaseView, WorkerView
+    from penstock.core.leases.membership import WorkerRow
+    from penstock.core.leases.row import LeaseRow
 
+
+# --- what strategies are given --------------------------------------------------------------------
+# A lease and a worker, as an observer sees them at one time, in whatever kind of row.
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseView:
+    """A lease. Keys of leases stand for shards throughout, also among parents and children."""
+
+    key: str
+    owner: str | None = None
+    """The worker that may read it now; for a lease that has ended, the worker that read its last record. None: free."""
+    next_owner: str | None = None
+    """The worker that the KCL 3.x's leader wants it handed over to."""
+    ended: bool = False
+    """True when the shard is read to its end."""
+    started: bool = True
+    """False while the checkpoint still says where to begin."""
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    """As the row tells; empty until a worker writes them."""
+    unmoved_s: float = 0.0
+    """For how long the observer has seen its counter stand still; 0 when it sees it for the first time."""
+    throughput_kib_s: float | None = None
+    """What its owner read of late, KiB/s. None: not known."""
+    hash_range: tuple[int, int] | None = None
+    """Inclusive. None: the row does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A Penstock worker, as its row tells."""
+
+    id: str
+    alive: bool = True
+    """False once its row has not moved for the failover time."""
+    leaving: bool = False
+    """It hands over what it holds, and takes nothing."""
+    failover_s: float = 0.0
+    """Its own failover time: another worker takes its leases only after at least as long a silence."""
+    unmoved_s: float = 0.0
+    """For how long the observer has seen its row stand still."""
+    leases_max: int | None = None
+    """How many it will hold at most."""
+    avoids: frozenset[str] = frozenset()
+    """Leases that it gave up and will not have back for now."""
+    wants: frozenset[str] = frozenset()
+    """Leases of others that it asks for, or has agreed to receive."""
+    gives: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
+    """Leases that it is about to hand over, and the worker that gets each."""
+    warm: frozenset[str] = frozenset()
+    """Leases that it could deliver from at once."""
+    process: str | None = None
+    """Which process of its id it is; None: its row does not tell."""
+
+    @property
+    def present(self) -> bool:
+        """True when leases may go to it."""
+        return self.alive and not self.leaving
+
+
+def startable(leases: Iterable[LeaseView]) -> list[LeaseView]:
+    """The leases that may be read now: not ended, and each parent is absent or ended (as the KCL has it)."""
+    listed = list(leases)
+    reading = {lease.key for lease in listed if not lease.ended}
+    return [lease for lease in listed if lease.key in reading and reading.isdisjoint(lease.parents)]
+
+
+ABANDONED_FAILOVERS = 3
+"""A lease whose counter has not moved for as many failover times is free though its owner lives.
+
+The owner stopped delivering after one failover time and gave the lease up after two. It could not write that into the
+row, or it has forgotten the lease.
+"""
+
+
+def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: float) -> bool:
+    """True when any worker may take it: it has no owner, a dead one, or one that has given it up.
+
+    A Penstock worker is dead when its row says so. Of others nothing is known but the lease's own counter.
+    """
+    if lease.owner is None:
+        return True
+    worker = workers.get(lease.owner)
+    if worker is None:
+        return lease.unmoved_s > failover_s
+    return not worker.alive or lease.unmoved_s > ABANDONED_FAILOVERS * max(failover_s, worker.failover_s)
+
+
+# --- views of rows --------------------------------------------------------------------------------
+# From rows, and what was observed of them, to what decisions look at.
+
+_NOT_BEGUN = (Checkpoint.AT_TIMESTAMP, Checkpoint.TRIM_HORIZON)
+
+
+def lease_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
+    """``unmoved_s``: for how long the observer has seen the row's counter stand still."""
+    known = row.first_hash_key is not None and row.last_hash_key is not None
+    return LeaseView(
+        key=row.key,
+        owner=row.actual_owner,
+        next_owner=row.handoff_to,
+        ended=row.ended,
+        # As the KCL counts when it cleans up: LATEST is as good as a position.
+        started=row.checkpoint not in _NOT_BEGUN,
+        parents=_keys(row, row.parents),
+        children=_keys(row, row.children),
+        unmoved_s=unmoved_s,
+        throughput_kib_s=row.throughput_kib_s,
+        hash_range=(row.first_hash_key or 0, row.last_hash_key or 0) if known else None,
+    )
+
+
+def shard_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
+    """The same by the bare ids of shards, as what looks at one stream's lineage wants it (births, served, holes)."""
+    view = lease_view(row, unmoved_s)
+    parents, children = tuple(sorted(row.parents)), tuple(sorted(row.children))
+    return replace(view, key=LeaseKey.parse(row.key).shard_id, parents=parents, children=children)
+
+
+def worker_view(row: WorkerRow, *, alive: bool = True, unmoved_s: float = 0.0) -> WorkerView:
+    """``alive``: the row has moved within the failover time; ``unmoved_s``: for how long it was seen to stand still."""
+    return WorkerView(
+        id=row.worker_id,
+        alive=alive,
+        leaving=row.leaving,
+        failover_s=row.failover_s,
+        unmoved_s=unmoved_s,
+        leases_max=row.leases_max,
+        avoids=row.avoids,
+        wants=row.wanted,
+        gives=row.given,
+        warm=row.warm,
+        process=row.process or None,
+    )
+
+
+def _keys(row: LeaseRow, shard_ids: frozenset[str]) -> tuple[str, ...]:
+    """Rows of multi-stream tables name parents and children by bare ids too."""
+    return tuple(sorted(one if row.stream is None else f"{row.stream}:{one}" for one in shard_ids))
+
+
+# --- strategies -----------------------------------------------------------------------------------
 # --- placing and moving ---------------------------------------------------------------------------
 # Which worker should hold which leases: they are placed and moved until no move makes the loads more equal.
 #

@@ -11,7 +11,7 @@ from penstock.core.sequence import shard_id_number
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from penstock.core.assignment.views import LeaseView
+    from penstock.core.assignment.strategies import LeaseView
     from penstock.core.lineage import Lineage
     from penstock.model import Shard, StartingPosition
 

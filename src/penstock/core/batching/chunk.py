@@ -15,7 +15,7 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from penstock.core.aggregation.format import tag_fields
+from penstock.core.aggregation import tag_fields
 from penstock.model import PutResult
 
 if TYPE_CHECKING:

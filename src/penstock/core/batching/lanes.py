@@ -11,10 +11,10 @@ from collections import defaultdict, deque
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from penstock.core.adaptive import START_SHARE, AdaptiveRate
 from penstock.core.batching.chunk import Run
 from penstock.core.batching.routes import Routes
 from penstock.core.hashkeys import ShardMap, hash_key
+from penstock.core.pacing import START_SHARE, AdaptiveRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

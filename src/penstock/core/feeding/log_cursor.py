@@ -1,7 +1,7 @@
 """One cursor over a shard's log: where to ask for an iterator, what each answer means, and that no record is left out.
 
 All that reads a shard has such a cursor: polling and fan-out (`core/feeding/pages.py`), the ranges of Spark's tasks
-(`spark/fetching.py`), the looks of Spark's driver, the replay of dead letters, the window of duplicates. What they want
+(`spark/reading.py`), the looks of Spark's driver, the replay of dead letters, the window of duplicates. What they want
 differently is their `Policy`. The cursor is told what happened: an answer, no iterator, a refusal, a number that is too
 old. That is a `Sign`, and `TABLE` says what follows from each in each `State`.
 

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
-from penstock.core.aggregation import open_aggregate
-from penstock.core.aggregation.format import MAGIC
+from penstock.core.aggregation import MAGIC, open_aggregate
 from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
 from penstock.core.leases.row import Checkpoint
 from penstock.errors import AggregateError
@@ -35,7 +34,7 @@ from penstock.model import IteratorAt, OutsidePolicy, Position, Record, Tags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.aggregation.reader import Aggregate
+    from penstock.core.aggregation import Aggregate
 
 
 class RawRecord(Protocol):

@@ -6,8 +6,7 @@ and ``safe`` says how far all is settled. ``LedgerPolicy`` has the choices.
 
 from penstock.core.ledger.book import DeadLetter, Delivery, Ticket, behind
 from penstock.core.ledger.collecting import Collected, Collector
-from penstock.core.ledger.failing import Ending
-from penstock.core.ledger.ledger import Closing, Ledger
+from penstock.core.ledger.ledger import Closing, Ending, Ledger
 from penstock.core.ledger.parts import Part, Split, SplitError, split
 from penstock.core.ledger.policies import (
     AnyOrder,

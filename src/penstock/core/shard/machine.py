@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.book import DeadLetter, Delivery, Ticket
-    from penstock.core.ledger.failing import Ending
-    from penstock.core.ledger.ledger import Ledger
+    from penstock.core.ledger.ledger import Ending, Ledger
     from penstock.core.shard.checkpoints import Checkpoints
     from penstock.core.shard.duplicates import Duplicates
     from penstock.events import LedgerEvent

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.local.model import tokens
-from penstock.local.model.errors import (
+from penstock.local.model.get import Place, Start, place_of
+from penstock.local.model.sequence import compose, shard_index_of, shard_name
+from penstock.local.model.state import Consumer, consumer_of_arn
+from penstock.local.model.streams import open_token, require_creation_time
+from penstock.local.model.tags import TAGS_MAX, require_plain
+from penstock.local.model.tokens import AT_ORDINAL
+from penstock.local.model.validation import (
     dry_run,
     in_use,
     invalid,
@@ -17,12 +23,6 @@ from penstock.local.model.errors import (
     shard_absent,
     shard_not_found,
 )
-from penstock.local.model.get import Place, Start, place_of
-from penstock.local.model.sequence import compose, shard_index_of, shard_name
-from penstock.local.model.state import Consumer, consumer_of_arn
-from penstock.local.model.streams import open_token, require_creation_time
-from penstock.local.model.tags import TAGS_MAX, require_plain
-from penstock.local.model.tokens import AT_ORDINAL
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.local.model import tokens
-from penstock.local.model.errors import ModelError, dry_run, invalid, shard_absent, shard_not_found
 from penstock.local.model.limits import shard_throttled
 from penstock.local.model.sequence import Parts, epoch_ms, parse, shard_index_of, shard_name, utc_text
 from penstock.local.model.tokens import AT_ORDINAL, EXPIRED_NUMBER, IteratorState
-from penstock.local.model.validation import ITERATOR_TYPE, check
+from penstock.local.model.validation import (
+    ITERATOR_TYPE,
+    ModelError,
+    check,
+    dry_run,
+    invalid,
+    shard_absent,
+    shard_not_found,
+)
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel

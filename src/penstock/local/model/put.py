@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.local.model.errors import ModelError, dry_run, invalid, stream_not_found, validation
 from penstock.local.model.limits import throttle_text
 from penstock.local.model.sequence import COUNTER_STEP, compose, parse
-from penstock.local.model.validation import check
+from penstock.local.model.validation import ModelError, check, dry_run, invalid, stream_not_found, validation
 from penstock.model import HASH_KEY_MAX
 
 if TYPE_CHECKING:

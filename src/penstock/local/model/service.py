@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.local.model import consumers, reshard, settings, streams, tags
+from penstock.local.model import consumers, settings, streams, tags
 from penstock.local.model.consumers import Subscription, Subscriptions
-from penstock.local.model.errors import ModelError, serialization, stream_not_found, validation
 from penstock.local.model.get import get_records, get_shard_iterator
 from penstock.local.model.limits import Limits, Meters
 from penstock.local.model.put import put_record, put_records
 from penstock.local.model.sequence import epoch_ms
 from penstock.local.model.state import Change, State
-from penstock.local.model.validation import check
+from penstock.local.model.validation import ModelError, check, serialization, stream_not_found, validation
 
 if TYPE_CHECKING:
     import random
@@ -54,18 +53,18 @@ _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None
     "ListStreams": streams.list_streams,
     "ListTagsForResource": tags.list_tags_for_resource,
     "ListTagsForStream": tags.list_tags_for_stream,
-    "MergeShards": reshard.merge_shards,
+    "MergeShards": streams.merge_shards,
     "PutResourcePolicy": tags.put_resource_policy,
     "RegisterStreamConsumer": consumers.register_stream_consumer,
     "RemoveTagsFromStream": tags.remove_tags_from_stream,
-    "SplitShard": reshard.split_shard,
+    "SplitShard": streams.split_shard,
     "StartStreamEncryption": settings.start_stream_encryption,
     "StopStreamEncryption": settings.stop_stream_encryption,
     "TagResource": tags.tag_resource,
     "UntagResource": tags.untag_resource,
     "UpdateAccountSettings": settings.update_account_settings,
     "UpdateMaxRecordSize": settings.update_max_record_size,
-    "UpdateShardCount": reshard.update_shard_count,
+    "UpdateShardCount": streams.update_shard_count,
     "UpdateStreamMode": settings.update_stream_mode,
     "UpdateStreamRecordDistributionStrategy": settings.update_record_distribution_strategy,
     "UpdateStreamWarmThroughput": settings.update_stream_warm_throughput,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.local.model.errors import invalid, validation
 from penstock.local.model.streams import ON_DEMAND_STREAMS_MAX, open_shards_of, require_active
+from penstock.local.model.validation import invalid, validation
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.local.model.errors import invalid, not_found, stream_not_found
 from penstock.local.model.state import consumer_of_arn
+from penstock.local.model.validation import invalid, not_found, stream_not_found
 
 if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel

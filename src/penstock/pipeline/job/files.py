@@ -1,4 +1,4 @@
-"""Job files: TOML in, a checked job out, or every fault with its line."""
+"""Job files: TOML in, a checked job out, or every fault with its line; and the rules between the fields of a job."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 import msgspec
 
 from penstock.core.withdrawn import JOB_FIELDS, is_called
+from penstock.errors import OptionError
+from penstock.pipeline.hadoop_files import collide, identity
 from penstock.pipeline.job import model
 from penstock.pipeline.job.faults import Fault, JobFileError, line_of, lines_of, nearest
-from penstock.pipeline.job.model import Job
-from penstock.pipeline.job.rules import faults_of
+from penstock.pipeline.job.model import Job, as_options
+from penstock.pipeline.job.packages import load_function
+from penstock.pipeline.job.writing import FOLDER_FORMATS, is_table, reserved_options
+from penstock.spark.options import parse_read_options, parse_sink_options
+from penstock.spark.rows import SPARK_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.pipeline.job.faults import KeyPath
+    from penstock.pipeline.job.model import Scalar, Sink
+
 
 # --- values from the environment ------------------------------------------------------------------
 # Values from the environment, ``${NAME}`` and ``${NAME:-default}``, and what of them must never be shown.
@@ -323,3 +330,334 @@ def _text_of(path: Path) -> str:
 def _told(path: Path, where: Mapping[KeyPath, int], fault: Fault) -> str:
     place = f"{fault.place}: " if fault.path else ""
     return f"{path}:{line_of(dict(where), fault.path)}: {place}{fault.what}"
+
+
+# --- rules between the fields ---------------------------------------------------------------------
+# They can be kept without Spark.
+
+# --- DDL ------------------------------------------------------------------------------------------
+# A look at a schema's DDL without Spark: names and types of its fields, as far as a misspelling goes.
+#
+# Spark parses it in earnest when the job starts. This finds the usual faults before that, and knows the fields' names.
+
+_TYPES = (
+    "BOOLEAN", "TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG", "FLOAT", "REAL", "DOUBLE",
+    "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "STRING", "CHAR", "CHARACTER", "VARCHAR", "BINARY",
+    "DECIMAL", "DEC", "NUMERIC", "INTERVAL", "ARRAY", "STRUCT", "MAP", "VARIANT", "GEOGRAPHY", "GEOMETRY",
+)  # fmt: skip
+_FIELD = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*(.*)", re.DOTALL)
+_TYPE = re.compile(r"[A-Za-z_]+")
+
+
+def ddl_faults(ddl: str) -> list[str]:
+    """What is certainly wrong; an empty list says little."""
+    if ddl.strip().startswith("{"):
+        return ["must be DDL, like order_id STRING NOT NULL, amount DECIMAL(10,2)"]
+    if not _balanced(ddl):
+        return ["has brackets that do not match"]
+    faults = []
+    seen: set[str] = set()
+    for text in _parts(ddl):
+        found = _FIELD.fullmatch(text)
+        if found is None or not text.strip():
+            faults.append("has a field without a name (a comma too many?)")
+            continue
+        name, rest = found[1].strip("`"), found[2].strip()
+        kind = _TYPE.match(rest)
+        if kind is None:
+            faults.append(f"gives field {name} no type")
+        elif kind[0].upper() not in _TYPES:
+            near = nearest(kind[0], _TYPES)
+            faults.append(f"gives field {name} the type {kind[0]}, which Spark has not{near}")
+        if name.lower() in seen:
+            faults.append(f"has two fields {name}")
+        seen.add(name.lower())
+    return faults
+
+
+def field_names(ddl: str) -> list[str]:
+    """The names of the fields, in order."""
+    matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
+    return [found[1].strip("`") for found in matches if found is not None]
+
+
+def _parts(ddl: str) -> list[str]:
+    """The text between the commas that are in no bracket, no quotes and no backquotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for at, char in enumerate(ddl):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        elif char in "(<":
+            depth += 1
+        elif char in ")>":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(ddl[start:at])
+            start = at + 1
+    return [*parts, ddl[start:]]
+
+
+def _balanced(ddl: str) -> bool:
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", ddl)
+    depth: list[str] = []
+    for char in bare:
+        if char in "(<":
+            depth.append(char)
+        elif char in ")>" and (not depth or depth.pop() != {")": "(", ">": "<"}[char]):
+            return False
+    return not depth
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+_READS_ONCE = {"checkpointlocation"}
+
+
+def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fault]:
+    """Every fault found. ``folder``: where its files are; ``unknown``: parts that are not known and are left out."""
+    faults = [] if "source" in unknown else _source(job.source)
+    if "decode" not in unknown:
+        faults += _decode(job, folder)
+        faults += [] if "dead_letters" in unknown or job.dead_letters is not None else _no_dead_letters(job)
+    faults += _dead_letters(job)
+    faults += _deduplicate(job, None if "decode" in unknown else _value_fields(job))
+    faults += _transform(job, folder)
+    for number, sink in enumerate(job.sinks):
+        faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in _sink(sink, folder)]
+    faults += place_faults(job)
+    if job.stamps is not None and job.stamps.window is not None and job.deduplicate is not None:
+        faults.append(
+            Fault(("stamps", "window"), "is given beside deduplicate: duplicates are removed once, by one of them")
+        )
+    if job.trigger.available_now and job.trigger.every is not None:
+        faults.append(Fault(("trigger", "every"), "contradicts available_now, which reads what is there and ends"))
+    return faults
+
+
+def _source(given: Mapping[str, Scalar]) -> list[Fault]:
+    faults = [
+        Fault(("source", name), "stands beside [source], as checkpoint")
+        for name in given
+        if name.lower() in _READS_ONCE
+    ]
+    return faults + _option_faults(given, ("source",), lambda options: parse_read_options(options, streaming=True))
+
+
+def _option_faults(
+    given: Mapping[str, Scalar], path: KeyPath, parse: Callable[[dict[str, str]], object]
+) -> list[Fault]:
+    """The faults that a parser of options finds, each at the option that it names."""
+    try:
+        parse(as_options(given))
+    except OptionError as error:
+        misspelt = any("did you mean streamName?" in fault for fault in error.faults)
+        faults = [fault for fault in error.faults if not (misspelt and fault.endswith("is required"))]
+        return [Fault((*path, *_named_in(fault, given)), fault) for fault in faults]
+    return []
+
+
+def _named_in(fault: str, given: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """The option that a fault is about: the first one given that it names."""
+    names = {name.lower(): name for name in given}
+    words = (word.lower() for word in re.findall(r"[\w.]+", fault))
+    return next(((names[word],) for word in words if word in names), ())
+
+
+def _decode(job: Job, folder: Path) -> list[Fault]:
+    decode, faults = job.decode, []
+    needs = {"json": True, "avro": True, "protobuf": True}.get(decode.format, False)
+    if decode.schema is not None and decode.schema_file is not None:
+        faults.append(Fault(("decode", "schema_file"), "is given beside schema: give one of them"))
+    if needs and decode.schema is None and decode.schema_file is None:
+        what = "schema_file (a descriptor set)" if decode.format == "protobuf" else "schema (or schema_file)"
+        faults.append(Fault(("decode",), f"{what} is missing: {decode.format} cannot be decoded without"))
+    if not needs:
+        faults += [
+            Fault(("decode", name), f"has no meaning for {decode.format}")
+            for name in ("schema", "schema_file")
+            if getattr(decode, name) is not None
+        ]
+    if decode.format == "protobuf":
+        if decode.message is None:
+            faults.append(Fault(("decode",), "message is missing: which one of the descriptor set it is"))
+        if decode.schema is not None:
+            faults.append(
+                Fault(("decode", "schema"), "is not taken for protobuf: give a descriptor set in schema_file")
+            )
+    elif decode.message is not None:
+        faults.append(Fault(("decode", "message"), f"has no meaning for {decode.format}"))
+    return faults + _schema(job, folder)
+
+
+def _schema(job: Job, folder: Path) -> list[Fault]:
+    decode, faults = job.decode, []
+    schema, where = decode.schema, ("decode", "schema")
+    if decode.schema_file is not None:
+        where = ("decode", "schema_file")
+        missing = _missing_file(folder, decode.schema_file)
+        faults += [Fault(where, missing)] if missing else []
+        schema = None if missing or decode.format != "json" else (folder / decode.schema_file).read_text("utf-8")
+    if decode.format == "json" and schema is not None:
+        faults += [Fault(where, what) for what in ddl_faults(schema)]
+        if job.transform is None:
+            taken = sorted(set(field_names(schema)) & (set(SPARK_TYPES) - {"data", "explicit_hash_key"}))
+            faults += [
+                Fault(where, f"has a field {name}, which is a column of the source too: name it anew in a transform")
+                for name in taken
+            ]
+    return faults
+
+
+def _no_dead_letters(job: Job) -> list[Fault]:
+    if job.decode.format == "bytes":
+        return []
+    why = f"not every record is {job.decode.format}: give it a path, a stream or discard = true"
+    return [Fault((), f"dead_letters is missing: {why}")]
+
+
+def _dead_letters(job: Job) -> list[Fault]:
+    dead = job.dead_letters
+    if dead is None:
+        return []
+    given = [name for name, value in (("path", dead.path), ("stream", dead.stream)) if value is not None]
+    given += ["discard"] if dead.discard else []
+    if not given:
+        return [Fault(("dead_letters",), "give it a path, a stream or discard = true")]
+    faults = [Fault(("dead_letters", name), f"is given beside {given[0]}: give one of them") for name in given[1:]]
+    if dead.stream is not None:
+        faults += _option_faults(dead.stream, ("dead_letters", "stream"), parse_sink_options)
+    return faults
+
+
+def _deduplicate(job: Job, fields: list[str] | None) -> list[Fault]:
+    if job.deduplicate is None:
+        return []
+    faults = []
+    for number, key in enumerate(job.deduplicate.keys):
+        what = _unknown_column(key, fields)
+        if what:
+            faults.append(Fault(("deduplicate", "keys", number), what))
+    what = _unknown_column(job.deduplicate.time, fields)
+    return faults + ([Fault(("deduplicate", "time"), what)] if what else [])
+
+
+def _value_fields(job: Job) -> list[str] | None:
+    """The fields of ``value`` where the file tells them; an empty list: it has none; None: not known here."""
+    if job.decode.format in ("text", "bytes"):
+        return []
+    if job.decode.format == "json" and job.decode.schema is not None and not ddl_faults(job.decode.schema):
+        return field_names(job.decode.schema)
+    return None
+
+
+def _unknown_column(name: str, fields: list[str] | None) -> str:
+    parent, _, field = name.partition(".")
+    columns = [*SPARK_TYPES, "value"]
+    if parent not in columns:
+        hints = (nearest(name, [f"value.{one}" for one in fields or ()]), nearest(parent, columns))
+        near = next((hint for hint in hints if "did you mean" in hint), "")
+        return f"there is no column {name} before the transform{near}"
+    if parent == "value" and field and fields is not None and field.split(".")[0] not in fields:
+        return f"value has no field {field}{nearest(field, fields)}"
+    return ""
+
+
+def _transform(job: Job, folder: Path) -> list[Fault]:
+    transform = job.transform
+    if transform is None:
+        return []
+    given = [name for name in ("sql", "sql_file", "function") if getattr(transform, name) is not None]
+    if not given:
+        return [Fault(("transform",), "give it sql, sql_file or a function")]
+    faults = [Fault(("transform", name), f"is given beside {given[0]}: give one of them") for name in given[1:]]
+    if transform.sql_file is not None:
+        missing = _missing_file(folder, transform.sql_file)
+        faults += [Fault(("transform", "sql_file"), missing)] if missing else []
+    return faults + _function(transform.function, ("transform", "function"), folder)
+
+
+def _function(name: str | None, path: KeyPath, folder: Path) -> list[Fault]:
+    if name is None:
+        return []
+    try:
+        load_function(name, folder)
+    except OptionError as error:
+        return [Fault(path, str(error))]
+    return []
+
+
+def _sink(sink: Sink, folder: Path) -> list[Fault]:
+    if (sink.format is None) == (sink.function is None):
+        return [Fault((), "give a sink either a format or a function")]
+    faults = _function(sink.function, ("function",), folder)
+    is_folder = sink.format in FOLDER_FORMATS
+    if is_folder and sink.path is None and sink.table is None:
+        faults.append(Fault((), f"path is missing: where the {sink.format} files go"))
+    if sink.path is not None and sink.table is not None:
+        faults.append(Fault(("table",), "is given beside path: give one of them"))
+    faults += _table(sink)
+    unused = {
+        "path": sink.path is not None and (sink.function is not None or sink.format in ("console", "penstock")),
+        "table": sink.table is not None and (sink.function is not None or sink.format in ("console", "penstock")),
+        "partition_by": bool(sink.partition_by)
+        and (sink.function is not None or sink.format in ("console", "penstock")),
+        "key": sink.key is not None and not is_folder,
+        "mode": sink.mode != "append" and (sink.format is None or sink.format in ("console", "penstock")),
+        "options": bool(sink.options) and sink.function is not None,
+    }
+    faults += [Fault((name,), f"has no meaning for {sink.label}") for name, wrong in unused.items() if wrong]
+    if is_folder and sink.table is None and sink.mode != "append":
+        faults.append(Fault(("mode",), "has no meaning for a folder: each batch adds to it, once"))
+    if is_folder and sink.table is not None and sink.key is not None:
+        faults.append(Fault(("key",), "has no meaning for a table"))
+    if sink.format == "penstock":
+        faults += _option_faults(sink.options, ("options",), parse_sink_options)
+    return faults
+
+
+def _table(sink: Sink) -> list[Fault]:
+    """What Delta and Iceberg need, where each batch is to be there once."""
+    if not is_table(sink):
+        return []
+    faults = [
+        Fault(("options", name), "is set by the sink itself: it is what makes a batch known again")
+        for name in reserved_options(sink)
+    ]
+    if sink.format == "iceberg" and sink.table is None:
+        what = 'a table of a catalog, which stands under [spark] as "spark.sql.catalog.NAME"'
+        faults.append(Fault(("path",) if sink.path is not None else (), f"table is missing: {what}"))
+    if sink.format == "delta" and sink.table is None and sink.path is None:
+        faults.append(Fault((), "path or table is missing: where the Delta table is"))
+    return faults
+
+
+def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]:
+    """Two writers of one folder would take each other's files away; a table takes one write of a batch.
+
+    ``same``: what all spellings of a path have in common.
+    """
+    taken = {same(job.checkpoint): "the Spark checkpoint directory"}
+    faults = []
+    sinks = list(enumerate(job.sinks))
+    places: list[tuple[KeyPath, str]] = [(("sinks", at, "path"), same(sink.path)) for at, sink in sinks if sink.path]
+    places += [(("sinks", at, "table"), _table_name(sink.table)) for at, sink in sinks if sink.table and is_table(sink)]
+    if job.dead_letters is not None and job.dead_letters.path is not None:
+        places.append((("dead_letters", "path"), same(job.dead_letters.path)))
+    for path, place in places:
+        before = next((one for one in taken if collide(place, one)), None)
+        if before is not None:
+            how = "is the same as" if before == place else "overlaps with the partitions of"
+            faults.append(Fault(path, f"{how} {taken[before]}: each needs a place of its own"))
+        taken.setdefault(place, Fault(path, "").place)
+    return faults
+
+
+def _table_name(table: str) -> str:
+    return table.replace("`", "").replace(" ", "")
+
+
+def _missing_file(folder: Path, name: str) -> str:
+    file = folder / name
+    return "" if file.is_file() else f"there is no file {name} in the folder of the job file"

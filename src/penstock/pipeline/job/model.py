@@ -1,7 +1,7 @@
 """A job as its file declares it: one read of one stream, steps, and sinks. Its JSON schema, and its options as text.
 
 The structs are what ``load`` gives, what a TOML file is checked against, and what the JSON schema is made from; the
-texts here are those that an editor shows. Rules between fields are in ``rules``.
+texts here are those that an editor shows. Rules between fields are in ``files``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from penstock.pipeline.job import steps
 from penstock.pipeline.job.account import Show, Totals, batch_report, cut_ms, was_a_batch
 from penstock.pipeline.job.batches import Batches
 from penstock.pipeline.job.faults import Fault, JobFileError
-from penstock.pipeline.job.files import load_job
+from penstock.pipeline.job.files import load_job, place_faults
 from penstock.pipeline.job.model import job_schema
 from penstock.pipeline.job.outcome import (
     ExitCode,
@@ -37,12 +37,11 @@ from penstock.pipeline.job.outcome import (
     state_cannot_be_read,
     state_is_of_another_kind,
 )
-from penstock.pipeline.job.rules import place_faults
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import deliveries, require_format, stream_of
 from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
-from penstock.spark.columns import SCHEMA
+from penstock.spark.rows import SCHEMA
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.metrics import observed
 from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
-from penstock.spark.columns import ALL_COLUMNS
+from penstock.spark.rows import ALL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from penstock.model import Position, Record, StartingPosition
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.collecting import Collection
+    from penstock.runtime.consumer.counting import ConsumerStatistics
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located
-    from penstock.runtime.consumer.statistics import ConsumerStatistics
     from penstock.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 

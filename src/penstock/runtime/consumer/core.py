@@ -31,19 +31,21 @@ from penstock.options import (
 )
 from penstock.ports import ForApplications
 from penstock.runtime.background import emits_failure
-from penstock.runtime.consumer.counting import CountedSource, counted_table
+from penstock.runtime.consumer.counting import (
+    ConsumerStatistics,
+    CountedSource,
+    Metering,
+    counted_table,
+    leases_by_worker,
+)
 from penstock.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
 from penstock.runtime.consumer.lifecycle import Lifecycle, ShardChange
-from penstock.runtime.consumer.metering import Metering
 from penstock.runtime.consumer.ready import Ready
-from penstock.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
-from penstock.runtime.feeds import SubscriptionGate
-from penstock.runtime.home import PING_S, Apart, Here, watch_own
-from penstock.runtime.loop_thread import CALLER
+from penstock.runtime.feeds import SubscriptionGate, Values
+from penstock.runtime.loops import CALLER, PING_S, Apart, Here, watch_own
 from penstock.runtime.shard.batch import Delivered
-from penstock.runtime.shard.pages import Values
 from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.worker import Worker
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.driving import Concurrency
     from penstock.runtime.consumer.lifecycle import Located
     from penstock.runtime.dead_letters import DeadLetterChoice
-    from penstock.runtime.home import Home
+    from penstock.runtime.loops import Home
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.tasks import Heard

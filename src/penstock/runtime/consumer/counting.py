@@ -1,29 +1,219 @@
-"""Sources and lease tables that count what is asked of them; and tell of a table that fails."""
+"""A consumer's numbers: what it is and did at one moment; sources and lease tables that count what is asked of them,
+and tell of a table that fails; what its parts count, as snapshots; and the event that tells them at an interval.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from penstock.core.leases import Done, Kind, Unknown
 from penstock.core.leases.membership import WorkerRow, worker_row
+from penstock.core.ledger.parts import Part
 from penstock.errors import ExpiredIteratorError, OptionError, PenstockError, ServiceError
-from penstock.events import LeaseTableFailed, WorkerIdShared
+from penstock.events import ConsumerMetrics, LeaseTableFailed, WorkerIdShared
+from penstock.model import Position
 from penstock.ports import SharedWithKcl
+from penstock.runtime.shard.listener import Origin, ShardListener
+from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, ShardLevels, WorkerLevels
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
     from penstock.core.assignment.kcl import Coordination, Place
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.row import Listing
+    from penstock.core.leases.row import Checkpoint, Listing
     from penstock.model import IteratorAt, Shard
+    from penstock.options import MetricsOptions
     from penstock.ports import LeaseTable, RecordSource, Tracer
-    from penstock.telemetry.consumer_metrics import ConsumerMeter
+    from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.telemetry.consumer_metrics import ConsumerSnapshot
+
+
+# --- what a consumer is and did at one moment -----------------------------------------------------
+
+
+class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard that the consumer holds."""
+
+    stream: str
+    """The stream's name or ARN, as it was given."""
+    shard_id: str
+    """The shard's id."""
+    token: int
+    """The fencing token of its batches."""
+    origin: Origin
+    """How the shard came to this consumer."""
+    paused: bool
+    """True between `Consumer.pause` and `resume`."""
+    millis_behind_latest: int | None
+    """How far the last successful read was behind the shard's tip, in milliseconds; None: nothing was read yet. The
+    figure stays as it is while reads fail and while a handler hangs, so it is no figure to raise an alarm by.
+    """
+    since_read_s: float
+    """Seconds since the last read that succeeded; before the first one, since the consumer began to read the shard.
+    It grows while reads fail, and while the consumer has no room for more records. 0.0 once the shard was read to its
+    end.
+    """
+    oldest_unsettled_s: float | None
+    """Seconds since the oldest record that is fetched and not settled arrived in the stream, by the service's time.
+    It grows while a handler fails or hangs. None: all that was fetched is settled.
+    """
+    lag_s: float
+    """How old the oldest record may be that is not settled, fetched or not: `oldest_unsettled_s`; or, where that is
+    more or there is none, what the last read was behind and the time since. So it grows while reads fail, and while a
+    handler fails or hangs.
+    """
+    retention_used: float | None
+    """The part of the stream's retention that this age has used: at 1.0 the record is lost. None: the retention is not
+    known.
+    """
+    is_full: bool
+    """True while nothing more is fetched, as there is no room for it before more is settled."""
+    settled: Position | None
+    """All records up to and with this one are settled. None: no record is, or all of a shard that has ended."""
+    stored: Position | None
+    """The position up to which that is known to be stored in the lease table."""
+    records_delivered: int
+    """How many records were delivered in this tenure. A record that came again is counted again."""
+    batches_delivered: int
+    """How many batches were delivered in this tenure."""
+    records_in_flight: int
+    """How many records are in flight now."""
+    records_held: int
+    """How many records are fetched and not settled, delivered or not."""
+    bytes_held: int
+    """The memory that these records take: their data, and what Python needs for each of them."""
+    oldest_in_flight_s: float | None
+    """Seconds since the oldest unsettled record was first delivered. None: all that was delivered is settled."""
+
+
+class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer. Counts are since its start."""
+
+    application: str
+    """The application's name."""
+    worker_id: str
+    """This consumer's name among those of the application."""
+    shards: tuple[ShardStatistics, ...]
+    """The shards that it holds."""
+    records_delivered: int
+    """How many records were delivered. A record that came again is counted again."""
+    batches_delivered: int
+    """How many batches were delivered."""
+    leases: int
+    """Leases of its streams' shards that are not read to their end, with and without an owner, as last read."""
+    leases_by_worker: dict[str, int]
+    """How many of them each worker has; one that died has its leases until another worker takes them."""
+    leases_free: int
+    """How many of them no worker has that lives, though their shards could be read: those of a dead worker count, and
+    the children of a shard that is still read do not.
+    """
+    source_calls: dict[str, int]
+    """Calls to the streams, by what `penstock.ports.RecordSource` names them; ``read`` is GetRecords."""
+    table_calls: dict[str, int]
+    """Calls to the lease table, by what `penstock.ports.LeaseTable` names them."""
+    events: dict[str, int]
+    """Events that were told, by type."""
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """The highest `ShardStatistics.millis_behind_latest` of all shards. None: no shard was read yet."""
+        return max(
+            (one.millis_behind_latest for one in self.shards if one.millis_behind_latest is not None), default=None
+        )
+
+    @property
+    def since_read_s(self) -> float | None:
+        """Seconds since the last good read of the shard that has waited longest for one; None: no shard is held."""
+        return max((one.since_read_s for one in self.shards), default=None)
+
+    @property
+    def oldest_unsettled_s(self) -> float | None:
+        """Seconds since the oldest fetched and unsettled record of all shards arrived; None: there is none."""
+        ages = (one.oldest_unsettled_s for one in self.shards if one.oldest_unsettled_s is not None)
+        return max(ages, default=None)
+
+    @property
+    def lag_s(self) -> float | None:
+        """How old the oldest record of all shards may be that is not settled; None: no shard is held."""
+        return max((one.lag_s for one in self.shards), default=None)
+
+    @property
+    def retention_used(self) -> float | None:
+        """The highest `ShardStatistics.retention_used`; None: none is known."""
+        return max((one.retention_used for one in self.shards if one.retention_used is not None), default=None)
+
+    @property
+    def records_in_flight(self) -> int:
+        """How many records are in flight now."""
+        return sum(one.records_in_flight for one in self.shards)
+
+    @property
+    def bytes_held(self) -> int:
+        """The memory of what is fetched and not settled; `BufferOptions.buffer_bytes_max` bounds it."""
+        return sum(one.bytes_held for one in self.shards)
+
+
+def shard_statistics(
+    reader: ShardReader, now_s: float, service_now_s: float, retention_s: float | None
+) -> ShardStatistics:
+    """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
+    ledger = reader.ledger
+    first: Any = ledger.oldest_record
+    oldest: Any = first.record if isinstance(first, Part) else first
+    out_since_s = ledger.out_since_s
+    unsettled_s = None if oldest is None else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp())
+    since_read_s = 0.0 if ledger.came_to.is_end else now_s - reader.read_at_s
+    unread_s = 0.0 if ledger.came_to.is_end else (reader.millis_behind_latest or 0) / 1000 + since_read_s
+    lag_s = max(unread_s, unsettled_s or 0.0)
+    return ShardStatistics(
+        stream=reader.stream,
+        shard_id=reader.shard_id,
+        token=reader.token,
+        origin=reader.origin,
+        paused=reader.paused,
+        millis_behind_latest=reader.millis_behind_latest,
+        since_read_s=since_read_s,
+        oldest_unsettled_s=unsettled_s,
+        lag_s=lag_s,
+        retention_used=lag_s / retention_s if retention_s else None,
+        is_full=ledger.is_full,
+        settled=_position(ledger.safe),
+        stored=_position(reader.stored),
+        records_delivered=reader.records_delivered,
+        batches_delivered=reader.batches_delivered,
+        records_in_flight=ledger.out,
+        records_held=ledger.held.records,
+        bytes_held=ledger.held.held_bytes,
+        oldest_in_flight_s=None if out_since_s is None else now_s - out_since_s,
+    )
+
+
+def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[int, dict[str, int]]:
+    """How many leases there are, and how many each worker has; without those that have ended."""
+    count, held = 0, dict[str, int]()
+    for row in rows:
+        if not row.ended:
+            count += 1
+            if row.actual_owner is not None:
+                held[row.actual_owner] = held.get(row.actual_owner, 0) + 1
+    return count, held
+
+
+def _position(checkpoint: Checkpoint) -> Position | None:
+    return checkpoint.position if checkpoint.is_position else None
+
+
+# --- what is asked of sources and tables ----------------------------------------------------------
 
 T = TypeVar("T")
 OWN_ROWS_MAX = 64  # remembered: an inconsistent read is never so old
@@ -338,3 +528,122 @@ def counted_table(
     if isinstance(table, SharedWithKcl):
         return CountedSharedTable(table, table, calls, on_event, meter, stream=stream, application=application)
     return CountedTable(table, calls, on_event, meter, stream=stream, application=application)
+
+
+# --- snapshots, and the event that tells them -----------------------------------------------------
+
+log = logging.getLogger("penstock.telemetry")
+
+INTERVAL_S = 60.0
+"""How often the numbers are told where neither the options nor the subscriber say."""
+
+
+class Metering(ShardListener):
+    """Counts for one consumer, and tells its subscriber what may be told on any thread: an exporter has `at_once`."""
+
+    def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
+        wanted = getattr(on_event, "metrics_interval_s", None)
+        self.interval_s: float = options.interval_s or wanted or INTERVAL_S
+        self.meter = ConsumerMeter(0.0, per_shard=options.per_shard or getattr(on_event, "metrics_per_shard", False))
+        self._at_once: Callable[[Any], object] | None = getattr(on_event, "at_once", None)
+        self.on_loop: Callable[[Any], object] | None = (
+            on_event if self._at_once is None else getattr(on_event, "on_loop", None)
+        )
+        """What is called on the program's loop."""
+        self._settled: dict[ShardReader, tuple[int, int]] = {}  # records, and their data
+        self._collecting = threading.RLock()
+        self._epoch_s = 0.0
+        self._begun = False
+
+    def count(self, event: Any) -> None:
+        """An event is told. The caller holds no lock."""
+        if self._at_once is not None:
+            try:
+                self._at_once(event)
+            except Exception as error:  # a subscriber never ends the work
+                log.error("on_event: at_once raised %s for a %s", type(error).__name__, type(event).__name__)
+
+    def begin(self, service_now_s: float) -> None:
+        """The consumer starts: what was told before it counts, too. From here on its times are the service's."""
+        if not self._begun:
+            self._begun = True
+            self._epoch_s = service_now_s - asyncio.get_running_loop().time()
+            self.meter.begins(service_now_s)
+
+    def hold(self, reader: ShardReader) -> None:
+        """Count what is read of this shard from now on."""
+        reader.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
+        self._settled[reader] = 0, 0
+        reader.listen(self)
+
+    def over(self, reader: ShardReader) -> None:
+        """See `ShardListener`."""
+        with self._collecting:
+            self._collect((reader,))
+            self._settled.pop(reader, None)
+        if reader.lost is not None:
+            self.meter.lost()
+
+    def snapshot(self, found: ConsumerStatistics, loop_now_s: float, confirmed_s: float | None) -> ConsumerSnapshot:
+        """Everything since the start."""
+        self._collect(list(self._settled))
+        now_s = self._epoch_s + loop_now_s
+        return self.meter.snapshot(now_s, found.worker_id, _levels(found, now_s, loop_now_s, confirmed_s))
+
+    def interval(
+        self,
+        found: ConsumerStatistics,
+        streams: Iterable[str],
+        confirmed_s: float | None,
+        *,
+        last: bool = False,
+        failed: bool = False,
+    ) -> ConsumerMetrics:
+        """What is new since the last interval. ``last``: the consumer has ended. ``failed``: by an error."""
+        self._collect(list(self._settled))
+        loop_now_s = asyncio.get_running_loop().time()
+        now_s = self._epoch_s + loop_now_s
+        levels = _levels(found, now_s, loop_now_s, confirmed_s)
+        if last:
+            levels = WorkerLevels(at_s=now_s, left=True, failed=failed)
+        snapshot = self.meter.interval(now_s, found.worker_id, levels)
+        return ConsumerMetrics(", ".join(streams), found.application, found.worker_id, snapshot)
+
+    def _collect(self, readers: Iterable[ShardReader]) -> None:
+        """Count what was settled. That is not counted as it happens: it happens with each record."""
+        with self._collecting:
+            for reader in readers:
+                before = self._settled.get(reader)
+                if before is not None:
+                    # Asked from another thread while the reader goes on, its figures may be a moment apart: none goes
+                    # back, and the next look has the rest.
+                    records, size = max(before[0], reader.records_settled), max(before[1], reader.bytes_settled)
+                    self.meter.settled(records - before[0], size - before[1])
+                    self._settled[reader] = records, size
+
+
+def _levels(found: ConsumerStatistics, now_s: float, loop_now_s: float, confirmed_s: float | None) -> WorkerLevels:
+    return WorkerLevels(
+        at_s=now_s,
+        shards=tuple(
+            ShardLevels(
+                stream=one.stream,
+                shard_id=one.shard_id,
+                millis_behind_latest=one.millis_behind_latest,
+                since_read_s=one.since_read_s,
+                oldest_unsettled_s=one.oldest_unsettled_s,
+                lag_s=one.lag_s,
+                retention_used=one.retention_used,
+                records_held=one.records_held,
+                bytes_held=one.bytes_held,
+                records_in_flight=one.records_in_flight,
+                oldest_in_flight_s=one.oldest_in_flight_s,
+                is_full=one.is_full,
+            )
+            for one in found.shards
+        ),
+        leases=found.leases,
+        leases_free=found.leases_free,
+        workers=len(found.leases_by_worker),
+        renewed_ago_s=None if confirmed_s is None else loop_now_s - confirmed_s,
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
-from penstock.runtime.home import Here
+from penstock.runtime.loops import Here
 from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import give_up, spawn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from penstock.runtime.consumer.ready import Ready
-    from penstock.runtime.home import Home
+    from penstock.runtime.loops import Home
     from penstock.runtime.shard.shard_reader import ShardReader
 
 

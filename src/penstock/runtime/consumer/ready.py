@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.home import Here
+from penstock.runtime.loops import Here
 from penstock.runtime.shard.listener import Asking, ShardListener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.runtime.consumer.lifecycle import Located
-    from penstock.runtime.home import Home
+    from penstock.runtime.loops import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
 

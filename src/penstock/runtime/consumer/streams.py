@@ -11,7 +11,7 @@ from penstock.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
 from penstock.model import HASH_KEY_MAX
 from penstock.runtime.background import emits_failure
-from penstock.runtime.consumer.statistics import shard_statistics
+from penstock.runtime.consumer.counting import shard_statistics
 from penstock.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
 from penstock.runtime.shard.window_reading import WindowRead
 from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.model import Shard, StartingPosition
     from penstock.options import ConsumerOptions
     from penstock.ports import RecordSource
-    from penstock.runtime.consumer.statistics import ShardStatistics
+    from penstock.runtime.consumer.counting import ShardStatistics
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.tasks import Heard
 

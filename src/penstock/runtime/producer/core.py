@@ -17,9 +17,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.core.batching import Batcher, BatchLimits, Failure
+from penstock.core.batching.batcher import mend
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.lanes import PaceLimits
-from penstock.core.batching.mending import mend
 from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS, THROTTLED
 from penstock.errors import (
     AccessDeniedError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from penstock.core.given import shows_arguments
 from penstock.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from penstock.options import ProducerArguments, ProducerOptions
-from penstock.runtime.loop_thread import LoopThread
+from penstock.runtime.loops import LoopThread
 from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.producer.intake import Claim

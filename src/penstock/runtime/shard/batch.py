@@ -1,8 +1,8 @@
 """What a handler gets: records of one shard, or a single one of them, and the ways to say what became of them.
 
 A settlement is a plain call that any thread may make: it changes the ledger under the lock of the shard's reader, and
-what follows from that is left to the loop that reads the shard (`penstock.runtime.home`). So there is one class of each
-for programs on an event loop and for those in threads.
+what follows from that is left to the loop that reads the shard (`penstock.runtime.loops`). So there is one class of
+each for programs on an event loop and for those in threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import OptionError
 from penstock.events import PendingCheckpointFound
 from penstock.model import Position
-from penstock.runtime.shard.pages import datas_of
+from penstock.runtime.feeds import datas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from penstock.runtime.loop_thread import CALLER
+from penstock.runtime.loops import CALLER
 
 if TYPE_CHECKING:
     import threading
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.pages import ChildShard
     from penstock.core.leases.tenure import Ended, HandoffAsked, Lost
-    from penstock.core.ledger.failing import Ending
+    from penstock.core.ledger.ledger import Ending
     from penstock.runtime.shard.shard_reader import ShardReader
 
     Caller: TypeAlias = asyncio.Task[Any] | threading.Thread

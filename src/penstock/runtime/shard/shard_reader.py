@@ -23,7 +23,7 @@ from penstock.core.shard.duplicates import Admit
 from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.background import emits_failure
-from penstock.runtime.home import Here
+from penstock.runtime.loops import Here
 from penstock.runtime.shard.batch import Batch, PendingCheckpoint, choose
 from penstock.runtime.shard.listener import Asking, Origin, ShardListener
 from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
@@ -39,17 +39,16 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.book import Delivery
-    from penstock.core.ledger.failing import Ending
+    from penstock.core.ledger.ledger import Ending
     from penstock.core.ledger.policies import OrderPolicy
     from penstock.core.shard.checkpoints import Cadence, Pending
     from penstock.events import LedgerEvent
     from penstock.model import Position, Record
     from penstock.ports import Tracer
     from penstock.runtime.dead_letters import LetterWriter
-    from penstock.runtime.feeds import FanOutFeed, PollingFeed
-    from penstock.runtime.home import Home
+    from penstock.runtime.feeds import FanOutFeed, Pages, PollingFeed, Values
+    from penstock.runtime.loops import Home
     from penstock.runtime.shard.batch import OnPending
-    from penstock.runtime.shard.pages import Pages, Values
     from penstock.runtime.shard.tenure_keeper import TenureKeeper
     from penstock.runtime.shard.window_reading import WindowRead
     from penstock.tasks import Heard

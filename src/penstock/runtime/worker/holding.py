@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.kcl import Fleet
-from penstock.core.assignment.views import lease_view
+from penstock.core.assignment.strategies import lease_view
 from penstock.core.handoff import OwnerInput
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
 from penstock.core.ledger.parts import PARTS_MAX
 from penstock.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
 from penstock.runtime.dead_letters import LetterWriter
+from penstock.runtime.feeds import Admission, Pages
 from penstock.runtime.shard.listener import Origin, ShardListener
-from penstock.runtime.shard.pages import Admission, Pages
 from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.tasks import spawn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.feeding.pages import ChildShard, FeedCursor
-    from penstock.core.ledger.failing import Ending
+    from penstock.core.ledger.ledger import Ending
     from penstock.core.worker import Input, Mine
     from penstock.options import ConsumerOptions
     from penstock.runtime.background import Chores

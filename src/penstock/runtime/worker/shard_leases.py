@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from penstock.core.assignment.strategies import shard_view
 from penstock.core.assignment.upkeep import (
     Birth,
     HoleAudit,
@@ -19,7 +20,6 @@ from penstock.core.assignment.upkeep import (
     needs_search,
     served,
 )
-from penstock.core.assignment.views import shard_view
 from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
 from penstock.core.leases.row import LeaseKey, NotALeaseError, told
 from penstock.core.lineage import Lineage

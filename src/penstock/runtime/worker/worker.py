@@ -1,8 +1,8 @@
 """A worker: reads its share of streams' shards, beside others, through a lease table.
 
-It shows itself in a row of its own (`presence`), and looks at the others' rows and the leases (`sight`). What follows
-is decided by a function (`penstock.core.worker`), in each round, and whenever something happens between rounds.
-The worker does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead
+It shows itself in a row of its own (`Presence`), and looks at the others' rows and the leases (`sight`). What
+follows is decided by a function (`penstock.core.worker`), in each round, and whenever something happens between
+rounds. The worker does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead
 (`reading_ahead`), and the leases to create and to delete (`shard_leases`).
 """
 
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.kcl import Fleet
 from penstock.core.handoff import ReceiverState
-from penstock.core.leases import writes
+from penstock.core.leases import Done, writes
+from penstock.core.leases.membership import WRITES_PER_FAILOVER
 from penstock.core.leases.row import process_name
 from penstock.core.leases.tenure import claim, receive
 from penstock.core.worker import (
@@ -57,11 +58,9 @@ from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, SteadyClock, side_by_side, wait_set
 from penstock.runtime.worker.holding import Holding
-from penstock.runtime.worker.kcl_watch import KclTimes, KclWatch
-from penstock.runtime.worker.presence import Presence
 from penstock.runtime.worker.reading_ahead import ReadingAhead
 from penstock.runtime.worker.shard_leases import ShardLeases
-from penstock.runtime.worker.sight import Sight
+from penstock.runtime.worker.sight import KclTimes, KclWatch, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -507,3 +506,55 @@ def _kcl_watch(
         ),
         clock=clock,
     )
+
+
+# --- its own row ----------------------------------------------------------------------------------
+# What a worker shows of itself to the others, and whether that is confirmed.
+
+TOLD_PER_WRITE_INTERVAL = 8
+"""The most times in that interval that a lease hears of confirmed writes, though a worker that has much to show writes
+more often.
+"""
+
+
+class Presence:
+    """Written at every change, and often enough to be known as alive."""
+
+    def __init__(self, table: LeaseTable, mine: Mine, *, retry_s: float, clock: Callable[[], float]) -> None:
+        """``mine``: what is shown. ``retry_s``: after a write that was not confirmed."""
+        self.alive_s: float | None = None
+        """Send time of the last confirmed write; None: no other worker can have seen this one yet."""
+        self._table = table
+        self._mine = mine
+        self._retry_s = retry_s
+        self._told_s = float("-inf")
+        self._counter = 0
+        self._clock = clock
+        self._now = asyncio.Event()
+
+    def changed(self) -> None:
+        """There is something new to show."""
+        self._now.set()
+
+    async def run(self, on_alive: Callable[[float], None]) -> None:
+        """Write the row until cancelled. Raises, before the first confirmed write, what trying again does not mend.
+        ``on_alive`` hears of confirmed writes, by the time at which they were sent.
+        """
+        interval_s = self._mine.terms.failover_s / WRITES_PER_FAILOVER
+        while True:
+            self._now.clear()
+            sent_s = self._clock()
+            self._counter += 1
+            row = self._mine.shown(sent_s, self._counter)
+            try:
+                outcome = await self._table.put_worker(row)
+            except PenstockError as error:
+                if self.alive_s is None and not error.retryable:
+                    raise
+                outcome = None
+            if isinstance(outcome, Done):
+                self.alive_s = sent_s
+                if sent_s - self._told_s >= interval_s / TOLD_PER_WRITE_INTERVAL:
+                    self._told_s = sent_s
+                    on_alive(sent_s)
+            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s))

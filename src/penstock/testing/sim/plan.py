@@ -193,7 +193,7 @@ class FaultPlan:
     cool_down_s: float = 8.0
     """The worker that gave a shard up leaves it alone for so long."""
     program: str = "batches"
-    """Which of `penstock.testing.sim.programs`; a simulator that is given a program of its own does not look here."""
+    """Which of `penstock.testing.sim.process`; a simulator that is given a program of its own does not look here."""
     options: dict[str, float | str] = field(default_factory=dict)
     """The workers' options, by the names of their fields; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
     faults: tuple[Fault, ...] = ()

@@ -23,7 +23,6 @@ from penstock.options import (
 )
 from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.testing.sim.history import BAD, STREAM, Broken, History, Promises
-from penstock.testing.sim.kinesis import ServiceTime, SimulatedStream
 from penstock.testing.sim.loop import VirtualTime
 from penstock.testing.sim.plan import (
     Crash,
@@ -40,9 +39,8 @@ from penstock.testing.sim.plan import (
     SlowHandler,
     Split,
 )
-from penstock.testing.sim.process import Process
-from penstock.testing.sim.programs import PROGRAMS, HandlerError
-from penstock.testing.sim.table import SimulatedTable, now
+from penstock.testing.sim.process import PROGRAMS, HandlerError, Process
+from penstock.testing.sim.services import ServiceTime, SimulatedStream, SimulatedTable, now
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -96,7 +94,7 @@ class Report:
 
 class Simulator:
     """Runs a plan, once. ``program(consumer, process)`` is what each process does with its consumer; by default the
-    plan names one of `penstock.testing.sim.programs`. ``options`` go before those of the plan.
+    plan names one of `penstock.testing.sim.process`. ``options`` go before those of the plan.
     """
 
     def __init__(

@@ -1,0 +1,115 @@
+"""The two encodings of AWS that the service speaks beside JSON: CBOR, and frames of an event stream."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import Any
+
+import cbor2
+import msgspec
+
+# --- CBOR -----------------------------------------------------------------------------------------
+# The Java SDK's CBOR (``application/x-amz-cbor-1.1``) to and from the JSON that the service model speaks.
+#
+# In CBOR blobs are raw bytes and timestamps are tag 1 around an integer of epoch *milli*seconds (the Java SDK
+# refuses floats there; general CBOR readers take tag 1 for seconds, so it is read here). In JSON a blob is
+# base64 text and a timestamp a number of seconds. Requests say their types themselves; in answers the
+# member's name tells: ``Data`` is the only blob of this API and all times end in ``Timestamp``.
+
+_EPOCH_TAG = 1
+_DEPTH_MAX = 16
+_BLOB = "Data"
+_TIME = "Timestamp"
+
+
+def decode(body: bytes) -> Any:
+    """Decode a CBOR request; times become epoch seconds. Raises ``ValueError`` when it is no CBOR."""
+    try:
+        return cbor2.loads(body, semantic_decoders={_EPOCH_TAG: _seconds}, max_depth=_DEPTH_MAX)
+    except cbor2.CBORError as fault:
+        raise ValueError("this is no CBOR") from fault
+
+
+def _seconds(millis: Any, immutable: bool) -> float:  # noqa: ARG001 - cbor2's argument
+    if not isinstance(millis, int | float):
+        raise ValueError("a timestamp is no number")
+    return millis / 1000
+
+
+def encode(value: object) -> bytes:
+    """Encode a value as it is."""
+    return bytes(cbor2.dumps(value))
+
+
+def request_to_json(body: bytes) -> bytes:
+    """The same request in JSON. Raises ``ValueError`` when it is no CBOR or has no JSON form."""
+    try:
+        # msgspec writes bytes as base64 text, which is what the JSON protocol has for blobs.
+        return msgspec.json.encode(decode(body))
+    except (TypeError, RecursionError, OverflowError) as fault:
+        raise ValueError("this CBOR has no JSON form") from fault
+
+
+def answer_to_cbor(body: bytes) -> bytes:
+    """The same answer in CBOR; an empty one stays empty."""
+    if not body:
+        return body
+    return encode(_typed(msgspec.json.decode(body)))
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _member(name, member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    return value
+
+
+def _member(name: str, value: Any) -> Any:
+    if name == _BLOB and isinstance(value, str):
+        return base64.b64decode(value)
+    if name.endswith(_TIME) and isinstance(value, int | float):
+        return cbor2.CBORTag(_EPOCH_TAG, round(value * 1000))
+    return _typed(value)
+
+
+# --- event streams --------------------------------------------------------------------------------
+# Frames of ``application/vnd.amazon.eventstream``: what SubscribeToShard answers with.
+#
+# A frame is: total length, header length, CRC-32 of these eight bytes, headers, payload, CRC-32 of all before
+# it; numbers are unsigned 32-bit, most significant byte first. A header is: name length (1 byte), name, type
+# 7 (string), value length (2 bytes), value. (AWS: "Event stream encoding".)
+
+_PRELUDE = struct.Struct(">II")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">H")
+_STRING = 7
+
+
+def frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """One frame with string headers."""
+    head = b"".join(_header(name, value) for name, value in headers.items())
+    prelude = _PRELUDE.pack(16 + len(head) + len(payload), len(head))
+    prelude += _CRC.pack(zlib.crc32(prelude))
+    crc = zlib.crc32(payload, zlib.crc32(head, zlib.crc32(prelude)))
+    return b"".join((prelude, head, payload, _CRC.pack(crc)))
+
+
+def event(event_type: str, payload: bytes, content_type: str = "application/x-amz-json-1.1") -> bytes:
+    """A frame that carries an event (``initial-response``, ``SubscribeToShardEvent``)."""
+    return frame({":event-type": event_type, ":content-type": content_type, ":message-type": "event"}, payload)
+
+
+def exception(exception_type: str, payload: bytes, content_type: str = "application/x-amz-json-1.1") -> bytes:
+    """A frame that ends the stream with one of its modelled errors (``ResourceInUseException``)."""
+    return frame(
+        {":exception-type": exception_type, ":content-type": content_type, ":message-type": "exception"},
+        payload,
+    )
+
+
+def _header(name: str, value: str) -> bytes:
+    raw_name, raw_value = name.encode(), value.encode()
+    return b"".join((bytes((len(raw_name),)), raw_name, bytes((_STRING,)), _LENGTH.pack(len(raw_value)), raw_value))
