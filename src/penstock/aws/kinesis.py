@@ -375,6 +375,7 @@ class KinesisClient:
                 await self.wire.call("kinesis", "PutRecords", body, retry=retry, stream_arn=stream.arn),
                 PutRecordsAnswer,
             )
+            # Only this shows that the endpoint does not know CBOR: the code of the refusal says nothing.
             if in_cbor:  # it took in JSON what it had refused in CBOR
                 self._cbor = False
         if len(answer.records) != len(entries):

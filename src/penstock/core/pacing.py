@@ -318,6 +318,7 @@ class AdaptiveRate:
         records_left, bytes_left = bucket.level(now_s)
         left_s = min(records_left / bucket.records_per_s, bytes_left / bucket.bytes_per_s)
         if left_s < _HELD_S:
+            # A random size: producers of one size and one period would find the bucket empty, or full, for ever.
             self._portion_s = PORTION_S * (0.5 + self._rng.random())
             self._opens_at_s = now_s + min(self._missing_s(records_left, bytes_left), PORTION_S)
 

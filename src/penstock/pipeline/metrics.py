@@ -82,6 +82,8 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
     columns = columns_of(records) or ["data"]
     if "data" in columns:
         numbers.append(fn.coalesce(fn.sum(fn.octet_length("data")), fn.lit(0)).alias("bytes"))
+    # A source in Python cannot send back what its tasks count: it has no metrics and no accumulators. So the figure is
+    # a column, which is observed.
     if OUTSIDE in columns:
         first = fn.col(OUTSIDE) & (fn.col("sub_sequence_number") == 0)  # an aggregate is delivered whole
         numbers.append(fn.count(fn.when(first, 1)).alias("aggregates_outside_range"))
@@ -338,6 +340,8 @@ class _Gauges:
         names = jvm.java.util.HashMap()
         for name, accumulator in made.items():
             names.put(name, accumulator)
+        # Py4J lists all methods of a class before it calls one. Where one of them needs a package that is not there, as
+        # with `SparkEnv`, the connection ends; this class needs none.
         registry = getattr(getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$"), "MODULE$")
         registry.register(scala, jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(names))
         self._known |= {name: (accumulator, 0) for name, accumulator in made.items()}

@@ -400,6 +400,8 @@ class FanOutFeed:
         """As `PollingFeed.next`."""
         loop = asyncio.get_running_loop()
         while True:
+            # AWS refuses a subscription for five seconds after a former owner's has begun: without polls the shard
+            # would stand still until then.
             if loop.time() < self._try_at_s:
                 return await self._polling.next()
             if self.room is not None:

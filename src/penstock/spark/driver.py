@@ -81,6 +81,7 @@ class Driver:
         if self._planned is not None:
             # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
             self._loop.run(self._committed(self._planned))
+        # Spark asks some 70 times a second; a plan asks the service.
         if self._answer is None or self._pace.due(time.monotonic()):
             self._answer = self._loop.run(self._latest(start, capped))
         return self._answer

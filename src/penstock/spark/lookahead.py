@@ -339,6 +339,8 @@ class ShardProbe:
                 raise ExpiredIteratorError("ExpiredIteratorException", "no iterator is kept")
             more = await self._fill(more, records_max, floor=floor, pages_max=pages_max)
         except ExpiredIteratorError:
+            # The clock jumped (a laptop that slept), or the shard was left alone for long. An idle shard is opened by
+            # time: a number may be trimmed by now.
             at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
             more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
         if not more.records:

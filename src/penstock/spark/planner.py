@@ -480,6 +480,9 @@ class Planner:
             if whole:
                 await self._cross(children, cut_ms)
             fresh = [state for state in children if _look(state).exhausted]
+            # Finished for this cut only, which may be given up: a shard is stored as ended when its parents are. Stored
+            # earlier, its children would never start, and a query that stops when it is caught up would leave them
+            # unread.
             finished.update(state.shard_id for state in fresh)
             ready += [state for state in children if _unread_before(state, cut_ms)]
         return ready

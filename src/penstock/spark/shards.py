@@ -69,6 +69,7 @@ class ShardState:
         look = self.look
         if look is None or self.stored or self.position.kind is Kind.ENDED:
             return self.position
+        # Such a shard is not idle: only an empty page moves the witness.
         if look.first is not None:
             return ShardPosition(Kind.NEXT, look.first.arrival_ms, look.first.sequence_number)
         if look.exhausted:

@@ -195,6 +195,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """What tasks get: nothing of the driver's."""
+        # Spark pickles the reader for its executors, and a driver has a thread, a loop and connections.
         return {**self.__dict__, "_driver": None}
 
     def _started(self) -> Driver:

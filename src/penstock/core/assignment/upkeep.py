@@ -69,6 +69,8 @@ def births_beyond_end(
     A child of two parents that both have a lease gets its own at once, as in `births_at_end`. Else two parents that end
     at the same moment would each leave it to the other, which is not stored as ended yet.
     """
+    # By the leases that there are, not by what is stored as ended: of two trimmed parents that end at one moment,
+    # neither would make the child's lease.
     sure = [child for child in children if not needs_search([child], held)]
     found = births_at_end(sure, held)
     known = {**dict.fromkeys((child.shard_id for child in sure), False), **held}

@@ -391,6 +391,7 @@ class Batcher:
                 strays, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s, rng=self._rng
             )
             self._pause_until_s = now_s + wait_s
+            # If the stream answers wrong shard ids, no map helps, and each aggregate would be put again for ever.
             self.aggregating = self.aggregating and strays < STRAYS_MAX
 
     def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:

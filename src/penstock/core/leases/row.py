@@ -243,6 +243,8 @@ class LeaseRow:
 
 def process_name(nonce: str, worker: str) -> str:
     """One process among all that ever had this worker's id."""
+    # When a write is refused, the row may show that it was made before. So two processes of one name must never write
+    # the same: the second would take the write of the first for its own.
     return f"{nonce}/{worker}"
 
 

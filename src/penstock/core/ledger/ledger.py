@@ -164,6 +164,7 @@ def raised_at(error: BaseException) -> str:
     """``billing.py:41, client.py:905``: the handler's own line, and the deepest one below it, where a user's error may
     have its data in the message, and is not told.
     """
+    # The error's message is left out: it may be the record.
     frames = list(traceback.walk_tb(error.__traceback__))
     while frames and frames[0][0].f_globals.get("__name__", "").partition(".")[0] in CALLERS:
         del frames[0]

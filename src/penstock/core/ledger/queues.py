@@ -134,6 +134,7 @@ class Line:
         """Take the first off; there is one."""
         ticket = heappop(self._heap)[2]
         following = self.first()
+        # Deliveries that wait may interleave (2, and 1 with 3): taken as a whole, this one would bring 3 before 2.
         if following is not None and following.page is ticket.page and following.places[0] < ticket.places[-1]:
             middle = bisect_left(ticket.places, following.places[0])
             self.add(self._tickets.cut(ticket, ticket.places[middle:]))

@@ -470,6 +470,8 @@ class CountedTable:
         except Exception as error:
             self._failed(call, error)
             raise
+        # The caller tries again in silence. Untold, a consumer whose policy lacks UpdateItem would read nothing for
+        # ever.
         if isinstance(outcome, Unknown):
             self._on_event(LeaseTableFailed(self.name, call, outcome.reason, outcome.reason))
         return outcome
