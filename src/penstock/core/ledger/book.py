@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.policies import payload_bytes_of, payload_bytes_of_all
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -84,6 +83,18 @@ class Held:
         if self._share is not None:
             self._share.change(-self.held_bytes)
             self._share = None
+
+
+def payload_bytes_of(record: Any) -> int:
+    """The data of a record, or of a part of one, in bytes."""
+    size: int | None = getattr(record, "payload_bytes", None)
+    return len(getattr(record, "data", b"")) if size is None else size
+
+
+def payload_bytes_of_all(records: Sequence[Any]) -> int:
+    """The same of several; those of a page know it."""
+    known: int | None = getattr(records, "payload_bytes", None)
+    return sum(map(payload_bytes_of, records)) if known is None else known
 
 
 class Page(Generic[R]):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from penstock import events
 from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where
+from penstock.core.ledger.book import Book, DeadLetter, Delivery, R, Where, payload_bytes_of, payload_bytes_of_all
 from penstock.core.ledger.policies import (
     AnyOrder,
     ByKey,
@@ -33,8 +33,6 @@ from penstock.core.ledger.policies import (
     Retry,
     Skip,
     Warn,
-    payload_bytes_of,
-    payload_bytes_of_all,
 )
 from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue
 from penstock.core.pacing import full_jitter_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import msgspec
 
@@ -12,7 +12,7 @@ from penstock.core.given import Options, not_numbers
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 MIB = 1024 * 1024
 SHARD_BUFFER_BYTES_MAX = 64 * MIB
@@ -222,18 +222,6 @@ class LedgerPolicy:
             raise OptionError(
                 "latest_wins: with keys side by side the newest record says nothing about those before it"
             )
-
-
-def payload_bytes_of(record: Any) -> int:
-    """The data of a record, or of a part of one, in bytes."""
-    size: int | None = getattr(record, "payload_bytes", None)
-    return len(getattr(record, "data", b"")) if size is None else size
-
-
-def payload_bytes_of_all(records: Sequence[Any]) -> int:
-    """The same of several; those of a page know it."""
-    known: int | None = getattr(records, "payload_bytes", None)
-    return sum(map(payload_bytes_of, records)) if known is None else known
 
 
 def _check(values: dict[str, float], *, above_zero: bool = True) -> None:

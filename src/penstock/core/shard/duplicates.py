@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from penstock import events
 from penstock.core.given import Options
-from penstock.core.ledger.policies import payload_bytes_of
+from penstock.core.ledger.book import payload_bytes_of
 from penstock.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from penstock.model import Position
 

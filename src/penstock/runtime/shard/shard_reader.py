@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
+from penstock.core.ledger.book import payload_bytes_of, payload_bytes_of_all
 from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.policies import LedgerPolicy, Skip, payload_bytes_of, payload_bytes_of_all
+from penstock.core.ledger.policies import LedgerPolicy, Skip
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from penstock.core.shard.duplicates import Admit
