@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.shapes import begin_of
+from penstock.cli.shapes import back_s
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -41,14 +41,18 @@ class Earlier:
 
     def __init__(self, path: Path | None, since: str | None = None) -> None:
         """Raises OptionError."""
-        self.since = since
+        self.back_s = back_s(since, time.time())
+        """How long ago looks count; None: as long as they are kept."""
         self._path = path
-        begin_of(since, time.time())
         self._known = {} if path is None else _looks_of(path)
 
-    def of(self, application: str, now_s: float) -> Mapping[str, Sequence[Look]]:
-        """The looks at an application's leases that count."""
-        return looks_since(self._known.get(application, {}), begin_of(self.since, now_s))
+    def of(self, application: str | None) -> Mapping[str, Sequence[Look]]:
+        """All looks at an application's leases."""
+        return {} if application is None else self._known.get(application, {})
+
+    def counting(self, times: LagTimes) -> LagTimes:
+        """The same, without what does not count."""
+        return times if self.back_s is None else msgspec.structs.replace(times, history_s=self.back_s)
 
     def keep(self, application: str, looks: Mapping[str, Sequence[Look]]) -> None:
         """Write these in place of those of which they are the continuation; those that did not count stay."""
@@ -60,18 +64,10 @@ class Earlier:
     def _uncounted(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
         from penstock.inspect.verdicts import HISTORY_S, LOOKS_MAX
 
-        if self.since is None or not looks:
+        if self.back_s is None or not looks:
             return []
         oldest_s, end_s = looks[-1].at_s - HISTORY_S, looks[0].at_s
-        old = self._known.get(application, {}).get(key, ())
-        return [one for one in old if oldest_s <= one.at_s < end_s][-LOOKS_MAX:]
-
-
-def looks_since(looks: Mapping[str, Sequence[Look]], begin_s: float | None) -> Mapping[str, Sequence[Look]]:
-    """Those that were made from then on; None: all."""
-    if begin_s is None:
-        return looks
-    return {key: [one for one in found if one.at_s >= begin_s] for key, found in looks.items()}
+        return [one for one in self.of(application).get(key, ()) if oldest_s <= one.at_s < end_s][-LOOKS_MAX:]
 
 
 async def lag_since(
@@ -80,8 +76,9 @@ async def lag_since(
     """How far an application is behind, compared with what earlier runs saw; this run's looks are kept, too. Raises
     OptionError.
     """
-    history = earlier.of(application, inspector.now_s)
-    report, looks = await inspector.lag(application, stream, store, times=times, history=history)
+    report, looks = await inspector.lag(
+        application, stream, store, times=earlier.counting(times), history=earlier.of(application)
+    )
     earlier.keep(application, looks)
     return report
 
@@ -95,15 +92,13 @@ async def snapshot_since(
     earlier: Earlier,
 ) -> Snapshot:
     """What the doctor looks at, compared in the same way with earlier runs. Raises OptionError."""
-    now_s = inspector.now_s
-    begin_s = begin_of(earlier.since, now_s)
     taken = await inspector.snapshot(
         application,
         stream,
         store,
-        times=times,
-        history={} if application is None else earlier.of(application, now_s),
-        heat_s=None if begin_s is None else max(1.0, now_s - begin_s),
+        times=earlier.counting(times),
+        history=earlier.of(application),
+        heat_s=earlier.back_s,
     )
     if application is not None:
         earlier.keep(application, taken.looks)

@@ -64,6 +64,12 @@ def begin_of(since: str | None, now_s: float) -> float | None:
     return begin_s
 
 
+def back_s(since: str | None, now_s: float) -> float | None:
+    """How far back ``--since`` lies. Raises OptionError."""
+    begin_s = begin_of(since, now_s)
+    return None if begin_s is None else max(1.0, now_s - begin_s)
+
+
 def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: Shape) -> None:
     """Show a report: as a table, whole, or its rows one by one."""
     if shape is Shape.table:

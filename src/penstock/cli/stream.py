@@ -16,7 +16,7 @@ from penstock.cli.shapes import (
     Rate,
     Shape,
     Since,
-    begin_of,
+    back_s,
     pairs_of,
     show_report,
     table_of,
@@ -99,13 +99,12 @@ def heat_command(
     a while.
     """
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    begin_of(since, time.time())
+    since_s = back_s(since, time.time()) or 0.0
 
     async def look(inspector: Inspector) -> Any:
-        now_s = inspector.now_s
         return await inspector.heat(
             stream,
-            since_s=max(1.0, now_s - (begin_of(since, now_s) or 0.0)),
+            since_s=since_s,
             records_max=records_max,
             keys_shown_max=keys,
             show_keys=not no_keys,

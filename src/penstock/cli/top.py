@@ -19,7 +19,7 @@ import typer
 
 from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
 from penstock.cli.interrupt import StoppedError, Stopping
-from penstock.cli.looking import looking, looks_since
+from penstock.cli.looking import Earlier, looking
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError, PenstockError
@@ -102,12 +102,11 @@ class Watching:
     async def look(self, inspector: Inspector) -> None:
         """Look once at each application. Raises what the first look at one meets; later ones leave it as it was."""
         self.fault = None
-        begin_s = begin_of(self._since, inspector.now_s)
+        counting = Earlier(None, self._since).counting(self._times)
         for name in self._names:
-            history = looks_since(self._looks.get(name, {}), begin_s)
             try:
                 self.reports[name], self._looks[name] = await inspector.lag(
-                    name, self._stream, self._store, times=self._times, history=history
+                    name, self._stream, self._store, times=counting, history=self._looks.get(name)
                 )
             except PenstockError as fault:
                 if name not in self.reports:

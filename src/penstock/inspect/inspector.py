@@ -319,7 +319,7 @@ class Inspector:
         name = stream_name(stream or only_stream(application_view(application, store.kind, rows)))
         view = await self.shown(f"the retention of {name}", "kinesis", self.describe(name))
         lags = Lags(self, application, name, retention_s=math.inf if view is None else view.retention_hours * 3600.0)
-        lags.remember(history or {})
+        lags.remember(history or {}, times.history_s)
         await lags.look(rows, await self._shards_shown(name))
         end_s = self.wire.now() + times.window_s
         while (left_s := end_s - self.wire.now()) > 0:

@@ -63,9 +63,9 @@ class Lags:
         self._failover_s: dict[str, float] = {}
         self._without: list[str] = []
 
-    def remember(self, looks: Mapping[str, Sequence[Look]]) -> None:
+    def remember(self, looks: Mapping[str, Sequence[Look]], history_s: float = HISTORY_S) -> None:
         """Looks of earlier runs. Those that are too old tell nothing any more, and are left out."""
-        since_s = self._inspector.now_s - HISTORY_S
+        since_s = self._inspector.now_s - min(history_s, HISTORY_S)
         for key, found in looks.items():
             kept = [one for one in found if one.at_s >= since_s]
             self.looks[key] = sorted([*kept, *self.looks.get(key, [])], key=lambda one: one.at_s)[-LOOKS_MAX:]

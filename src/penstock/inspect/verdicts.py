@@ -45,6 +45,8 @@ class LagTimes(msgspec.Struct, frozen=True, kw_only=True):
     """A shard whose oldest unread record is younger keeps up."""
     stalled_s: float = STALLED_S
     """A checkpoint that stands still for so long while records wait is stalled."""
+    history_s: float = HISTORY_S
+    """Looks that were made longer ago do not count. More than the default is not kept."""
 
 
 class State(StrEnum):
