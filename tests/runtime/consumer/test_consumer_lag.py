@@ -18,6 +18,7 @@ from penstock import (
     OptionError,
     Retry,
     SettlingOptions,
+    SyncConsumer,
 )
 from penstock.dead_letters import DeadLettersTo
 from penstock.errors import AccessDeniedError, ShardReadError
@@ -287,6 +288,17 @@ async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKine
     assert [event for event in told if isinstance(event, StopBegun)] == [StopBegun("billing", "SIGUSR1")]
     (waits, *_) = [event for event in told if isinstance(event, StopWaits)]
     assert (waits.shards, waits.records, waits.held) == (1, 1, ("orders/shardId-000000000000: 1",))
+
+
+def test_a_consumer_for_threads_tells_that_a_signal_stops_it(local: LocalKinesis, kinesis: Any) -> None:
+    told: list[Any] = []
+    put(kinesis, range(1))
+    with consumer_of(local, MemoryLeaseTable(), face=SyncConsumer, on_event=told.append) as consumer:
+        consumer.close_on_signals(signal.SIGUSR1)
+        for batch in consumer:
+            with batch:
+                os.kill(os.getpid(), signal.SIGUSR1)
+    assert [event for event in told if isinstance(event, StopBegun)] == [StopBegun("billing", "SIGUSR1")]
 
 
 async def test_an_exporter_that_raises_and_one_that_is_closed_do_not_end_the_work(

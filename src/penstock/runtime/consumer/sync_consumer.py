@@ -11,6 +11,7 @@ import math
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from penstock.core.given import not_callable, shows_arguments
@@ -125,11 +126,14 @@ class SyncConsumer(Generic[T]):
 
     def close(self) -> None:
         """Hand over all shards, and end. Iterations in other threads end, too. May be called again."""
+        self._close(self._core.close)
+
+    def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with self._closing:
             if self._last is not None:
                 return
             try:
-                self._thread.run(self._core.close())
+                self._thread.run(close())
             finally:
                 self._last = self._thread.run(self._statistics())
                 self._thread.close()
@@ -143,11 +147,17 @@ class SyncConsumer(Generic[T]):
         """As `Consumer.close_on_signals`. To be called by the main thread."""
         awaited = numbers or (signal.SIGTERM, signal.SIGINT)
 
-        def close(*_: object) -> None:
+        def close(received: int, _: object) -> None:
             for number in awaited:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+            async def close_by_signal() -> None:
+                self._core.close_by_signal(signal.Signals(received).name)
+                await self._core.close()
+
             # In a thread: the main one may wait for the very loop that closes.
-            thread(self.close, "penstock-close", logged("closing the consumer has failed"), daemon=False)
+            begin = partial(self._close, close_by_signal)
+            thread(begin, "penstock-close", logged("closing the consumer has failed"), daemon=False)
 
         for number in awaited:
             signal.signal(number, close)
