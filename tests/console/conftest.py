@@ -12,10 +12,13 @@ from penstock.console.settings import ConsoleSettings
 from penstock.local import LocalKinesis
 from penstock.wiring import ConnectionOptions
 from tests.console.asking import TOKEN, VIEWER_TOKEN
+from tests.console.browsing import CHROMIUM, FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
+
+    from playwright.sync_api import Browser
 
     from penstock.console.security import Gate
 
@@ -59,3 +62,14 @@ async def make_gate(connection: ConnectionOptions, tmp_path: Path) -> AsyncItera
     yield make
     for gate in made:
         await gate.console.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium, which the tests of a module share."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield found
+        found.close()

@@ -17,22 +17,23 @@ from penstock.core.ledger.letter import Letter
 from penstock.model import Position
 from penstock.wiring import ConnectionOptions
 from tests.console.asking import TOKEN, VIEWER_TOKEN
-from tests.console.browsing import FLAGS, ROOT, Served, chromium
+from tests.console.browsing import CHROMIUM, ROOT, Holding, Served, Watched, tab
+from tests.inspect.job_places import committed, offset, planned, text_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
     from penstock.local import LocalKinesis
 
-CHROMIUM = chromium()
 pytestmark = [
     pytest.mark.xdist_group("console-browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (scripts/chromium install)"),
 ]
+PICTURE_BYTES_MAX = 150_000
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked=1'>"
 PAGES = [
     "/", "/?q=ord", "/streams/orders", "/streams/orders?heat=5m&all=1", "/streams/orders/records?from=trim-horizon",
@@ -40,10 +41,14 @@ PAGES = [
     "/streams/orders/tail",
     "/applications/billing?stream=orders", "/applications/billing/seek",
     "/doctor?app=billing&stream=orders", "/cost?app=billing&stream=orders",
+    "/jobs", "/job?place=0&name=orders-to-lake", "/job?place=7&name=none",
     "/letters", "/local?stream=orders", "/audit", "/no/such/page",
     "/streams/no-such-stream",
 ]  # fmt: skip
-FAULTY = {"/streams/orders/records?where=(": 400, "/no/such/page": 404, "/streams/no-such-stream": 404}
+FAULTY = {
+    "/streams/orders/records?where=(": 400, "/no/such/page": 404, "/streams/no-such-stream": 404,
+    "/job?place=7&name=none": 404,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,25 @@ def _letter(number: int, at: dt.datetime) -> bytes:
         data=f"letter {number}".encode(), partition_key="k",
     )  # fmt: skip
     return one.to_json() + b"\n"
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Places of Spark jobs: the checkpoint directory of a query that falls behind, and what a run has printed."""
+    import time
+
+    folder, now_s = tmp_path_factory.mktemp("jobs") / "orders-to-lake", time.time()
+    for number in range(40):
+        began_s = now_s - 20 * (40 - number)
+        planned(folder, number, began_s, text_of(offset(began_s - 5 - 3 * number)))
+        committed(folder, number, began_s + 9 + number % 5)
+    path = folder.parent / "run.jsonl"
+    lines = [
+        {"event": "checked", "job": SCRIPT},
+        {"event": "error", "message": SCRIPT, "exit_code": 6},
+    ]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return str(folder), str(path)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +124,7 @@ def world(service: LocalKinesis) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def served(
-    service: LocalKinesis, world: Any, letters: Path, tmp_path_factory: pytest.TempPathFactory
+    service: LocalKinesis, world: Any, letters: Path, jobs: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """A console of that world, which may write."""
     settings = ConsoleSettings(
@@ -112,56 +136,12 @@ def served(
         local_url=service.endpoint_url,
         streams={"billing": "orders"},
         letters=(str(letters),),
+        jobs=jobs,
     )
     credentials = Credentials(access_key_id="local", secret_access_key="local")
     connection = ConnectionOptions(region=service.region, endpoint_url=service.endpoint_url, credentials=credentials)
     with Served(settings, connection) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield found
-        found.close()
-
-
-class Watched:
-    """A tab, and all that a page must not do in it."""
-
-    def __init__(self, context: BrowserContext, url: str) -> None:
-        self.page = context.new_page()
-        self.url = url
-        self.wrong: list[str] = []
-        self.allowed = "(nothing)"
-        self.page.on("console", lambda one: self.wrong.append(one.text) if one.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda one: self.wrong.append(str(one)))
-        self.page.on("request", lambda one: self._asked(one.url))
-
-    def _asked(self, address: str) -> None:
-        if not address.startswith(self.url + "/"):
-            self.wrong.append(f"asks {address}")
-
-    def go(self, path: str) -> Page:
-        """Open a page of the console."""
-        answer = self.page.goto(self.url + path)
-        assert answer is not None
-        assert answer.status == FAULTY.get(path, 200), path
-        if path in FAULTY:  # the browser notes an answer of this kind in its console
-            self.wrong = [one for one in self.wrong if "Failed to load resource" not in one]
-        return self.page
-
-
-def tab(browser: Browser, served: Served, **options: Any) -> Watched:
-    """A browser that signs in by a link."""
-    context = browser.new_context(**options)
-    found = Watched(context, served.url)
-    found.page.goto(served.launch_url())
-    found.page.wait_for_url(served.url + "/")
-    return found
 
 
 @pytest.fixture
@@ -181,7 +161,7 @@ def test_each_page_keeps_to_its_policy_to_the_rules_of_axe_and_to_the_width_of_a
 
     axe, faults = Axe(), list[Any]()
     for path in PAGES:
-        page = watched.go(path)
+        page = watched.go(path, FAULTY.get(path, 200))
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         if "tail" in path:
             page.locator("#tail-state", has_text="follows").wait_for()
@@ -376,6 +356,97 @@ def test_dead_letters_are_looked_at_and_replayed(watched: Watched, world: Any) -
     assert found == [b"letter 0", b"letter 1", b"letter 2"]
 
 
+def test_from_the_list_of_jobs_to_one_of_them_by_keyboard(watched: Watched) -> None:
+    page = watched.go("/")
+    _tab_to(page, "Spark jobs")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs")
+    assert "failed" in page.locator("[data-part=places]").inner_text()
+    _tab_to(page, "orders-to-lake")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="orders-to-lake").wait_for()
+    assert page.get_by_role("img", name="Lag over the last").count() == 1
+    assert "falling behind" in page.locator("[data-part=state]").inner_text()
+    assert page.locator("[data-part=batches] tbody tr").count() == 40
+    page.locator("#live-state", has_text="refreshed by itself").wait_for()
+
+
+def _hide(page: Page, hidden: bool) -> None:
+    page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {{value: {str(hidden).lower()}, configurable: true}});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
+def _until_left(page: Page, left: Callable[[], bool]) -> None:
+    """The server notices a closed connection with its next event."""
+    for _ in range(300):
+        if left():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("it goes on")
+
+
+def test_a_tail_that_sleeps_is_not_read_for_and_says_what_it_has_missed(
+    watched: Watched, world: Any, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, tails = watched.go("/streams/clicks/tail?from=trim-horizon"), served.console.tails
+    world.put_record(StreamName="clicks", Data=b"before", PartitionKey="k")
+    page.locator("#tail-rows tr", has_text="before").wait_for()
+    _hide(page, True)
+    assert page.locator("#tail-state").inner_text() == "sleeps"
+    monkeypatch.setattr("penstock.console.tailing.LEFT_S", 0.5)
+    _until_left(page, lambda: tails.readings == 0)
+    _hide(page, False)
+    page.locator("#tail-rows tr", has_text="What came while nothing was followed is not shown here").wait_for()
+    page.get_by_role("link", name="Browse from").click()
+    page.wait_for_url("**/streams/clicks/records?from=20**")
+    assert "before" in page.locator("tbody").inner_text()
+
+
+def test_a_tail_that_is_frozen_goes_on_with_what_is_newest(watched: Watched, world: Any) -> None:
+    page = watched.go("/streams/clicks/tail?where=text+startswith+%22frozen%22&from=trim-horizon")
+    page.locator("#tail-told", has_text="seen").wait_for()
+    session = page.context.new_cdp_session(page)
+    session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    for _ in range(4):
+        records = [{"Data": b"frozen %d" % number, "PartitionKey": "k"} for number in range(499)]
+        world.put_records(StreamName="clicks", Records=records)
+    world.put_record(StreamName="clicks", Data=b"frozen last", PartitionKey="k")
+    session.send("Page.setWebLifecycleState", {"state": "active"})
+    page.locator("#tail-rows tr", has_text="frozen last").wait_for()
+    assert page.locator("#tail-rows tr").count() <= 300
+    assert "came too fast to be shown" in page.locator("#tail-told").inner_text()
+
+
+def test_behind_a_proxy_that_holds_events_back_pages_are_fetched_and_a_tail_goes_on_in_steps(
+    browser: Browser, service: LocalKinesis, world: Any, tmp_path: Path
+) -> None:
+    credentials = Credentials(access_key_id="local", secret_access_key="local")
+    connection = ConnectionOptions(region=service.region, endpoint_url=service.endpoint_url, credentials=credentials)
+    with Holding() as proxy:
+        settings = ConsoleSettings(
+            token=TOKEN, audit=str(tmp_path / "audit.jsonl"), port=0, host_names=(f"127.0.0.1:{proxy.port}",)
+        )
+        with Served(settings, connection) as served:
+            proxy.to = served.serving.settings.port
+            found = tab(browser, served)
+            page = found.page
+            page.clock.install()
+            found.go("/")
+            page.clock.fast_forward(21_000)
+            page.locator("#live-state", has_text="events do not come through").wait_for()
+            with page.expect_request(lambda one: one.url == found.url + "/"):
+                page.clock.fast_forward(10_000)
+            found.go("/streams/clicks/tail?from=trim-horizon")
+            page.clock.fast_forward(9_000)
+            page.locator("#tail-state", has_text="in steps: a proxy holds events back").wait_for()
+            world.put_record(StreamName="clicks", Data=b"through the proxy", PartitionKey="k")
+            page.locator("#tail-rows tr", has_text="through the proxy").wait_for()
+            assert found.wrong == []
+            page.context.close()
+
+
 def test_signing_out_ends_what_the_page_follows(watched: Watched) -> None:
     page = watched.go("/audit")
     page.get_by_role("button", name="Sign out").press("Enter")
@@ -394,8 +465,14 @@ def test_pictures_of_the_guide(watched: Watched) -> None:
         ("overview", "/"),
         ("stream", "/streams/orders?heat=5m"),
         ("application", "/applications/billing?stream=orders"),
+        ("job", "/job?place=0&name=orders-to-lake"),
     ):
         page = watched.go(path)
         page.set_viewport_size({"width": 1200, "height": 720})
         page.wait_for_timeout(22_000 if name == "application" else 2_500)
         page.screenshot(path=folder / f"{name}.png")
+
+
+def test_pictures_are_small_enough_for_a_page() -> None:
+    pictures = list((ROOT / "docs" / "guides" / "console").glob("*.png"))
+    assert {one.name for one in pictures if one.stat().st_size > PICTURE_BYTES_MAX} == set()

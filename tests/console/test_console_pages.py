@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from penstock.aws.calls import RetryPolicy
 from penstock.console.payloads import HIDDEN, MASKED, Payloads
 from penstock.console.sampling import Sampler, Topic
 from penstock.console.seek_pages import PLANS_MAX, Plans
@@ -332,3 +333,123 @@ def test_a_plan_is_written_once_and_by_the_visitor_that_saw_it() -> None:
     for _ in range(PLANS_MAX):
         plans.add(plan, "ada")  # type: ignore[arg-type]
     assert plans.take(first, "ada") is None
+
+
+# --- tables that are none, refusals, and what is large --------------------------------------------
+
+
+@pytest.fixture
+def dynamodb(service: LocalKinesis) -> Iterator[Any]:
+    client: Any = boto3.client("dynamodb", endpoint_url=service.endpoint_url, region_name=service.region)
+    made: list[str] = []
+
+    def table(name: str, key: str = "leaseKey") -> None:
+        client.create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        made.append(name)
+
+    client.table = table
+    yield client
+    service.faults.clear()
+    for one in made:
+        client.delete_table(TableName=one)
+    client.close()
+
+
+async def test_a_table_that_is_no_lease_table_is_told_so(make_gate: MakeGate, dynamodb: Any) -> None:
+    dynamodb.table("odd", "id")
+    dynamodb.put_item(TableName="odd", Item={"id": {"S": "<script>"}})
+    gate = make_gate()
+    answer = await ask(gate, "GET", "/applications/odd?stream=orders", headers=PROGRAM)
+    assert "odd" in answer.text
+    assert 'class="fault"' in answer.text or answer.status >= 400
+    assert "Traceback" not in answer.text
+
+
+async def test_half_a_table_and_rows_of_wrong_types_leave_the_rest(make_gate: MakeGate, dynamodb: Any) -> None:
+    dynamodb.table("half")
+    whole = {
+        "leaseKey": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
+        "leaseOwner": {"S": "worker"}, "checkpointSubSequenceNumber": {"N": "0"},
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+    }  # fmt: skip
+    for row in (
+        whole,
+        {**whole, "leaseKey": {"S": "shardId-000000000001"}, "leaseCounter": {"S": "<script>"}},
+        {"leaseKey": {"S": "shardId-000000000002"}},
+    ):
+        dynamodb.put_item(TableName="half", Item=row)
+    answer = await ask(make_gate(), "GET", "/applications/half?stream=orders", headers=PROGRAM)
+    assert answer.status == 200
+    assert answer.text.count("is no lease that can be read") == 1
+    assert "<dt>Rows that are no leases</dt><dd>1</dd>" in answer.text
+    assert '<th scope="row">worker</th>' in answer.text
+    assert "<script>" not in answer.text.replace('<script type="module"', "")
+
+
+@pytest.mark.parametrize("how", ["throttle", "access_denied"])
+async def test_a_service_that_refuses_all_calls_leaves_every_page_standing(
+    make_gate: MakeGate, service: LocalKinesis, dynamodb: Any, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    dynamodb.table("refused")
+    service.faults.add(Fault(how=how, operation="*"))
+    gate = make_gate()
+    for target in (
+        "/", "/streams/orders", "/streams/orders/records?from=trim-horizon", "/applications/refused?stream=orders",
+        "/doctor?app=refused&stream=orders", "/cost?stream=orders", "/jobs", "/letters",
+    ):  # fmt: skip
+        answer = await ask(gate, "GET", target, headers=PROGRAM)
+        assert answer.status in (200, 400, 502), (target, answer.text)
+        assert "mistake in the console" not in answer.text, target
+
+
+async def test_a_record_of_ten_mebibytes_is_shown_in_part(make_gate: MakeGate, kinesis: Any) -> None:
+    kinesis.create_stream(StreamName="large", ShardCount=1, MaxRecordSizeInKiB=10_240)
+    put = kinesis.put_record(StreamName="large", Data=b"\x00\xff" * (5 * 1024 * 1024 - 100), PartitionKey="k")
+    gate = make_gate()
+    listed = await ask(gate, "GET", "/streams/large/records?from=trim-horizon", headers=PROGRAM)
+    assert "1 shown" in listed.text
+    assert len(listed.text) < 100_000
+    one = await ask(gate, "GET", f"/streams/large/record?seq={put['SequenceNumber']}", headers=PROGRAM)
+    assert one.status == 200
+    assert len(one.text) < 1_000_000
+    kinesis.delete_stream(StreamName="large")
+
+
+async def test_a_download_has_its_bound_and_the_page_says_it(
+    make_gate: MakeGate, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.console.record_pages.DOWNLOAD_ROWS_MAX", 1)
+    gate = make_gate()
+    page = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
+    assert "the first 1; it breaks off after 1 m" in page.text
+    answer = await ask(gate, "GET", "/streams/pages/download?from=trim-horizon", headers=PROGRAM)
+    assert answer.text.count("\n") == 1
+
+
+async def test_the_history_of_moves_and_the_lag_over_time_grow_with_each_look(
+    make_gate: MakeGate, dynamodb: Any
+) -> None:
+    dynamodb.table("moving")
+    row = {
+        "leaseKey": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
+        "leaseOwner": {"S": "first"}, "checkpointSubSequenceNumber": {"N": "0"},
+        "ownerSwitchesSinceCheckpoint": {"N": "0"},
+    }  # fmt: skip
+    gate = make_gate()
+    topic = gate.console.topics.lag("moving", "orders")
+    for number, owner in enumerate(("first", "first", "<b>second")):
+        dynamodb.put_item(
+            TableName="moving", Item={**row, "leaseOwner": {"S": owner}, "leaseCounter": {"N": str(7 + number)}}
+        )
+        await topic.load(gate.console.inspector.apart())
+    answer = await ask(gate, "GET", "/applications/moving?stream=orders", headers=PROGRAM)
+    moves = answer.text.partition('data-part="moves"')[2]
+    assert "<td>first</td><td>&lt;b&gt;second</td>" in moves
+    assert moves.count("<td>first</td>") == 1  # of two looks that say the same nothing is told
+    assert "Lag over the last" in answer.text

@@ -23,6 +23,8 @@ ORIGIN = {"origin": f"http://{HOST}"}
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 PAGES = [
     "/",
+    "/jobs",
+    "/job?place=0",
     "/letters",
     "/doctor",
     "/cost",
@@ -401,6 +403,20 @@ async def test_behind_a_proxy_the_origin_has_the_scheme_that_it_tells(make_gate:
             gate = make_gate(**{**PROXIED, "proxies": ("10.1.0.0/16",)})
         headers = {"x-forwarded-proto": "https", "origin": origin, **BEARER}
         assert (await ask(gate, "GET", "/penstock/audit", headers=headers, host=NAME, peer=peer)).status == status
+
+
+@pytest.mark.parametrize(("peer", "told", "secure"), [
+    ("10.1.2.3", "https", True), ("10.1.2.3", "http", False), ("10.9.9.9", "https", False),
+])  # fmt: skip
+async def test_the_cookie_goes_over_https_alone_where_a_proxy_serves_that(
+    make_gate: MakeGate, peer: str, told: str, secure: bool
+) -> None:
+    headers = {"x-forwarded-proto": told, "origin": f"{'https' if secure else 'http'}://{NAME}"}
+    answer = await ask(
+        make_gate(**PROXIED), "POST", "/penstock/sign-in", headers=headers, form={"token": TOKEN}, host=NAME, peer=peer
+    )
+    assert answer.status == 303
+    assert ("; Secure" in answer.headers["set-cookie"]) is secure
 
 
 async def test_below_a_base_path_nothing_is_beside_it(make_gate: MakeGate) -> None:

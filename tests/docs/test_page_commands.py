@@ -28,6 +28,7 @@ from botocore.validate import ParamValidator
 from penstock.cli.app import app
 from penstock.core.withdrawn import FLAGS
 from penstock.pipeline.job.outcome import ExitCode
+from scripts import reference_commands
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
 DEPLOY = sorted((DOCS / "guides" / "deploy").glob("*.md"))
@@ -64,6 +65,11 @@ def test_penstock_takes_it(words: list[str]) -> None:
         chosen = chosen.get_command(context, name)
         assert chosen is not None
     chosen.make_context(name, arguments, parent=context)
+
+
+def test_the_tables_of_commands_are_as_the_commands_are() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    assert reference_commands.renewed(page) == page, "run python -m scripts.reference_commands with the page"
 
 
 def test_the_module_takes_what_the_pages_give_it() -> None:

@@ -69,6 +69,14 @@ AppStream = Annotated[
 Letters = Annotated[
     list[str] | None, typer.Option(help="Place of dead letters: a file, or stream:NAME.", metavar="PLACE")
 ]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--job",
+        help="Spark job: the address of its /metrics, its checkpoint directory, or a file of what it prints as JSON.",
+        metavar="PLACE",
+    ),
+]
 IsLocal = Annotated[
     bool, typer.Option("--local", help="The endpoint is a local Kinesis: show its clock and its faults too.")
 ]
@@ -94,6 +102,7 @@ def command(
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
     application: AppStream = None,
     letters: Letters = None,
+    job: Jobs = None,
     local: IsLocal = False,
     store: StoreText = "dynamodb",
     table: Table = None,
@@ -129,6 +138,7 @@ def command(
         store=Store.parse(store, table),
         streams=_pairs(application or []),
         letters=tuple(letters or ()),
+        jobs=tuple(job or ()),
         local_url=_local_url(endpoint_url) if local else None,
     )
     _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), output is Whole.json)
@@ -147,20 +157,24 @@ def announce(serving: Serving, *, as_json: bool = False) -> None:
     """Say where the console is. The link holds a token that works once; the token itself is not told."""
     link = serving.launch_url()
     kind = "Writers may change things" if serving.settings.allow_writes else "It is read-only"
-    show({"url": serving.url, "launch_url": link}, f"The console is at {link}\n", as_json=as_json)
+    told = {"url": serving.url, "launch_url": link, "port": serving.settings.port}
+    show(told, f"The console is at {link}\n", as_json=as_json)
     say(f"The link signs one browser in, once, within ten minutes. {kind}. Payloads that are viewed, and writes, are "
         f"noted in {serving.settings.audit}")  # fmt: skip
 
 
 @contextlib.contextmanager
-def beside_local(port: int) -> Iterator[Callable[[LocalServer], None]]:
-    """A console of a local Kinesis in this process, on a thread of its own, once the service is there."""
+def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | int]]]:
+    """A console of a local Kinesis in this process, on a thread of its own, once the service is there.
+
+    What is given back begins it, and says where it is.
+    """
     _needed()
     from penstock.console.serving import Serving
 
     running: list[tuple[Serving, asyncio.AbstractEventLoop, threading.Thread]] = []
 
-    def begin(server: LocalServer) -> None:
+    def begin(server: LocalServer) -> dict[str, str | int]:
         credentials = Credentials(access_key_id="local", secret_access_key="local")  # noqa: S106 - any will do
         connection = ConnectionOptions(
             region=server.options.region,
@@ -168,10 +182,16 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], None]]:
             credentials=credentials,
             ca_bundle=server.ca_file,
         )
-        serving, loop = Serving(local_settings(server.endpoint_url, port), connection), asyncio.new_event_loop()
+        try:
+            serving = Serving(local_settings(server.endpoint_url, port), connection)
+        except OSError as fault:
+            raise OptionError(
+                f"cannot serve the console on 127.0.0.1:{port}: {fault.strerror or fault} (--console-port)"
+            ) from fault
+        loop = asyncio.new_event_loop()
         heard = logged("the console failed")
         running.append((serving, loop, thread(lambda: _served(serving, loop), "penstock-console", heard)))
-        say(f"Its console is at {serving.launch_url()}")
+        return {"url": serving.url, "launch_url": serving.launch_url(), "port": serving.settings.port}
 
     try:
         yield begin

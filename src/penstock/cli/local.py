@@ -100,11 +100,11 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
     host, port = options.host, options.port
     if host not in _LOOPBACK:
         warn(f"{host} may be reached from other machines, and any credentials will do")
-    beside = contextlib.nullcontext(_nothing) if console_port is None else _console(console_port)
+    beside: AbstractContextManager[Callable[[LocalServer], dict[str, str | int]] | None]
+    beside = contextlib.nullcontext(None) if console_port is None else _console(console_port)
 
     def announced(server: LocalServer) -> None:
-        _announce(server, as_json)
-        begin(server)
+        _announce(server, as_json, None if begin is None else begin(server))
 
     try:
         with beside as begin:
@@ -115,14 +115,10 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
         raise OptionError(f"cannot serve on {host}:{port}: {host!r} is no host's name") from fault
 
 
-def _console(port: int) -> AbstractContextManager[Callable[[LocalServer], None]]:
+def _console(port: int) -> AbstractContextManager[Callable[[LocalServer], dict[str, str | int]]]:
     from penstock.cli.console import beside_local  # it needs another extra
 
     return beside_local(port)
-
-
-def _nothing(server: LocalServer) -> None:
-    """Serve no console."""
 
 
 def _text(path: Path | None) -> str | None:
@@ -140,10 +136,14 @@ def _streams(given: list[str], shards: int) -> dict[str, int]:
     return streams
 
 
-def _announce(server: LocalServer, as_json: bool) -> None:
+def _announce(server: LocalServer, as_json: bool, console: dict[str, str | int] | None) -> None:
     from penstock.local.options import environment
 
     variables = environment(server.endpoint_url, server.options.region, server.ca_file)
     value = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}
     exports = "\n".join(f"  export {name}={text}" for name, text in variables.items())
-    show(value, f"Kinesis is at {server.endpoint_url}. For its clients:\n\n{exports}\n", as_json=as_json)
+    text = f"Kinesis is at {server.endpoint_url}. For its clients:\n\n{exports}\n"
+    if console is not None:
+        value["console"] = console
+        text += f"\nIts console is at {console['launch_url']}\n"
+    show(value, text, as_json=as_json)

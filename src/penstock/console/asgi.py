@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from penstock.console import (
     application_pages,
+    job_pages,
     letter_pages,
     live,
     local_pages,
@@ -71,9 +72,15 @@ class Console:
             else LocalControl(settings.local_url, self.connection, self.connection.ca_bundle)
         )
 
+    def end(self) -> None:
+        """Let the streams of events end, which would go on for as long as their browsers do."""
+        self.ending.set()
+        self.sampler.wake()
+        self.tails.wake()
+
     async def close(self) -> None:
         """Look at nothing any more."""
-        self.ending.set()
+        self.end()
         await self.tails.close()
         await self.sampler.close()
         await self.inspector.close()
@@ -89,8 +96,8 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
         await console.close()
 
     pages = (
-        overview, stream_pages, record_pages, application_pages, seek_pages, letter_pages, local_pages, session_pages,
-        live,
+        overview, stream_pages, record_pages, application_pages, seek_pages, job_pages, letter_pages, local_pages,
+        session_pages, live,
     )  # fmt: skip
     routes = [Route("/assets/{name}", _asset)]
     for module in pages:

@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: str
     """``records.viewed``, ``app.sought``, ``local.clock`` and so on."""
     outcome: str
-    """``viewed``; or ``begun``, and then ``done``, ``refused`` or ``unknown``."""
+    """``viewed``; or ``begun``, and then ``done``, ``partly``, ``refused`` or ``unknown``."""
     user: str
     role: str
     peer: str

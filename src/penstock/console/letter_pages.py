@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
-from penstock.console.writing import Write, written
+from penstock.console.writing import PartlyError, Write, written
 from penstock.core.ledger.letter import Letter
 from penstock.errors import PenstockError
 from penstock.inspect import SeenRecord
@@ -123,13 +123,16 @@ async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str
             on_left=lambda _: None,  # they stay where they are: nothing is removed
             once=True,
         )
-    return {
+    told = {
         "from_stream": done.from_stream,
         "from_letter": done.from_letter,
         "again": done.again,
         "gone": len(done.gone),
         "failed": len(done.failed),
     }
+    if done.failed or done.gone:
+        raise PartlyError("records that are gone, or that the stream did not take, are left", told)
+    return told
 
 
 def _known(console: Console, where: str) -> None:

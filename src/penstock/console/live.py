@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import StreamingResponse
 
-from penstock.console import application_pages, overview, stream_pages
+from penstock.console import application_pages, job_pages, overview, stream_pages
 from penstock.console.page import PageError, console_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ OF_PAGES: dict[str, Callable[[Console, Request], list[Topic[object]]]] = {
     "stream": stream_pages.topics,
     "application": application_pages.topics,
     "snapshot": application_pages.snapshot_topics,
+    "jobs": job_pages.topics,
+    "job": job_pages.topics_of_job,
 }
 
 
@@ -42,6 +44,7 @@ async def live(request: Request) -> Response:
     topics = OF_PAGES.get(request.query_params.get("page", ""))
     if topics is None:
         raise PageError(404, "There is no such page.")
+    topics(console, request)  # raises for what no page shows, while the answer can still say so
     if console.live_pages >= PAGES_MAX:
         raise PageError(503, "Too many pages are open: close some.")
     return StreamingResponse(_events(console, request, topics), media_type="text/event-stream", headers=HEADERS)
@@ -65,6 +68,8 @@ async def _events(
             yield "event: changed\ndata: {}\n\n" if seen is not None and now != seen else "event: beat\ndata: {}\n\n"
             seen = now
             await sampler.change(BEAT_S)
+            if console.ending.is_set():
+                break
             await asyncio.sleep(1.0)  # a page is fetched once a second at most
     finally:
         console.live_pages -= 1

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from penstock.console.asgi import Console
     from penstock.console.sampling import Sample
 
-BAD = {"falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "not shown"}
+BAD = {"falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "failed", "not shown"}
 GOOD = {"ok", "ended", "catching up", "steady"}
 
 NAV = (
     ("/", "Overview"),
+    ("/jobs", "Spark jobs"),
     ("/letters", "Dead letters"),
     ("/doctor", "Doctor"),
     ("/cost", "Cost"),
@@ -165,6 +166,7 @@ def _environment() -> Environment:
         span=lambda value: "-" if value is None else span_text(value),
         time=_when,
         bytes=_bytes,
+        count=lambda value: "-" if value is None else f"{value:,}",
         age=_age,
         verdict=_verdict,
         severity=_severity,

@@ -126,7 +126,9 @@ async def records(request: Request) -> Response:
         "fault": fault or found.fault,
         "following": following,
         "how": HOW,
-        "download": None if chosen is None else link("streams", name, "download", **chosen.query()),
+        "download": None if chosen is None else link("streams", name, "download", **chosen.query(limit=None)),
+        "download_rows_max": DOWNLOAD_ROWS_MAX,
+        "download_s": DOWNLOAD_S,
         "tail": link("streams", name, "tail", **({} if chosen is None else chosen.query(from_="latest", until=None))),
         "shards": await _shards(console, name),
     }
@@ -187,7 +189,10 @@ async def record(request: Request) -> Response:
 
 
 async def download(request: Request) -> Response:
-    """Lines of JSON. Where nothing is hidden, ``penstock put --format records`` takes them back byte for byte."""
+    """Lines of JSON. Where nothing is hidden, ``penstock put --format records`` takes them back byte for byte.
+
+    After `DOWNLOAD_S` the answer breaks off, so that no browser takes a part of it for the whole.
+    """
     console, name = console_of(request), request.path_params["name"]
     chosen = Chosen(console, name, request.query_params)
     if not console.payloads.shown:
@@ -247,19 +252,22 @@ async def tail_events(request: Request) -> Response:
         raise PageError(400, "A live tail names its browser.")
     visitor = visitor_of(request)
     browser = f"{visitor.name} {browser}"  # of no other visitor
-    basket = console.tails.basket_of(browser)
-    if basket is None:
+    anew = console.tails.basket_of(browser) is None
+    if anew:
         chosen = Chosen(console, name, query, at="latest")
         await _audited(request, "records.tailed", chosen.target())
         shards = () if chosen.shard is None else (chosen.shard,)
         console.tails.follow(browser, name, chosen.at, shards, chosen.matches)
     for_text = query.get("for", "")
     for_s = float(for_text) if for_text.isdecimal() else None
-    return StreamingResponse(_tail_events(console, browser, for_s), media_type="text/event-stream", headers=HEADERS)
+    events = _tail_events(console, browser, for_s, anew=anew)
+    return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _tail_events(console: Console, browser: str, for_s: float | None) -> AsyncIterator[str]:
-    """Events with rows. ``for_s``: end after so long, so that a proxy that holds the answer back lets it go."""
+async def _tail_events(console: Console, browser: str, for_s: float | None, *, anew: bool) -> AsyncIterator[str]:
+    """Events with rows. ``for_s``: end after so long, so that a proxy that holds the answer back lets it go. ``anew``:
+    the reading begins now, also for a browser that was here before and has missed what came meanwhile.
+    """
     basket = console.tails.basket_of(browser)
     if basket is None:
         return
@@ -269,8 +277,9 @@ async def _tail_events(console: Console, browser: str, for_s: float | None) -> A
     try:
         while not console.ending.is_set() and (end_s is None or clock() < end_s):
             rows = basket.take()
-            told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost}
+            told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost, "anew": anew}
             yield f"event: rows\ndata: {msgspec.json.encode({**told, 'fault': basket.fault}).decode()}\n\n"
+            anew = False
             if basket.fault is not None:
                 break
             with contextlib.suppress(TimeoutError):

@@ -125,6 +125,11 @@ class Sampler:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
+    def wake(self) -> None:
+        """End all waiting for a change."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
     async def close(self) -> None:
         """Look at nothing any more."""
         await give_up(*[kept.task for kept in self._kept.values() if kept.task is not None])
@@ -160,8 +165,7 @@ class Sampler:
             kept.fault = fault_text(fault)
         kept.version += 1
         kept.looked.set()
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self.wake()
 
 
 def _over(kept: _Kept) -> None:

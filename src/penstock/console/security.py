@@ -7,6 +7,7 @@ answer carries (the content security policy and its like) is added here too.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -177,6 +178,10 @@ class Gate:
             await self._application(scope, asked.replayed(receive), answer.send)
         except Refused as refused:
             await answer.refuse(refused, asked)
+        except asyncio.CancelledError:
+            if not self.console.ending.is_set():
+                raise
+            log.info("the console ends: a browser that does not take its answer is cut off")
         finally:
             name = getattr(scope.get("state", {}).get("visitor"), "name", "-")
             # The path alone: a query holds keys and filters.
@@ -311,18 +316,18 @@ class Gate:
             raise Refused(429, "too many wrong tokens: wait some seconds")
         return None
 
-    def signed_in(self, role: Role, name: str) -> tuple[str, str]:
-        """A header that gives the browser a session."""
+    def signed_in(self, role: Role, name: str, scope: Scope) -> tuple[str, str]:
+        """A header that gives the browser behind this request a session."""
         cookie = self.sessions.open(role, name)
-        return "set-cookie", self._cookie_text(cookie)
+        return "set-cookie", self._cookie_text(cookie, scope)
 
-    def signed_out(self, cookie: str) -> tuple[str, str]:
+    def signed_out(self, cookie: str, scope: Scope) -> tuple[str, str]:
         """End the session; a header that makes the browser forget it."""
         self.sessions.close(cookie)
-        return "set-cookie", self._cookie_text("") + "; Max-Age=0"
+        return "set-cookie", self._cookie_text("", scope) + "; Max-Age=0"
 
-    def _cookie_text(self, value: str) -> str:
-        secure = "; Secure" if self._settings.secure else ""
+    def _cookie_text(self, value: str, scope: Scope) -> str:
+        secure = "; Secure" if self._scheme(Asked(scope)) == "https" else ""  # a proxy may serve HTTPS before it
         path = self._settings.base_path or "/"
         return f"{self.cookie}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}"
 

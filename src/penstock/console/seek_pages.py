@@ -14,7 +14,7 @@ import msgspec
 from penstock.console import overview
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
-from penstock.console.writing import Write, written
+from penstock.console.writing import PartlyError, Write, written
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect import Goal, apply_plan, lease_table, plan_seek
 from penstock.inspect.moments import HOW
@@ -113,7 +113,13 @@ async def apply(request: Request) -> Response:
             )
         finally:
             await table.close()
-        return {**msgspec.to_builtins(done), "kept": str(kept)}
+        told = {**msgspec.to_builtins(done), "kept": str(kept)}
+        if not done.complete:
+            text = (
+                f"{len(done.written)} of {len(plan.moves)} leases were written; what is left is as the lists below say"
+            )
+            raise PartlyError(text, told, unknown=bool(done.unknown))
+        return told
 
     target = {"application": name, "stream": plan.stream, "leases": len(plan.moves), "handoff": handoff}
     before = {one.lease: None if one.before is None else one.before.checkpoint for one in plan.moves}

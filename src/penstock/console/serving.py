@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class Serving(uvicorn.Server):
     """One console being served. It ends its streams of events before it waits for what is under way."""
 
     def __init__(self, settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> None:
-        """Binds the address. Raises OSError."""
+        """Binds the address, and reads the certificate. Raises OSError."""
         self.socket = _bound(settings.host, settings.port)
         settings = msgspec.structs.replace(settings, port=self.socket.getsockname()[1])
         self.settings = settings
@@ -52,13 +53,21 @@ class Serving(uvicorn.Server):
                 ssl_keyfile=settings.key,
             )
         )
+        try:
+            self.config.load()  # a certificate that cannot be read is told before the console is
+        except BaseException:
+            self.socket.close()
+            raise
 
     @property
     def url(self) -> str:
         """Where browsers find it."""
         scheme = "https" if self.settings.secure else "http"
         if self.settings.host_names:
-            return f"{scheme}://{self.settings.host_names[0]}{self.settings.base_path}"
+            name, behind = self.settings.host_names[0], self.settings.proxies or self.settings.base_path
+            has_port = name.rpartition(":")[2].isdigit() and not name.endswith("]")
+            port = "" if has_port or behind else f":{self.settings.port}"  # a proxy has a port of its own
+            return f"{scheme}://{name}{port}{self.settings.base_path}"
         host = "[::1]" if ":" in self.settings.host else "127.0.0.1"
         return f"{scheme}://{host}:{self.settings.port}{self.settings.base_path}"
 
@@ -70,14 +79,17 @@ class Serving(uvicorn.Server):
         """Serve until a signal, or `end`."""
         await self.serve(sockets=[self.socket])
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """A signal: end the streams of events too, which would go on for as long as their browsers do."""
+    def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - uvicorn's form
+        """A signal: end the streams of events too, which would go on for as long as their browsers do.
+
+        uvicorn's own would raise the signal anew when all is served, and the process would end by it, not by itself.
+        """
+        self.force_exit = self.should_exit and sig == signal.SIGINT
         self.end()
-        super().handle_exit(sig, frame)
 
     def end(self) -> None:
         """Come to the end soon. Called on the console's loop."""
-        self.gate.console.ending.set()
+        self.gate.console.end()
         self.should_exit = True
 
 

@@ -36,7 +36,7 @@ async def sign_in(request: Request) -> Response:
         return rendered(request, "sign_in.html", context, status=401)
     base = console_of(request).settings.base_path
     response = RedirectResponse(base + following, 303)
-    response.headers.append(*gate.signed_in(role, f"browser:{role}"))
+    response.headers.append(*gate.signed_in(role, f"browser:{role}", request.scope))
     return response
 
 
@@ -49,7 +49,7 @@ async def sign_out(request: Request) -> Response:
     """End the session."""
     gate = _gate(request)
     response = redirect(request, "/sign-in")
-    response.headers.append(*gate.signed_out(request.cookies.get(gate.cookie, "")))
+    response.headers.append(*gate.signed_out(request.cookies.get(gate.cookie, ""), request.scope))
     return response
 
 

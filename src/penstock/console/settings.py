@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from penstock.errors import OptionError
+from penstock.inspect.jobs import place_of
 from penstock.inspect.tables import Store
 
 PORT = 4568
@@ -54,6 +55,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Streams by applications, where leases do not name them."""
     letters: tuple[str, ...] = ()
     """Places of dead letters: files, or ``stream:NAME``."""
+    jobs: tuple[str, ...] = ()
+    """Places of Spark jobs: addresses of their numbers, checkpoint directories, or files of lines of JSON."""
     local_url: str | None = None
     """The local Kinesis that this console shows: its clock and its faults are shown too."""
 
@@ -64,6 +67,11 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             for one in self.masks
             if not MASK.fullmatch(one)
         ]
+        for one in self.jobs:
+            try:
+                place_of(one)
+            except OptionError as fault:
+                faults.append(str(fault))
         if self.base_path and not _BASE_PATH.fullmatch(self.base_path):
             faults.append(
                 f"base_path {self.base_path!r}: a path begins with / and does not end with it, as in /penstock"

@@ -137,6 +137,11 @@ class Tails:
         if found is not None and (shared := self._shared.get(found[1])) is not None:
             shared.baskets.discard(found[0])
 
+    def wake(self) -> None:
+        """End all waiting for records."""
+        for basket, _ in self._by_browser.values():
+            basket.filled.set()
+
     async def close(self) -> None:
         """End all of them."""
         await give_up(*[one.task for one in self._shared.values() if one.task is not None])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.console.sampling import Topic, fault_text
 from penstock.errors import PenstockError
+from penstock.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
 from penstock.runtime.waiting import side_by_side
 from penstock.wiring import stream_name
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         ApplicationsReport,
         HeatReport,
         Inspector,
+        JobsReport,
         LagReport,
         Look,
         Snapshot,
@@ -76,12 +79,28 @@ class Trail:
         self.points.append((report.taken_at.timestamp(), behind))
 
 
+class JobTrail:
+    """How the jobs of a place were seen so far, by their names."""
+
+    def __init__(self) -> None:
+        self.looks: dict[str, deque[JobLook]] = {}
+
+    def took(self, report: JobsReport) -> None:
+        """Remember one more look."""
+        at_s = report.taken_at.timestamp()
+        for one in report.jobs:
+            if one.name in self.looks or len(self.looks) < 2 * QUERIES_MAX:
+                looks = self.looks.setdefault(one.name, deque(maxlen=POINTS_MAX))
+                looks.append(JobLook(at_s, one.batches if one.batch is None else one.batch, one.lag_s))
+
+
 class Topics:
     """Makes topics. The same key is the same topic, whichever page asks."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._trails: dict[tuple[str, str], Trail] = {}
+        self._jobs: dict[str, JobTrail] = {}
 
     def streams(self) -> Topic[StreamsSeen]:
         """All streams, each described."""
@@ -101,7 +120,7 @@ class Topics:
 
     def applications(self) -> Topic[ApplicationsReport]:
         """The applications that have leases."""
-        return Topic(("applications",), lambda inspector: inspector.applications(self._store), 30.0)
+        return Topic(("applications",), lambda inspector: inspector.applications(self._store), 20.0)
 
     def application(self, name: str) -> Topic[ApplicationReport]:
         """One application's leases and workers."""
@@ -129,6 +148,21 @@ class Topics:
             return snapshot
 
         return Topic(("snapshot", application or "", stream or ""), look, 60.0)
+
+    def jobs(self, place: str) -> Topic[JobsReport]:
+        """The Spark jobs of a place, which is one of those that the console was started with."""
+        trail = self.job_trail(place)
+
+        async def look(_: Inspector) -> JobsReport:
+            report = await asyncio.to_thread(jobs_at, place)
+            trail.took(report)
+            return report
+
+        return Topic(("jobs", place), look, 10.0)
+
+    def job_trail(self, place: str) -> JobTrail:
+        """What is remembered of a place."""
+        return self._jobs.setdefault(place, JobTrail())
 
     def trail(self, application: str, stream: str) -> Trail:
         """What is remembered of an application."""

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 
+class PartlyError(PenstockError):
+    """Only a part was done; ``result`` says which. ``unknown``: of some of the rest no answer tells."""
+
+    def __init__(self, text: str, result: Any, *, unknown: bool = False) -> None:
+        self.result = result
+        self.unknown = unknown
+        super().__init__(text)
+
+
 class Write:
     """Something to do, with what it is about."""
 
@@ -40,6 +49,8 @@ async def written(request: Request, write: Write, do: Callable[[], Awaitable[Any
     error: PenstockError | None = None
     try:
         result = await do()
+    except PartlyError as fault:
+        outcome, result, error = "unknown" if fault.unknown else "partly", fault.result, fault
     except TransportError as fault:  # it may have been done: nothing is known of it
         outcome, error = "unknown", fault
     except PenstockError as fault:

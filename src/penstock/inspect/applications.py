@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.core.assignment.kcl import METRICS_ENTITY, coordination
-from penstock.core.leases.row import ENTITY, LEASE_ENTITY, LeaseKey, LeaseRow
-from penstock.core.sequence import second_of
+from penstock.core.leases.row import ENTITY, LEASE_ENTITY, NOTE, LeaseKey, LeaseRow
+from penstock.core.sequence import just_before, second_of
 from penstock.errors import OptionError
 from penstock.inspect.moments import utc
 from penstock.inspect.values import Missing
+from penstock.spark.offsets import Kind, ShardPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +75,16 @@ class ApplicationsReport(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[str, int]
 
 
+class QueryPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a Spark query stands in a shard, as the row's note has it."""
+
+    kind: str
+    """``next`` (the record with this number comes next), ``after``, ``since``, ``beginning`` or ``ended``."""
+    sequence_number: str | None
+    read_until: dt.datetime | None
+    """All that had arrived by then is read, or is not wanted."""
+
+
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     """A lease: which worker has a shard, and how far it is."""
 
@@ -103,6 +114,8 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     """All that had arrived by then is settled (Penstock alone writes this)."""
     process: str | None = None
     """Which process of the owner's name has it (Penstock alone writes this)."""
+    query: QueryPosition | None = None
+    """Where the Spark query stands that keeps the row up; no worker owns it meanwhile."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,7 +251,29 @@ def lease_view(row: LeaseRow) -> LeaseView:
         last_hash_key=None if row.last_hash_key is None else str(row.last_hash_key),
         read_until=_time(None if row.read_until_ms is None else row.read_until_ms / 1000),
         process=row.named_process,
+        query=query_position(row),
     )
+
+
+def query_position(row: LeaseRow) -> QueryPosition | None:
+    """The position of the Spark query that keeps the row up; None for a row that a worker has, or has moved since."""
+    note = str(row.others.get(NOTE, "")).partition(" ")[2]
+    if not note or row.actual_owner is not None:
+        return None
+    try:
+        found = ShardPosition.decode(note)
+    except ValueError:
+        return None
+    if found.kind is Kind.ENDED or found.sequence_number is None:
+        agrees = row.ended if found.kind is Kind.ENDED else not (row.ended or row.checkpoint.is_position)
+    else:
+        number = just_before(found.sequence_number) if found.kind is Kind.NEXT else found.sequence_number
+        agrees = row.checkpoint.is_position and row.checkpoint.position.sequence_number == number
+    if not agrees:
+        return None
+    number_text = None if found.sequence_number is None else str(found.sequence_number)
+    read_until = _time(found.witness_ms / 1000 if found.witness_ms else None)
+    return QueryPosition(kind=found.kind.name.lower(), sequence_number=number_text, read_until=read_until)
 
 
 def _workers(
@@ -278,6 +313,8 @@ def _kinds(rows: ApplicationRows) -> list[str]:
     kinds = []
     if rows.workers or any(row.process is not None or row.of_stream is not None for row in leases):
         kinds.append("Penstock")
+    if any(query_position(row) is not None for row in leases):
+        kinds.append("Spark query")
     if any(row.entity == LEASE_ENTITY for row in leases) or any(ENTITY in row for row in foreign.values()):
         kinds.append("KCL 3.5 or later")
     elif rows.states or rows.metrics:

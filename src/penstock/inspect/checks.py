@@ -130,7 +130,7 @@ def check_leases(application: ApplicationView) -> Checked:
     """Does a worker have each lease, and can each be read?"""
     if not application.listed:
         return unknown("leases", f"{application.name}: the credentials do not show its leases")
-    free = [one.shard_id for one in application.leases if one.owner is None and not one.ended]
+    free = [one.shard_id for one in application.leases if one.owner is None and one.query is None and not one.ended]
     held = sum(one.owner is not None and not one.ended for one in application.leases)
     remarks = [f"{one}: no worker has it" for one in free]
     remarks += [f"{key}: {why}" for key, why in application.unreadable.items()]

@@ -87,7 +87,7 @@ def stalled(snapshot: Snapshot) -> Iterable[str]:
 def without_reader(snapshot: Snapshot) -> Iterable[str]:
     """PST-D003."""
     for lease in _unfinished(snapshot):
-        if lease.owner is None:
+        if lease.owner is None and lease.query is None:
             yield f"{lease.shard_id}: no worker has the lease"
     for shard_id in snapshot.lag.without_lease if snapshot.lag else ():
         yield f"{shard_id}: there is no lease for this open shard"

@@ -18,6 +18,7 @@ from penstock.errors import (
     OptionError,
     ThrottledError,
 )
+from penstock.inspect.applications import query_position
 from penstock.inspect.moments import utc
 from penstock.inspect.verdicts import FAILOVER_S, HISTORY_S, LOOKS_MAX, LagReport, Look, ShardLag, State, judge, worst
 from penstock.model import IteratorAt
@@ -104,6 +105,7 @@ class Lags:
                 next_owner=row.handoff_to,
                 pending=None if row.pending is None else row.pending.text,
                 behind_s=self._ahead[key].behind_s if key in self._ahead else None,
+                by_query=query_position(row) is not None,
             )
             self.looks[key] = [*self.looks.get(key, []), seen][-LOOKS_MAX:]
 

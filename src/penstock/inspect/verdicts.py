@@ -81,6 +81,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that was prepared, and is not settled."""
     behind_s: float | None = None
     """Age of the oldest record that is not settled; 0 at the tip. None: it was not found out."""
+    by_query: bool = False
+    """A Spark query keeps the row up, so that no worker owns it."""
 
 
 class Judged(NamedTuple):
@@ -153,10 +155,10 @@ def judge(
         return Judged(State.ENDED, "the shard is read to its end")
     if (rewound := _rewound(looks)) is not None:
         return rewound
-    if last.owner is None:
+    if last.owner is None and not last.by_query:
         return Judged(State.UNOWNED, "no worker has the lease")
     still_s = _still_s(looks)
-    if still_s > 2 * failover_s:
+    if last.owner is not None and still_s > 2 * failover_s:
         return Judged(State.STOPPED, f"{last.owner} has not renewed the lease for {span_text(still_s)}")
     if last.behind_s is None:
         return Judged(State.UNKNOWN, "it is not known where the next record is")
@@ -173,7 +175,11 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
     first, last = looks[0], looks[-1]
     if _position(first) == _position(last):
         if window_s >= stalled_s:
-            why = f"the lease is renewed, but its checkpoint has not moved for {span_text(window_s)} while records wait"
+            why = f"its checkpoint has not moved for {span_text(window_s)} while records wait"
+            if last.by_query:
+                why = f"the query does not run, or its batch lasts: {why}"
+            else:
+                why = f"the lease is renewed, but {why}"
             return Judged(State.STALLED, why, slope)
         return Judged(State.UNKNOWN, f"the checkpoint has not moved in {span_text(window_s)}: look for longer", slope)
     if slope is None or abs(slope) < STEADY:

@@ -8,12 +8,13 @@ import io
 import json
 import operator
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 
 from penstock.core.aggregation import encode_aggregate
+from penstock.inspect import jobs_at
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
 from penstock.pipeline.job.account import Show
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.events import QueryMetrics
+    from penstock.inspect import JobView
 
 
 def page_at(port: int) -> str:
@@ -51,6 +53,8 @@ def test_a_job_file_and_the_command_say_where_the_numbers_go() -> None:
             page = page_at(served["port"])
             assert 'penstock_consumer_lag_seconds{messaging_system="aws.kinesis",' in page
             assert 'messaging_consumer_group_name="orders_to_lake"} 1.5' in page
+            (seen,) = jobs_at(f"http://127.0.0.1:{served['port']}").jobs
+            assert (seen.name, seen.lag_s) == ("orders_to_lake", 1.5)
             with (
                 pytest.raises(StepError, match=r"metrics: port: 127\.0\.0\.1, port .* cannot be listened on") as raised,
                 exporters_of(Metrics(port=served["port"], emf=True), None, show),
@@ -97,3 +101,18 @@ def test_a_job_is_metered(spark: SparkSession, tmp_path: Path) -> None:
     told_all(spark)
     shown = gauges(spark, "penstock.metered.metered.")
     assert (shown["rows"], shown["bytes"], shown["aggregatesOutsideRange"]) == (20, wanted["bytes"], 1)
+    by_directory, by_lines = _from_beside(tmp_path, ended.events)
+    batches = [one["batch"] for one in ended.of("batch")]
+    assert [one.batch for one in by_directory.recent] == [one.batch for one in by_lines.recent] == batches
+    for seen in (by_directory, by_lines):
+        assert [(one.stream, one.shards) for one in seen.streams] == [("metered", 2)]
+    assert by_directory.planned is None
+    assert by_lines.records == 20
+    assert by_lines.outcome is not None
+    assert not by_lines.failed
+
+
+def _from_beside(folder: Path, events: list[dict[str, Any]]) -> list[JobView]:
+    """The job by its checkpoint directory, and by what it has printed."""
+    (folder / "run.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    return [job for place in ("checkpoint", "run.jsonl") for job in jobs_at(str(folder / place)).jobs]

@@ -92,7 +92,7 @@ const placeOf = (part, element) => focusable(part).indexOf(element);
 
 const ROWS_MAX = 300;
 
-function liveTail(events, record) {
+function liveTail(events, record, records) {
   const body = document.getElementById("tail-rows");
   const told = document.getElementById("tail-told");
   const state = document.getElementById("tail-state");
@@ -103,6 +103,7 @@ function liveTail(events, record) {
   let events_came = false;
   let short = false; // connections of a few seconds, for a proxy that gives an answer out when it has ended
   let timer = 0;
+  let newest = ""; // when the newest record arrived that is shown
 
   function address() {
     const mark = events.includes("?") ? "&" : "?";
@@ -136,9 +137,22 @@ function liveTail(events, record) {
     told.textContent = `${seen} seen, ${news.matched.toLocaleString("en")} chosen` + (news.lost ? `, ${news.lost.toLocaleString("en")} came too fast to be shown` : "");
     if (news.fault) { state.textContent = `ended: ${news.fault}`; stop(); }
     else if (!short) state.textContent = "follows";
+    if (news.anew && newest) body.prepend(gapRow()); // the page slept, or was cut off, for too long
+    if (news.rows.length) newest = news.rows.at(-1).arrived_at;
     const rows = news.rows.slice(-ROWS_MAX).map(tailRow).reverse();
     body.prepend(...rows);
     while (body.rows.length > ROWS_MAX) body.lastElementChild.remove();
+  }
+
+  function gapRow() {
+    const row = document.createElement("tr");
+    const made = row.insertCell();
+    made.colSpan = 6;
+    const link = document.createElement("a");
+    link.href = `${records}${records.includes("?") ? "&" : "?"}${new URLSearchParams({ from: newest })}`;
+    link.textContent = `Browse from ${newest} on.`;
+    made.append("What came while nothing was followed is not shown here. ", link);
+    return row;
   }
 
   function tailRow(one) {
@@ -191,7 +205,7 @@ function launch(form) {
 
 const page = document.body.dataset;
 if (page.live) livePage(page.live);
-if (page.events) liveTail(page.events, page.record);
+if (page.events) liveTail(page.events, page.record, page.records);
 const launching = document.getElementById("launch");
 if (launching) launch(launching);
 

@@ -1,0 +1,50 @@
+"""The tables of commands on the reference page, made from what the commands themselves say (`scripts.reference`).
+
+``python -m scripts.reference_commands docs/reference/commands.md`` writes them anew. The name of a table is the
+command's.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from scripts.reference import plain, renewed_with, table
+
+from penstock.cli.app import app
+
+COMMANDS = ("console", "local")
+
+
+def options_of(name: str) -> str:
+    """Every option of a command: how it is written, its default, what it does."""
+    root: Any = typer.main.get_command(app)
+    command = root.get_command(root.make_context("penstock", [name], resilient_parsing=True), name)
+    rows = []
+    for one in command.params:
+        if one.name in ("help", "install_completion", "show_completion"):
+            continue
+        written = max(one.opts, key=len)
+        if not one.is_flag:
+            written += f" {one.metavar or one.name.upper()}"
+        default = "" if one.is_flag or one.default in (None, "") else f"`{one.default}`"
+        about = plain(one.help or "") + (" It may be given more than once." if one.multiple else "")
+        rows.append((f"`{written}`", default, about))
+    return table(("option", "default", "what it does"), tuple(rows))
+
+
+TABLES = {name: partial(options_of, name) for name in COMMANDS}
+
+
+def renewed(page: str) -> str:
+    """The text of the page with its tables as the commands have them now."""
+    return renewed_with(page, TABLES)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

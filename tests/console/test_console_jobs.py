@@ -1,0 +1,126 @@
+"""The pages of Spark jobs: by the lease rows of queries, and by the places that the console was started with."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from penstock.aws.dynamodb import typed_item
+from penstock.console.topics import POINTS_MAX, JobTrail
+from penstock.errors import OptionError
+from penstock.inspect import JobsReport, JobView
+from penstock.inspect.jobs import QUERIES_MAX
+from penstock.inspect.moments import utc
+from tests.console.asking import TOKEN, ask
+from tests.inspect.job_places import committed, offset, planned, query_rows, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.local import LocalKinesis
+    from tests.console.conftest import MakeGate
+
+PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Of a query with two batches, whose name is none of HTML's."""
+    folder = tmp_path / "<b>orders-to-lake"
+    now_s = time.time()
+    for number in range(2):
+        began_s = now_s - 20 + 10 * number
+        planned(folder, number, began_s, text_of(offset(began_s - 1)))
+        committed(folder, number, began_s + 2)
+    return folder
+
+
+@pytest.fixture
+def copied(service: LocalKinesis) -> Iterator[None]:
+    """An application whose rows a Spark query keeps up."""
+    dynamodb: Any = boto3.client("dynamodb", endpoint_url=service.endpoint_url, region_name=service.region)
+    dynamodb.create_table(
+        TableName="copied",
+        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    for row in query_rows(time.time() - 30):
+        dynamodb.put_item(TableName="copied", Item=typed_item(row.attributes()))
+    yield
+    dynamodb.delete_table(TableName="copied")
+    dynamodb.close()
+
+
+async def test_jobs_of_places_are_listed_with_their_verdicts(
+    make_gate: MakeGate, checkpoint: Path, tmp_path: Path
+) -> None:
+    gate = make_gate(jobs=(str(checkpoint), str(tmp_path / "none.jsonl")))
+    listed = await ask(gate, "GET", "/jobs", headers=PROGRAM)
+    assert listed.status == 200
+    assert "&lt;b&gt;orders-to-lake</a>" in listed.text
+    assert "<b>" not in listed.text
+    assert '<span class="verdict good">ok</span>' in listed.text
+    assert "none.jsonl cannot be read as a job&#39;s" in listed.text  # one that fails leaves the others
+    one = await ask(gate, "GET", "/job?place=0&name=%3Cb%3Eorders-to-lake", headers=PROGRAM)
+    assert one.status == 200
+    assert 'href="/streams/orders"' in one.text
+    assert "Lag over the last" in one.text
+    assert one.text.count('<th scope="row" class="number">') == 2
+
+
+@pytest.mark.parametrize(
+    "query", ["place=1&name=x", "place=-1&name=x", "place=/etc/passwd&name=x", "name=x", "place=0&name=x"]
+)
+async def test_a_browser_names_no_place(make_gate: MakeGate, checkpoint: Path, query: str) -> None:
+    gate = make_gate(jobs=(str(checkpoint),))
+    answer = await ask(gate, "GET", f"/job?{query}", headers=PROGRAM)
+    assert answer.status == 404
+    live = await ask(gate, "GET", f"/live?page=job&{query}", headers=PROGRAM, until=lambda text: "beat" in text)
+    assert "Traceback" not in live.text
+
+
+async def test_without_places_the_page_says_how_to_give_one(make_gate: MakeGate) -> None:
+    answer = await ask(make_gate(), "GET", "/jobs", headers=PROGRAM)
+    assert "(--job)" in answer.text
+
+
+async def test_a_query_is_seen_by_its_lease_rows(make_gate: MakeGate, copied: None) -> None:
+    gate = make_gate()
+    await ask(gate, "GET", "/", headers=PROGRAM)
+    application = await ask(gate, "GET", "/applications/copied", headers=PROGRAM)
+    assert "Spark query" in application.text
+    listed = await ask(gate, "GET", "/jobs", headers=PROGRAM)
+    queries = listed.text.partition('data-part="queries"')[2].partition("</section>")[0]
+    assert ">copied</a>" in queries
+    assert 'href="/streams/orders"' in queries
+    assert "unowned" not in queries  # that no worker owns the rows is right
+
+
+async def test_an_open_page_is_told_of_changes(make_gate: MakeGate, checkpoint: Path) -> None:
+    gate = make_gate(jobs=(str(checkpoint),))
+    sampler = gate.console.sampler
+    await ask(gate, "GET", "/live?page=jobs", headers=PROGRAM, until=lambda text: "beat" in text)
+    assert ("jobs", str(checkpoint)) in sampler.refreshing
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/checkpoint", ""])
+def test_a_place_that_cannot_be_looked_at_ends_the_start(make_gate: MakeGate, place: str) -> None:
+    with pytest.raises(OptionError):
+        make_gate(jobs=(place,))
+
+
+def test_what_is_remembered_of_jobs_is_bounded() -> None:
+    trail = JobTrail()
+    for number in range(POINTS_MAX + 5):
+        jobs = [JobView(name=f"{one}", place="x", source="metrics") for one in range(3)]
+        trail.took(JobsReport(place="x", taken_at=utc(float(number)), jobs=jobs))
+    assert {len(one) for one in trail.looks.values()} == {POINTS_MAX}
+    for number in range(3 * QUERIES_MAX):
+        job = JobView(name=f"other-{number}", place="x", source="metrics")
+        trail.took(JobsReport(place="x", taken_at=utc(0.0), jobs=[job]))
+    assert len(trail.looks) == 2 * QUERIES_MAX
