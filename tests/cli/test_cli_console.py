@@ -90,7 +90,7 @@ def console(start: Start, audit: Path, local: LocalKinesis) -> Callable[..., tup
     """Starts a console of a local Kinesis on a free port."""
 
     def begin(*options: str) -> tuple[subprocess.Popen[bytes], Console]:
-        process = start("console", "--port", "0", "--audit", str(audit), "--json", *options)
+        process = start("console", "--port", "0", "--audit", str(audit), "-o", "json", *options)
         assert process.stdout is not None
         ca_file = options[options.index("--certificate") + 1] if "--certificate" in options else None
         return process, Console(json.loads(process.stdout.readline()), ca_file)
@@ -288,7 +288,7 @@ def test_a_local_kinesis_has_its_console(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: signal.Signals
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    process = start("local", "--port", "0", "--stream", "orders:2", "--console", "--console-port", "0", "--json")
+    process = start("local", "--port", "0", "--stream", "orders:2", "--console", "--console-port", "0", "-o", "json")
     assert process.stdout is not None
     said = json.loads(process.stdout.readline())
     running = Console(said["console"])

@@ -66,7 +66,7 @@ def seen(page: Page) -> int:
 
 def test_three_tabs_follow_for_five_minutes_and_nothing_grows(browser: Browser, tmp_path: Path) -> None:
     with LocalKinesis.spawn(streams={"orders": SHARDS}) as local:
-        words = ["console", "--port", "0", "--audit", str(tmp_path / "audit"), "--json"]
+        words = ["console", "--port", "0", "--audit", str(tmp_path / "audit"), "-o", "json"]
         environment = {**os.environ, **local.environment()}
         with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Spark jobs, seen from beside them: by what they tell, and by what they leave behind. Nothing is asked of Spark.
 
 A *place* is where a job can be looked at: the ``/metrics`` of a job that serves its numbers, the checkpoint directory
-of a query, or a file of lines of JSON (what ``penstock run --json`` prints, or the progress of any query). Queries that
+of a query, or a file of lines of JSON (what ``penstock run -o jsonl`` prints, or the progress of any query). Queries that
 keep rows in a lease table are seen there without a place: `LeaseView.query` has their positions.
 """
 
@@ -65,7 +65,7 @@ class JobBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     at: dt.datetime | None = None
-    """When it was committed. Lines of ``penstock run --json`` do not tell."""
+    """When it was committed. Lines of ``penstock run -o jsonl`` do not tell."""
     seconds: float | None = None
     records: int | None = None
     lag_s: float | None = None
@@ -429,7 +429,7 @@ def _offsets(texts: Iterable[Any]) -> Iterator[StreamOffset]:
 
 
 def job_of_lines(path: Path) -> JobView:
-    """What a run has printed (``penstock run --json``), or the progress of a query, a line of JSON each."""
+    """What a run has printed (``penstock run -o jsonl``), or the progress of a query, a line of JSON each."""
     with path.open("rb") as file:
         size = path.stat().st_size
         file.seek(max(0, size - LOG_BYTES_MAX))
@@ -445,7 +445,7 @@ def job_of_lines(path: Path) -> JobView:
         if isinstance(value, dict):
             told.take(value)
     if not told.any:
-        raise ValueError("no line of it is an event of penstock run --json, or a progress of Spark")
+        raise ValueError("no line of it is an event of penstock run -o jsonl, or a progress of Spark")
     return told.view()
 
 
