@@ -1,8 +1,8 @@
 """Spark jobs, seen from beside them: by what they tell, and by what they leave behind. Nothing is asked of Spark.
 
 A *place* is where a job can be looked at: the ``/metrics`` of a job that serves its numbers, the checkpoint directory
-of a query, or a file of lines of JSON (what ``penstock run -o jsonl`` prints, or the progress of any query). Queries that
-keep rows in a lease table are seen there without a place: `LeaseView.query` has their positions.
+of a query, or a file of lines of JSON (what ``penstock run -o jsonl`` prints, or the progress of any query). Queries
+that keep rows in a lease table are seen there without a place: `LeaseView.query` has their positions.
 """
 
 from __future__ import annotations
