@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -140,7 +140,7 @@ def _announce(server: LocalServer, as_json: bool, console: dict[str, str | int] 
     from penstock.local.options import environment
 
     variables = environment(server.endpoint_url, server.options.region, server.ca_file)
-    value = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}
+    value: dict[str, Any] = {"endpoint_url": server.endpoint_url, "ca_file": server.ca_file, "environment": variables}
     exports = "\n".join(f"  export {name}={text}" for name, text in variables.items())
     text = f"Kinesis is at {server.endpoint_url}. For its clients:\n\n{exports}\n"
     if console is not None:
