@@ -50,6 +50,7 @@ Audit = Annotated[
     Path | None,
     typer.Option(help="Audit log: a line of JSON for each write and each view of payloads.", metavar="FILE"),
 ]
+Host = Annotated[str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.")]
 HostName = Annotated[
     list[str] | None, typer.Option(help="Name that browsers know the console by, or NAME:PORT.", metavar="NAME")
 ]
@@ -84,9 +85,7 @@ IsLocal = Annotated[
 
 def command(
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 4568,
-    host: Annotated[str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.")] = (
-        "127.0.0.1"
-    ),
+    host: Host = "127.0.0.1",
     host_name: HostName = None,
     base_path: Annotated[str, typer.Option(help="Path below which a proxy serves it.", metavar="PATH")] = "",
     allow_writes: AllowWrites = False,
