@@ -34,7 +34,6 @@ from penstock.core.assignment.kcl import Place
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.membership import WorkerRow
 from penstock.options import ConsumerOptions, LeaseOptions
-from penstock.runtime.consumer.core import OWN
 from penstock.telemetry.log import LINES
 from penstock.testing import LocalKinesis
 from scripts import reference_consumer
@@ -225,7 +224,7 @@ def test_both_faces_have_the_same_methods_with_the_same_arguments() -> None:
         ours = shown_signature(getattr(Consumer, name)).replace("handlers_max=None", "handlers_max=32")
         assert shown_signature(getattr(SyncConsumer, name)) == ours
     assert inspect.signature(SyncConsumer).parameters.keys() == inspect.signature(Consumer).parameters.keys()
-    arguments = {*inspect.signature(Consumer).parameters, *OWN} - {"rng", "arguments"}
+    arguments = {*inspect.signature(Consumer).parameters} - {"rng", *ConsumerOptions.__struct_fields__}
     shown = set(re.findall(r"^\| `(\w+)`", PAGE.split("## Reading")[0], re.MULTILINE))
     assert {name for name in arguments if not name.startswith("on_shards")} == {
         name for name in shown if not name.startswith("on_shards") and name not in ConsumerOptions.__struct_fields__
