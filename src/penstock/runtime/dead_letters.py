@@ -1,8 +1,8 @@
 """Records that were given up: where they go, and how they come back.
 
 A dead letter goes to a stream, a file, or a function. Its record counts as settled once the letter is written there.
-`DeadLettersToStream` and `DeadLettersToFile` are choices of a consumer's settings; each consumer opens what is chosen
-for itself.
+`DeadLettersToStream` and `DeadLettersToFile` are choices among a consumer's options; each consumer opens what is
+chosen for itself.
 
 A replay reads dead letters back, and hands their records on once more: to a stream, or to a function. It reads the
 record again from its stream, at its position. Only where the stream has it no more, the replay takes it from the
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
 from penstock.core.feeding.pages import ShardView, opened
+from penstock.core.given import Options
 from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.pacing import full_jitter_s
 from penstock.errors import (
@@ -39,16 +40,25 @@ from penstock.errors import (
 from penstock.model import HASH_KEY_MAX, OutRecord
 from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import spawn
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from penstock.core.feeding.pages import RawRecord, ReadPage
     from penstock.core.ledger.book import DeadLetter
     from penstock.model import Record
     from penstock.ports import RecordSink, RecordSource
     from penstock.runtime.producer.producer import Producer
-    from penstock.wiring import ConnectionOptions
 
 
 # --- where letters go -----------------------------------------------------------------------------
@@ -67,8 +77,7 @@ class LetterSink(Protocol):
         """Nothing more comes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeadLettersToStream:
+class DeadLettersToStream(Options, frozen=True, kw_only=True):
     """Each dead letter is a record of this stream: a line of JSON, as `Letter.to_json` makes it."""
 
     stream: str | RecordSink
@@ -80,15 +89,22 @@ class DeadLettersToStream:
     that it came from keeps it. Data that is too large for a record of this stream is left out, which the letter says.
     """
 
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"connection": (ConnectionOptions,)}
 
-@dataclass(frozen=True, kw_only=True)
-class DeadLettersToFile:
+
+class DeadLettersToFile(Options, frozen=True, kw_only=True):
     """Each dead letter is a line of JSON at the end of this file, which is synced to the disk."""
 
     path: Path | str
     """Made if it is not there, for its owner alone to read. Several consumers may write to one file of a local disk."""
     with_data: bool = True
     """As with `DeadLettersToStream`."""
+
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"path": (Path, str)}
 
 
 @dataclass(frozen=True)

@@ -533,8 +533,8 @@ def test_the_clock_of_a_record_does_not_start_again_with_each_try() -> None:
         (lambda: Retry(failures_max=0), "failures_max must be more than 0, not 0"),
         (lambda: Retry(give_up_after_s=0), "give_up_after_s must be more than 0, not 0"),
         (lambda: Retry(cool_down_s=-1), "cool_down_s must be at least 0, not -1"),
-        (lambda: Redeliver(times_max=0), "times_max: 0"),
-        (lambda: GiveUp(cool_down_s=-0.5), "cool_down_s: -0.5"),
+        (lambda: Redeliver(times_max=0), "times_max must be more than 0, not 0"),
+        (lambda: GiveUp(cool_down_s=-0.5), "cool_down_s must be at least 0, not -0.5"),
     ],
 )
 def test_what_can_not_be_is_refused(make: Callable[[], object], fault: str) -> None:

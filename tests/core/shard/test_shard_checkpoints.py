@@ -139,7 +139,7 @@ def test_every_so_many_records_or_seconds() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"records": 0}, {"seconds": 0.0}, {"records": 5, "seconds": -1}])
 def test_a_cadence_of_nothing_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match="Every"):
+    with pytest.raises(OptionError, match=r"records|seconds"):
         Every(**given)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, Producer
+from penstock import ByKey, Consumer, GiveUp, Producer, Redeliver, Skip, Unordered
 from penstock.core.feeding.allowance import PollingOptions
 from penstock.core.leases import LeaseRow, writes
 from penstock.core.leases.tenure import LeaseTimes
@@ -18,7 +18,7 @@ from penstock.core.shard.machine import LETTERS_AT_ONCE_MAX
 from penstock.errors import OptionError
 from penstock.options import ConsumerArguments, ConsumerOptions, LeaseOptions, ProducerOptions, SyncConsumerArguments
 from penstock.runtime.consumer.core import OWN
-from penstock.runtime.dead_letters import DeadLettersTo
+from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from penstock.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of
@@ -60,6 +60,29 @@ def test_all_faults_of_a_group_are_named_at_once() -> None:
     with pytest.raises(OptionError) as told:
         LeaseOptions(failover_s=0, leases_max=-1, read_capacity_units=5)
     assert len(told.value.faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        (ByKey, {"slots_max": 0}, "slots_max must be more than 0, not 0"),
+        (Unordered, {"slots_max": "many"}, "slots_max is a whole number, not a str"),
+        (GiveUp, {"cool_down_s": -1.0}, "cool_down_s must be at least 0, not -1.0"),
+        (
+            Redeliver,
+            {"then": Skip},
+            "then is Warn or DeadLetters or Skip or Stop or GiveUp, not the class Skip: call it",
+        ),
+        (Every, {}, "give records or seconds or both"),
+        (Every, {"records": 0}, "records must be more than 0, not 0"),
+        (DeadLettersToFile, {"path": 3}, "path is Path or str, not 3"),
+        (DeadLettersToStream, {"stream": "letters", "with_data": "no"}, "with_data is True or False, not a str"),
+    ],
+    ids=str,
+)
+def test_a_policy_is_checked_as_options_are(kind: Any, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        kind(**given)
 
 
 def test_a_table_of_another_kind_takes_nothing_that_is_for_dynamodb() -> None:

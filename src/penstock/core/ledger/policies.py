@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import msgspec
 
-from penstock.core.given import Options, not_numbers
+from penstock.core.given import Options
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -53,15 +53,13 @@ class Stop:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUp:
+class GiveUp(Options, frozen=True, kw_only=True):
     """The worker gives the shard up, for another worker to try."""
 
     cool_down_s: float = 60.0
     """This worker leaves the shard alone for this long."""
 
-    def __post_init__(self) -> None:
-        _check({"cool_down_s": self.cool_down_s}, above_zero=False)
+    _at_least: ClassVar[Mapping[str, float]] = {"cool_down_s": 0}
 
 
 LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
@@ -119,17 +117,17 @@ class Warn:
     """An event reports the records, each time that the deadline passes; nothing else happens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redeliver:
+class Redeliver(Options, frozen=True, kw_only=True):
     """The consumer delivers the records again, as if their handler had died; late settlements of the handler count all
     the same.
     """
 
     times_max: int = 1
-    then: Warn | LastResort = field(default_factory=Warn)
+    then: Warn | LastResort = msgspec.field(default_factory=Warn)
 
-    def __post_init__(self) -> None:
-        _check({"times_max": self.times_max})
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"then": (Warn, DeadLetters, Skip, Stop, GiveUp)}
 
 
 StallPolicy: TypeAlias = Warn | Redeliver | LastResort
@@ -148,17 +146,13 @@ class AnyOrder:
     """Records that are to be delivered again come when they are due, and hold up no others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByKey:
+class ByKey(Options, frozen=True, kw_only=True):
     """Each delivery is of one partition key, and each key has one delivery at a time: each key keeps its order, and
     keys run side by side.
     """
 
     slots_max: int = 16
     """How many deliveries of a shard are in flight at the same time."""
-
-    def __post_init__(self) -> None:
-        _check({"slots_max": self.slots_max})
 
 
 OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
@@ -222,16 +216,3 @@ class LedgerPolicy:
             raise OptionError(
                 "latest_wins: with keys side by side the newest record says nothing about those before it"
             )
-
-
-def _check(values: dict[str, float], *, above_zero: bool = True) -> None:
-    """Raise for bounds and intervals that are none."""
-    if faults := not_numbers(values):
-        raise OptionError(faults)
-    faults = [
-        f"{name}: {value!r} is not {'above' if above_zero else 'at least'} 0"
-        for name, value in values.items()
-        if not (value > 0 or (value == 0 and not above_zero))
-    ]
-    if faults:
-        raise OptionError(faults)

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from penstock.core.given import Options
 from penstock.core.leases.tenure import PendingStored, Prepared, Settled, Stored
-from penstock.errors import CheckpointError, OptionError
+from penstock.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,8 +45,7 @@ class Riding:
     """Checkpoints are written only with the renewals of the leases, and when the worker lets a shard go as planned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Every:
+class Every(Options, frozen=True, kw_only=True):
     """Checkpoints are also written when so many records were settled since the last one, or when so many seconds have
     passed since it and any record was settled.
     """
@@ -53,10 +53,12 @@ class Every:
     records: int | None = None
     seconds: float | None = None
 
-    def __post_init__(self) -> None:
-        given = [value for value in (self.records, self.seconds) if value is not None]
-        if not given or not all(value > 0 for value in given):
-            raise OptionError("Every: give records or seconds or both, above 0")
+    @classmethod
+    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
+        return {"records": (int,), "seconds": (float,)}
+
+    def _faults(self) -> list[str]:
+        return ["Every: give records or seconds or both"] if self.records is self.seconds is None else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.core.given import Options
 from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
-from penstock.errors import OptionError
 from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.waiting import Breath, is_cancelled
 
@@ -25,16 +25,11 @@ class OneByOne:
     """One call at a time for each shard, in its order; the calls of different shards run side by side."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unordered:
+class Unordered(Options, frozen=True, kw_only=True):
     """Several calls side by side for each shard, in no order; a record that fails holds up no other."""
 
     slots_max: int = 16
     """How many calls run for a shard at the same time."""
-
-    def __post_init__(self) -> None:
-        if self.slots_max < 1:
-            raise OptionError(f"slots_max must be at least 1, not {self.slots_max}")
 
 
 Concurrency: TypeAlias = OneByOne | ByKey | Unordered
