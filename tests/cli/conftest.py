@@ -86,6 +86,31 @@ def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKinesis]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def service() -> Iterator[LocalKinesis]:
+    """One for all tests of a module: its DynamoDB takes a while to start."""
+    with LocalKinesis(streams={"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def kinesis(local: LocalKinesis) -> Iterator[Any]:
+    """A client of ``local``."""
+    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def dynamodb(local: LocalKinesis) -> Iterator[Any]:
+    """A client of its DynamoDB; the tables are deleted behind each test."""
+    client = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
+    yield client
+    for table in client.list_tables()["TableNames"]:
+        client.delete_table(TableName=table)
+    client.close()
+
+
 @pytest.fixture
 def read_back(local: LocalKinesis) -> Callable[[], list[Found]]:
     """All user records of ``orders``, in the order of their shard."""

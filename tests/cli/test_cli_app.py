@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
 from penstock.aws.calls import RetryPolicy
@@ -16,6 +15,7 @@ from penstock.local import LocalKinesis
 from penstock.model import Position
 from penstock.stores.sqlite import SqliteLeaseTable
 from penstock.testing import Fault
+from tests.cli.tables_kit import SHARDS, lease, make_table, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     Run = Callable[..., Any]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kcl"
-SHARDS = ["shardId-000000000000", "shardId-000000000001"]
 pytestmark = pytest.mark.xdist_group("inspected-tables")
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[LocalKinesis]:
-    """One for all tests: its DynamoDB takes a while to start."""
-    with LocalKinesis(streams={"orders": 2}) as running:
-        yield running
 
 
 @pytest.fixture
@@ -43,53 +35,8 @@ def local(service: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lo
     service.faults.clear()
 
 
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def dynamodb(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    for table in client.list_tables()["TableNames"]:
-        client.delete_table(TableName=table)
-    client.close()
-
-
-def make_table(dynamodb: Any, name: str, *items: dict[str, Any], key: str = "leaseKey") -> None:
-    dynamodb.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    for item in items:
-        dynamodb.put_item(TableName=name, Item=item)
-
-
-def lease(shard_id: str, checkpoint: str, counter: int = 1, owner: str | None = "w1") -> dict[str, Any]:
-    """A row as the KCL 1.x writes it."""
-    row = {
-        "leaseKey": {"S": shard_id},
-        "leaseCounter": {"N": str(counter)},
-        "checkpoint": {"S": checkpoint},
-        "checkpointSubSequenceNumber": {"N": "0"},
-        "ownerSwitchesSinceCheckpoint": {"N": "0"},
-    }
-    return row if owner is None else {**row, "leaseOwner": {"S": owner}}
-
-
 def stream_of(kinesis: Any, name: str, shards: int = 2) -> None:
     kinesis.create_stream(StreamName=name, ShardCount=shards)
-
-
-def put(kinesis: Any, stream: str, shard: int, data: bytes = b"x") -> str:
-    hash_key = "0" if shard == 0 else str(2**128 - 1)
-    answer = kinesis.put_record(StreamName=stream, PartitionKey="k", ExplicitHashKey=hash_key, Data=data)
-    return str(answer["SequenceNumber"])
 
 
 def fixture_table(dynamodb: Any, name: str) -> str:

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
 from penstock.core.aggregation import encode_aggregate
@@ -16,7 +15,7 @@ from penstock.runtime import dead_letters
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.local import LocalKinesis
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
     Run = Callable[..., Any]
 
 NOW = dt.datetime(2026, 5, 4, 3, 2, 1, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    client.close()
 
 
 def letter_of(answer: dict[str, Any], sub: int = 0, **more: Any) -> Letter:

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
 from penstock import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
@@ -22,22 +21,16 @@ from penstock.local import LocalKinesis
 from penstock.model import Position
 from penstock.stores.sqlite import SqliteLeaseTable
 from penstock.testing import Fault
+from tests.cli import tables_kit
+from tests.cli.tables_kit import SHARDS, make_table, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Run = Callable[..., Any]
 
-SHARDS = ["shardId-000000000000", "shardId-000000000001"]
 DEADLINE_S = 60.0
 pytestmark = pytest.mark.xdist_group("moved-tables")
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[LocalKinesis]:
-    """One for all tests: its DynamoDB takes a while to start."""
-    with LocalKinesis(streams={"orders": 2}) as running:
-        yield running
 
 
 @pytest.fixture
@@ -49,51 +42,10 @@ def local(service: LocalKinesis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     service.faults.clear()
 
 
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def dynamodb(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    for table in client.list_tables()["TableNames"]:
-        client.delete_table(TableName=table)
-    client.close()
-
-
-def make_table(dynamodb: Any, name: str, *items: dict[str, Any]) -> None:
-    dynamodb.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    for item in items:
-        dynamodb.put_item(TableName=name, Item=item)
-
-
 def lease(shard_id: str, checkpoint: str, counter: int = 1, *, owner: str | None = None, **more: Any) -> dict[str, Any]:
-    """A row as the KCL 1.x writes it."""
-    row = {
-        "leaseKey": {"S": shard_id},
-        "leaseCounter": {"N": str(counter)},
-        "checkpoint": {"S": checkpoint},
-        "checkpointSubSequenceNumber": {"N": "0"},
-        "ownerSwitchesSinceCheckpoint": {"N": "3"},
-        "somethingElse": {"S": "kept"},
-        **more,
-    }
-    return row if owner is None else {**row, "leaseOwner": {"S": owner}}
-
-
-def put(kinesis: Any, stream: str, shard: int, data: bytes = b"x") -> str:
-    hash_key = "0" if shard == 0 else str(2**128 - 1)
-    answer = kinesis.put_record(StreamName=stream, PartitionKey="k", ExplicitHashKey=hash_key, Data=data)
-    return str(answer["SequenceNumber"])
+    """A row with what another writer has added, which a move keeps."""
+    added = {"ownerSwitchesSinceCheckpoint": {"N": "3"}, "somethingElse": {"S": "kept"}}
+    return {**tables_kit.lease(shard_id, checkpoint, counter, owner), **added, **more}
 
 
 def rows(dynamodb: Any, table: str) -> dict[str, dict[str, Any]]:

@@ -8,27 +8,19 @@ import json
 import signal
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.hashkeys import hash_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.local import LocalKinesis
 
     Run = Callable[..., Any]
 
 FAST = ("--rate", "5")
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    client.close()
 
 
 def put(kinesis: Any, data: bytes, key: str = "k", stream: str = "orders", hash_key: int | None = None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 import yaml
 
@@ -13,18 +12,11 @@ from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
 from penstock.testing import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.local import LocalKinesis
 
     Run = Callable[..., Any]
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Iterator[Any]:
-    client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-    yield client
-    client.close()
 
 
 def test_ls(run: Run, kinesis: Any) -> None:

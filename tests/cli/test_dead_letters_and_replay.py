@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 
 from penstock import Consumer, PollingOptions, Retry, StartingPosition
@@ -58,11 +57,6 @@ async def consume(consumer: Consumer[Any], wanted: set[bytes], *, mended: bool) 
         await consumer.close()
         await running
     return got
-
-
-@pytest.fixture
-def kinesis(local: LocalKinesis) -> Any:
-    return boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
 
 
 @pytest.mark.parametrize("where", ["stream", "file", "callable"])
