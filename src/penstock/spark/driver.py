@@ -228,6 +228,8 @@ class Driver:
 
     async def _until(self, planner: Planner, moment_ms: int) -> None:
         """Waits until the service's clock has surely passed a moment: its answers tell the time to about a second."""
+        # Without answers the bounds of the service's clock only widen. The moment was taken before, so the lower bound
+        # passes it all the same; one that is taken anew in each turn would stay ahead of it.
         while planner.service_ms() < moment_ms:
             await asyncio.sleep(CLOCK_WAIT_S)
 
