@@ -67,7 +67,7 @@ class Journey:
         self.result: dict[str, Any] = {"journey": name, "steps": []}
         self._kcl_settings = kcl_settings or {}
         stream = name.replace(" ", "-").replace(".", "-").replace(",", "")
-        self._own = {
+        self.own = {  # the names and addresses that its workers are given
             "stream": stream,
             "application": f"{stream}-application",
             "kinesis": services.kinesis_url,
@@ -79,7 +79,7 @@ class Journey:
         self._kinesis.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
         self._first_shards = [one["ShardId"] for one in open_shards(self._kinesis, stream)]
         self.writer = Writer(self._kinesis, stream, records_per_s=RECORDS_PER_S)
-        self.watch = TableWatch(dynamodb, self._own["application"])
+        self.watch = TableWatch(dynamodb, self.own["application"])
 
     def __enter__(self) -> Journey:
         self.writer.start()
@@ -107,14 +107,14 @@ class Journey:
     def kcl(self, version: str, name: str) -> str:
         """Start a KCL worker; returns its name."""
         settings = KCL_SETTINGS | (KCL_3_SETTINGS if version == KCL_3 else {}) | self._kcl_settings
-        own = self._own | {"checkpoint_ms": str(CHECKPOINT_MS)}
+        own = self.own | {"checkpoint_ms": str(CHECKPOINT_MS)}
         self.workers[name] = start_kcl(version, name, self.folder, own, settings)
         return name
 
     def ours(self, name: str) -> str:
         """Start one of ours; returns its name."""
         self.workers[name] = start_ours(
-            name, self.folder, {**self._own, "failover_s": f"{FAILOVER_S:g}", "kcl_report_s": f"{KCL_REPORT_S:g}"}
+            name, self.folder, {**self.own, "failover_s": f"{FAILOVER_S:g}", "kcl_report_s": f"{KCL_REPORT_S:g}"}
         )
         return name
 
@@ -131,10 +131,10 @@ class Journey:
         self.workers[name].kill()
 
     def split(self) -> None:
-        split_first(self._kinesis, self._own["stream"])
+        split_first(self._kinesis, self.own["stream"])
 
     def merge(self) -> None:
-        merge_last(self._kinesis, self._own["stream"])
+        merge_last(self._kinesis, self.own["stream"])
 
     # --- what is waited for ---------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Journey:
 
     def _shared(self, at_least: dict[str, int]) -> bool:
         readers = self.account.readers(since_ms=now_ms() - SILENT_MS)
-        open_now = {one["ShardId"] for one in open_shards(self._kinesis, self._own["stream"])}
+        open_now = {one["ShardId"] for one in open_shards(self._kinesis, self.own["stream"])}
         if readers.keys() != open_now or any(len(one) != 1 for one in readers.values()):
             return False
         by_worker = [one for workers in readers.values() for one in workers]
