@@ -30,8 +30,10 @@ def lines(text: str) -> str:
 
 def json_line(value: object) -> str:
     """JSON on one line. What no terminal should get is escaped, as JSON writes it."""
-    text = msgspec.json.encode(value).decode()
-    if text.isprintable():
+    encoded = msgspec.json.encode(value)
+    text = encoded.decode()
+    # JSON has escaped what is below the space; of the other ASCII characters one cannot be printed.
+    if (encoded.isascii() and b"\x7f" not in encoded) or text.isprintable():
         return text
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import signal
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.aws.calls import RetryPolicy
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.hashkeys import hash_key
+from penstock.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,14 @@ def datas(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
         iterator = kinesis.get_shard_iterator(
             StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
-        found += [(one["PartitionKey"], one["Data"]) for one in kinesis.get_records(ShardIterator=iterator)["Records"]]
+        while (page := kinesis.get_records(ShardIterator=iterator))["Records"]:
+            iterator = page["NextShardIterator"]
+            found += [(one["PartitionKey"], one["Data"]) for one in page["Records"]]
     return sorted(found)
+
+
+async def at_once(*_: Any) -> None:
+    """Pacing is tested elsewhere."""
 
 
 def read_all(run: Run, *more: str, stream: str = "orders") -> Any:
@@ -142,6 +149,22 @@ def test_by_shard_key_time_position_and_filter(run: Run, kinesis: Any, local: Lo
     assert {line["shard_id"] for line in of_key} == {shard}
 
 
+def test_a_position_inside_of_an_aggregate(run: Run, kinesis: Any) -> None:
+    """As each line, a checkpoint and the doctor name it."""
+    number = put(kinesis, encode_aggregate([("k", b"%d" % index, None) for index in range(4)]), hash_key=0)
+    put(kinesis, b"last", hash_key=0)
+
+    def shown(at: str) -> list[str]:
+        found = lines(run("records", "tail", "orders", "--no-follow", "--starting-position", at, *FAST, "-o", "jsonl"))
+        return [line["data"] for line in found]
+
+    assert shown(f"seq:{number}") == shown(f"seq:{number}/0") == [*"0123", "last"]
+    assert shown(f"seq:{number}/2") == shown(f"after:{number}/1") == ["2", "3", "last"]
+    assert shown(f"after:{number}") == shown(f"after:{number}/0") == ["1", "2", "3", "last"]
+    assert shown(f"after:{number}/3") == ["last"]
+    assert "is no place" in run("records", "tail", "orders", "--starting-position", "10m/3").stderr
+
+
 def test_wrong_words_are_said_before_anything_is_asked(run: Run) -> None:
     for more, why in (
         (("--starting-position", "yesterday"), "'yesterday' is no time"),
@@ -195,6 +218,72 @@ def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kine
     for number in range(50):
         put(kinesis, b"x" * 3000, str(number))
     assert (tail.wait(60), tail.stderr.read()) == (0, b"")
+
+
+def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole as a line of JSON and back; cut in a table; what opens to more than the bound is left closed."""
+    monkeypatch.setattr("penstock.inspect.calls.ShardPaces.before", at_once)
+    for stream in ("large", "large-copy"):
+        kinesis.create_stream(StreamName=stream, ShardCount=1, MaxRecordSizeInKiB=10240)
+    text, binary = b"x" * (10 * 1024 * 1024 - 1), b"\xff" + bytes(10 * 1024 * 1024 - 2)
+    bomb = gzip.compress(bytes(17 * 1024 * 1024))
+    for data in (text, binary, bomb):
+        put(kinesis, data, stream="large")
+    shown = read_all(run, stream="large").stdout.splitlines()
+    assert [len(line) < 3_000 for line in shown] == [True] * 3
+    assert shown[0].endswith("... (10485759 characters)")
+    out = read_all(run, "-o", "jsonl", stream="large")
+    assert run("put", "large-copy", "--format", "records", stdin=out.stdout.encode()).status == 0
+    assert datas(kinesis, "large-copy") == sorted(("k", data) for data in (text, binary, bomb))
+    closed = lines(run("records", "grep", "x", "large", *FAST, "-o", "jsonl", "--where", "size > 100000"))
+    assert [len(line["data"]) for line in closed] == [len(text)]
+    (last,) = lines(read_all(run, "-o", "jsonl", "--decode", "--where", "size < 100000", stream="large"))
+    (step,) = last["decoded"]["steps"]
+    assert (step["opened"], "left closed" in step["why"]) == (False, True)
+
+
+@pytest.mark.parametrize("part_s", [0.0, 1000.0])
+def test_lines_come_in_parts_however_long_each_takes(
+    run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch, part_s: float
+) -> None:
+    monkeypatch.setattr("penstock.cli.records.PART_S", part_s)
+    for number in range(6):
+        put(kinesis, b"%d" % number, hash_key=0)
+    found = lines(read_all(run, "-o", "jsonl", "--where", "size == 1"))
+    assert [line["data"] for line in found] == [*"012345"]
+    for limit in (1, 5, 6, 7):
+        found = lines(read_all(run, "-o", "jsonl", "-n", str(limit)))
+        assert [line["data"] for line in found] == [*"012345"[:limit]]
+
+
+@pytest.mark.parametrize("operation", ["GetRecords", "GetShardIterator"])
+def test_refusals_for_a_rate_end_no_tail_and_are_said_once(
+    run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    put(kinesis, b"it comes", hash_key=0)
+    words = ("--shard", "shardId-000000000000", "--starting-position", "trim-horizon", *FAST, "-o", "jsonl")
+    local.faults.add(Fault(how="throttle", operation=operation, count=5))
+    done = run("records", "tail", "orders", "-n", "1", *words)
+    assert (done.status, json.loads(done.stdout)["data"]) == (0, "it comes")
+    assert done.stderr.count(f"penstock: kinesis:{operation} was refused") == 1
+    assert done.stderr.endswith("Reading goes on\n")
+    local.faults.add(Fault(how="throttle", operation=operation, count=2))
+    bounded = run("records", "tail", "orders", "--no-follow", *words)
+    assert (bounded.status, bounded.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("operation", ["DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"])
+def test_a_permission_that_lacks_is_said(run: Run, kinesis: Any, local: LocalKinesis, operation: str) -> None:
+    number = put(kinesis, b"shown", hash_key=0)
+    local.faults.add(Fault(how="access_denied", operation=operation))
+    shows = operation == "DescribeStreamSummary"
+    for words in (("tail", "orders", "--no-follow"), ("grep", "sho", "orders"), ("count", "orders")):
+        done = run("records", *words, *(() if words[0] == "count" else ("-o", "jsonl")), *FAST)
+        if words[0] == "tail":
+            assert done.stdout == ""  # it begins at the newest record
+        assert (done.status, operation in done.stderr) == (0 if shows else 1, not shows or words[0] != "count")
+    assert run("records", "get", "orders", number).status == (0 if shows else 1)
 
 
 def test_get_shows_a_record_by_its_position(run: Run, kinesis: Any) -> None:
@@ -303,19 +392,3 @@ def test_a_registry_is_named_and_not_guessed(run: Run, kinesis: Any) -> None:
     (line,) = lines(done)
     assert "its schema cannot be fetched: 127.0.0.1:9 gives no answer" in line["decoded"]["steps"][0]["why"]
     assert "--schema-registry: write its address" in read_all(run, "--schema-registry", "registry").stderr
-
-
-def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any) -> None:
-    kinesis.create_stream(StreamName="large", ShardCount=1, MaxRecordSizeInKiB=10_240)
-    data = bytes(range(256)) * 40_000 + b"tail"
-    put(kinesis, data, stream="large")
-    shown = read_all(run, stream="large")
-    assert (shown.status, len(shown.stdout) < 1_000) == (0, True)
-    assert f"({len(data)} bytes)" in shown.stdout
-    (line,) = lines(read_all(run, "-o", "jsonl", stream="large"))
-    assert base64.b64decode(line["data_base64"]) == data
-    text = "a" * (10 * 1024 * 1024 - 10)
-    put(kinesis, text.encode(), stream="large")
-    found = run("records", "grep", "aaa", "large", *FAST)
-    assert len(found.stdout) < 3_000
-    assert f"... ({len(text)} characters)" in found.stdout

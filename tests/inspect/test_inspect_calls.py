@@ -73,7 +73,7 @@ def asked_within(seconds: float, paces: ShardPaces, payload_bytes: int) -> int:
             if loop.time() > end_s:
                 return calls
             calls += 1
-            paces.after("orders", "shardId-000000000000", "GetRecords", payload_bytes)
+            paces.after("orders", "shardId-000000000000", 100, payload_bytes)
 
     loop = VirtualLoop(VirtualTime())
     try:
@@ -87,6 +87,19 @@ def test_two_calls_a_second_and_two_fifths_of_the_bytes_unless_the_caller_says_o
     assert asked_within(100, ShardPaces(), 0) in (200, 201)
     assert asked_within(100, ShardPaces(5.0), 0) in (500, 501)
     assert asked_within(100, ShardPaces(), 2 * 1024 * 1024) in (40, 41, 42)  # a call with 2 MiB takes 2.5 s
+
+
+async def test_a_page_takes_no_more_than_one_call_s_share_of_the_bytes() -> None:
+    paces, shard = ShardPaces(), ("orders", "shardId-000000000000")
+    share = 2 * 1024 * 1024 / 5
+    assert paces.page_records(*shard) == 2_000
+    for records, record_bytes in ((2_000, 110), (3_800, 2_000), (200, 1024 * 1024), (1, 50)):
+        paces.after(*shard, records, records * record_bytes)
+        assert paces.page_records(*shard) == min(max(int(share / record_bytes), 1), 10_000)
+    before = paces.page_records(*shard)
+    paces.after(*shard, 0, 0)  # at the tip nothing is known of what comes
+    assert paces.page_records(*shard) == before
+    assert paces.page_records("orders", "shardId-000000000001") == 2_000
 
 
 async def test_readers_of_one_shard_take_turns() -> None:

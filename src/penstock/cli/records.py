@@ -15,29 +15,33 @@ import typer
 
 from penstock.cli.interrupt import Stopping
 from penstock.cli.looking import looking
-from penstock.cli.output import of_bytes
+from penstock.cli.output import of_bytes, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.shapes import Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError
-from penstock.inspect.moments import HOW, moment_s, place, time_text
-from penstock.model import IteratorAt
+from penstock.inspect.moments import HOW, moment_s, time_text
+from penstock.model import IteratorAt, Position
 from penstock.shown import json_line, one_line
 from penstock.wiring import ConnectionOptions, stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.inspect import Inspector, Reading, SeenRecord
+    from penstock.inspect import Inspector, Missing, Reading, SeenRecord
+    from penstock.inspect.records import SeenPage
     from penstock.inspect.registries import Registries
 
 app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a record, search and count.")
 
 TEXT_CHARACTERS_MAX = 2_000
 """Of a record in a table."""
+PART_S = 0.05
+"""Lines are made for so long before they are written: a page of records with much inside takes longer."""
 
 
 def _position(default: str) -> Any:
-    return typer.Option("--starting-position", help=f"Where to begin: {HOW}.", metavar="POSITION", show_default=default)
+    how = f"Where to begin: {HOW}, the last two with /INDEX inside of an aggregate."
+    return typer.Option("--starting-position", help=how, metavar="POSITION", show_default=default)
 
 
 Until = Annotated[str | None, typer.Option(help="Leave out what arrived later: a time, or a span ago.", metavar="TIME")]
@@ -80,15 +84,23 @@ class Begin(NamedTuple):
     since: str | None
     default: str
 
-    def place(self, now_s: float) -> IteratorAt:
-        """Raises OptionError."""
+    def place(self, now_s: float) -> tuple[IteratorAt, Position | None]:
+        """The place, and the last user record that is left out there. Raises OptionError."""
+        from penstock.inspect import Goal
+
         if self.since is None:
-            return place(self.starting_position or self.default, now_s)
+            at, index = Goal(self.starting_position or self.default).at(now_s)
+            number = at.sequence_number
+            if number is None:
+                return at, None
+            if at.type == "AFTER_SEQUENCE_NUMBER":  # the rest of its aggregate comes, too
+                return IteratorAt.at_sequence(number), Position(number, index)
+            return at, Position(number, index - 1) if index else None
         if self.starting_position is not None:
             raise OptionError("--since and --starting-position both say where to begin: give one of them")
         begin_s = begin_of(self.since, now_s)
         assert begin_s is not None
-        return IteratorAt.at_timestamp(begin_s)
+        return IteratorAt.at_timestamp(begin_s), None
 
 
 class How(NamedTuple):
@@ -132,13 +144,16 @@ class Chosen:
         """What is to be read."""
         from penstock.inspect import Reading
 
+        at, behind = self.begin.place(now_s)
         return Reading(
-            starting_position=self.begin.place(now_s),
+            starting_position=at,
+            behind=behind,
             shards=self.shards,
             partition_key=self.key,
             until_s=None if self.until is None else moment_s(self.until, now_s),
             follow=follow and self.until is None,
             fan_out=self.how.fan_out,
+            is_patient=follow,
         )
 
 
@@ -279,7 +294,7 @@ def count_command(
 ) -> None:
     """Count user records and their bytes by shard, up to the newest record at the start."""
     from penstock.inspect import CountReport, ShardCount
-    from penstock.inspect.records import read
+    from penstock.inspect.records import read_pages
 
     how = How(fan_out, glue_registry, schema_registry)
     chosen = Chosen(Begin(starting_position, since, "trim-horizon"), until, shard, key, where, how)
@@ -289,11 +304,12 @@ def count_command(
         records: Counter[str] = Counter()
         payload: Counter[str] = Counter()
         reading, registries = chosen.reading(inspector.now_s), chosen.how.registries(inspector)
-        async with contextlib.aclosing(read(inspector, stream_name(stream), reading, registries)) as found:
-            async for record in found:
-                if chosen.test is None or chosen.test(record):
-                    records[record.shard_id] += 1
-                    payload[record.shard_id] += len(record.data)
+        async with contextlib.aclosing(read_pages(inspector, stream_name(stream), reading, registries)) as pages:
+            async for page in pages:
+                for record in page:
+                    if chosen.test is None or chosen.test(record):
+                        records[record.shard_id] += 1
+                        payload[record.shard_id] += len(record.data)
         shards = [
             ShardCount(shard_id=one, user_records=records[one], payload_bytes=payload[one]) for one in sorted(records)
         ]
@@ -316,29 +332,73 @@ def _shower(
     stream: str, chosen: Chosen, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
 ) -> Any:
     """Shows records until their end, a signal, or a reader of the output that has gone; the number of them."""
-    from penstock.inspect.records import read
+    from penstock.inspect.records import read_pages
 
     async def show(inspector: Inspector) -> int:
-        stopping, shown = Stopping(), 0
-        registries = chosen.how.registries(inspector)
-        await inspector.describe(stream_name(stream))  # a stream that is not there is said; and the service's time
-        reading = chosen.reading(inspector.now_s, follow=follow)
-        records = read(inspector, stream_name(stream), reading, registries)
+        stopping, out = Stopping(), _Out(limit)
+        name, registries = stream_name(stream), chosen.how.registries(inspector)
+        # A stream that is not there is said; and the answer tells the time of the service.
+        await inspector.shown(f"the stream {name}", "kinesis", inspector.describe(name))
+        pages = read_pages(inspector, name, chosen.reading(inspector.now_s, follow=follow), registries)
         with stopping.listening():
-            async with contextlib.aclosing(records), contextlib.aclosing(stopping.until_asked(records)) as found:
-                async for record in found:
-                    if chosen.test is not None and not chosen.test(record):
-                        continue
-                    if not _written(line_of(record)):
-                        break
-                    shown += 1
-                    if limit is not None and shown >= limit:
+            async with contextlib.aclosing(pages), contextlib.aclosing(stopping.until_asked(pages)) as found:
+                async for page in found:
+                    out.tell(inspector.missing)
+                    for lines in out.parts(page, chosen.test, line_of):
+                        out.write(lines)
+                        await asyncio.sleep(0)  # a signal is heard between two parts
+                        if out.is_over or stopping.asked:
+                            break
+                    if out.is_over:
                         break
         if stopping.signal is not None and stopping.signal is not signal.SIGINT:
             raise typer.Exit(128 + stopping.signal)
-        return shown
+        return out.lines
 
     return show
+
+
+class _Out:
+    """What goes to standard output, and whether more is wanted there."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.lines = 0
+        self.is_over = False
+        """So many lines were asked for, or no program reads the output any more, as behind ``head``."""
+        self._limit = limit
+        self._told = 0
+
+    def tell(self, missing: Sequence[Missing]) -> None:
+        """Say once what keeps records from coming for a while."""
+        for one in missing[self._told :]:
+            warn(f"{one.told}. Reading goes on")
+        self._told = len(missing)
+
+    def parts(
+        self, page: SeenPage, test: Callable[[SeenRecord], bool] | None, line_of: Callable[[SeenRecord], str]
+    ) -> Iterator[list[str]]:
+        """The lines of a page's records that are wanted; each part of them takes a moment to make."""
+        if test is None and line_of is _plain_line:
+            yield [*map(json_line, page.lines()[: None if self._limit is None else self._limit - self.lines])]
+            return
+        lines: list[str] = []
+        end_s = time.monotonic() + PART_S
+        for record in page:
+            if test is None or test(record):
+                lines.append(line_of(record))
+                if self.lines + len(lines) == self._limit:
+                    break
+            if time.monotonic() >= end_s:
+                yield lines
+                lines, end_s = [], time.monotonic() + PART_S
+        yield lines
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Write them in one go."""
+        if lines:
+            self.is_over = not _written("\n".join(lines))
+            self.lines += len(lines)
+        self.is_over = self.is_over or self.lines == self._limit
 
 
 def _search_too(chosen: Chosen, text: str, *, pattern: bool, ignore_case: bool) -> None:
@@ -361,7 +421,15 @@ def _line_of(shape: Shape, with_decoded: bool) -> Callable[[SeenRecord], str]:
         return _text_of
     if shape is not Shape.jsonl:
         raise OptionError("records are shown as -o table or -o jsonl: there is no end to wait for")
-    return lambda record: json_line(record.to_line(with_decoded=with_decoded))
+    return _decoded_line if with_decoded else _plain_line
+
+
+def _plain_line(record: SeenRecord) -> str:
+    return json_line(record.to_line())
+
+
+def _decoded_line(record: SeenRecord) -> str:
+    return json_line(record.to_line(with_decoded=True))
 
 
 def _text_of(record: SeenRecord) -> str:

@@ -62,6 +62,13 @@ READS: frozenset[tuple[str, str]] = frozenset(
 ACCOUNT_CALLS_PER_S = {"DescribeLimits": 1, "DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
 """Limits that all programs of an account, or of a stream, share (Kinesis API reference)."""
 
+PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX = 2_000, 10_000
+"""Of a shard's first GetRecords call, whose records are of an unknown size, and of any."""
+PAGE_BYTES = READ_BYTES_PER_S / READ_CALLS_PER_S
+"""A page is to have no more, if its records are as large as those of the page before. A call may return 10 MiB, but
+then the shard refuses all of its readers for the next five seconds.
+"""
+
 RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
 
 
@@ -175,6 +182,7 @@ class ShardPaces:
         """The same share of a shard's bytes."""
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._turns: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._page_records: dict[tuple[str, str], int] = {}
 
     async def before(self, stream: str, shard_id: str, operation: str) -> None:
         """Wait until the shard may be asked. Readers of one shard take turns in the order in which they came."""
@@ -184,10 +192,17 @@ class ShardPaces:
             while not bucket.take(clock(), records=1, payload_bytes=1):
                 await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
 
-    def after(self, stream: str, shard_id: str, operation: str, payload_bytes: int) -> None:
-        """Note what came: more than the share is paid for by waiting before the next call."""
+    def page_records(self, stream: str, shard_id: str) -> int:
+        """How many records the next GetRecords call may ask for."""
+        return self._page_records.get((stream, shard_id), PAGE_RECORDS_FIRST)
+
+    def after(self, stream: str, shard_id: str, records: int, payload_bytes: int) -> None:
+        """Note what GetRecords brought: more than the share is paid for by waiting before the next call."""
         now_s = asyncio.get_running_loop().time()
-        self._bucket(stream, shard_id, operation).charge(now_s, payload_bytes=payload_bytes)
+        self._bucket(stream, shard_id, "GetRecords").charge(now_s, payload_bytes=payload_bytes)
+        if payload_bytes:
+            fitting = int(PAGE_BYTES * records / payload_bytes)
+            self._page_records[stream, shard_id] = min(max(fitting, 1), PAGE_RECORDS_MAX)
 
     def _bucket(self, stream: str, shard_id: str, operation: str) -> TokenBucket:
         key = (stream, shard_id, operation)

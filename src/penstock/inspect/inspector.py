@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.aws.kinesis import KinesisClient
+from penstock.aws.kinesis import GetRecordsPage, KinesisClient
 from penstock.core.feeding.log_cursor import NEAR_TIP_MS, Does, LogCursor, Policy, State
 from penstock.errors import (
     AccessDeniedError,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TypeVar
 
-    from penstock.aws.kinesis import GetRecordsPage
     from penstock.aws.options import ConnectionOptions
     from penstock.errors import ServiceError
     from penstock.inspect.records import Reading, SeenRecord
@@ -223,34 +222,54 @@ class Inspector:
         await self.paces.before(str(stream), shard_id, "GetShardIterator")
         return await self._client.get_shard_iterator(stream, shard_id, at)
 
-    async def page(self, stream: StreamName, shard_id: str, iterator: str, *, limit: int = 10_000) -> GetRecordsPage:
-        """GetRecords, within the shard's share."""
+    async def page(
+        self, stream: StreamName, shard_id: str, iterator: str, *, limit: int | None = None
+    ) -> GetRecordsPage:
+        """GetRecords, within the shard's share. Without a ``limit``: as many records as one call's share has room for,
+        if they are as large as those that came before.
+        """
         await self.paces.before(str(stream), shard_id, "GetRecords")
+        limit = limit or self.paces.page_records(str(stream), shard_id)
         page = await self._client.get_records(iterator, limit=limit, stream=stream)
         payload_bytes = sum(len(one.data) + len(one.partition_key or "") for one in page.records)
-        self.paces.after(str(stream), shard_id, "GetRecords", payload_bytes)
+        self.paces.after(str(stream), shard_id, len(page.records), payload_bytes)
         return page
 
     async def pages(
-        self, stream: StreamName, shard_id: str, at: IteratorAt, *, limit: int = 10_000
+        self,
+        stream: StreamName,
+        shard_id: str,
+        at: IteratorAt,
+        *,
+        limit: int | None = None,
+        is_patient: bool = False,
     ) -> AsyncGenerator[GetRecordsPage, None]:
         """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed, and
         what came meanwhile is read: LATEST means the time of the first call, however often it is asked for.
+
+        ``is_patient``: where the service refuses all attempts for their rate, that is noted in `missing`, the page is
+        empty, and reading goes on.
 
         Raises NotFoundError for a number whose record is trimmed: the service answers it with empty pages, for ever.
         """
         log, iterator = LogCursor(LOOKING, begin=at), ""
         while True:
-            if not iterator:
-                place = log.ask()
-                if place == IteratorAt.latest():
-                    log.begin = IteratorAt.at_timestamp(self.now_s)
-                iterator = await self.iterator(stream, shard_id, place)
-            asked_s = self.now_s
             try:
+                if not iterator:
+                    place = log.ask()
+                    if place == IteratorAt.latest():
+                        log.begin = IteratorAt.at_timestamp(self.now_s)
+                    iterator = await self.iterator(stream, shard_id, place)
+                asked_s = self.now_s
                 page = await self.page(stream, shard_id, iterator, limit=limit)
             except ExpiredIteratorError:
                 iterator = ""
+                continue
+            except ThrottledError as fault:
+                if not is_patient:
+                    raise
+                self.lacks(f"the newest records of {stream}", "kinesis", fault)
+                yield GetRecordsPage(next_shard_iterator=iterator)
                 continue
             is_last = page.next_shard_iterator is None
             step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=is_last, asked_s=asked_s)

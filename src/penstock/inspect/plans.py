@@ -23,6 +23,7 @@ from penstock.core.lineage import Lineage
 from penstock.core.sequence import second_of, shard_id_number, shard_number_of
 from penstock.errors import InvalidArgumentError, NotFoundError, OptionError
 from penstock.inspect.applications import ApplicationRows, application_view, only_stream
+from penstock.inspect.calls import PAGE_RECORDS_MAX
 from penstock.inspect.lagging import of_stream, start_of
 from penstock.inspect.moments import HOW, place, utc
 from penstock.inspect.tables import Store, rows_of
@@ -222,7 +223,8 @@ class Places:
 
     async def _last(self, shard_id: str, since_s: float, number: int | None, until_s: float) -> WireRecord | None:
         last: WireRecord | None = None
-        pages = self.inspector.pages(self.stream, shard_id, IteratorAt.at_timestamp(max(since_s, 0.0)))
+        at = IteratorAt.at_timestamp(max(since_s, 0.0))
+        pages = self.inspector.pages(self.stream, shard_id, at, limit=PAGE_RECORDS_MAX)
         async with contextlib.aclosing(pages):
             looked = 0
             async for page in pages:
@@ -479,12 +481,21 @@ async def places_in(inspector: Inspector, stream: StreamName) -> Places:
 
 
 async def watched(inspector: Inspector, application: str, store: Store, failover_s: float) -> Look:
-    """The rows as they are, and as they were before it was waited for whether their owners live."""
-    first = await rows_of(application, store, inspector)
+    """The rows as they are, and as they were before it was waited for whether their owners live. Raises OptionError
+    where they are not shown: a plan must not take them for rows that are not there.
+    """
+    first = await _listed_rows(application, store, inspector)
     if not (wait_s := quiet_of(first, failover_s)):
         return Look(first, first, failover_s)
     await asyncio.sleep(wait_s)
-    return Look(first, await rows_of(application, store, inspector), failover_s)
+    return Look(first, await _listed_rows(application, store, inspector), failover_s)
+
+
+async def _listed_rows(application: str, store: Store, inspector: Inspector) -> ApplicationRows:
+    rows = await rows_of(application, store, inspector)
+    if not rows.listed:
+        raise OptionError(f"{application} shows no leases: {'; '.join(one.told for one in inspector.missing)}")
+    return rows
 
 
 async def plan_of(places: Places, application: str, store: Store, look: Look, wishes: Wishes) -> Plan:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.core.feeding.pages import ShardView, opened
+from penstock.core.feeding.pages import ShardView, UserRecords, opened
 from penstock.core.hashkeys import hash_key
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of, shard_number_of
@@ -18,21 +19,20 @@ from penstock.errors import NotFoundError, OptionError
 from penstock.inspect.decoding import Decoded, decode
 from penstock.inspect.pushing import pushed
 from penstock.inspect.values import Missing
-from penstock.model import IteratorAt, Record
+from penstock.model import IteratorAt, Position, Record
 from penstock.tasks import awaited, give_up
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
     from penstock.aws.kinesis import GetRecordsPage
+    from penstock.core.feeding.pages import Inner
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.registries import Registries
     from penstock.model import Shard, StreamName
 
 SUBSCRIPTIONS_MAX = 48
 """Each has a connection of its own."""
-PAGE_RECORDS_MAX = 2_000
-"""Kinesis records of one call: a page of each shard is in memory at a time."""
 
 
 class SeenRecord:
@@ -68,28 +68,17 @@ class SeenRecord:
 
     def to_line(self, *, with_decoded: bool = False) -> RecordLine:
         """As a line of JSON, which ``penstock put --format records`` takes back byte for byte."""
-        record = self.record
-        try:
-            text, encoded = record.data.decode(), None
-        except UnicodeDecodeError:
-            text, encoded = None, base64.b64encode(record.data).decode()
-        explicit = record.explicit_hash_key
-        line = RecordLine(
-            shard_id=record.shard_id,
-            sequence_number=str(record.sequence_number),
-            sub_sequence_number=record.sub_sequence_number if record.aggregated else msgspec.UNSET,
-            arrived_at=self.arrived_at,
-            partition_key=self.partition_key,
-            explicit_hash_key=msgspec.UNSET if explicit is None else str(explicit),
-            data=msgspec.UNSET if text is None else text,
-            data_base64=msgspec.UNSET if encoded is None else encoded,
-        )
+        record, key = self.record, self.partition_key
+        inner: Inner | None = None
+        if record.aggregated:
+            inner = (record.sub_sequence_number, key, record.explicit_hash_key, record.tags)
+        line = _line(record.shard_id, str(record.sequence_number), inner, self.arrived_at, key, record.data)
         if not with_decoded:
             return line
         found = self.decoded
         steps = [msgspec.to_builtins(step) for step in found.steps]
-        inner = {"value": found.value} if found.is_json else {"text": found.shown}
-        return msgspec.structs.replace(line, decoded={"steps": steps, **inner})
+        inside = {"value": found.value} if found.is_json else {"text": found.shown}
+        return msgspec.structs.replace(line, decoded={"steps": steps, **inside})
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +98,84 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
     """What is inside, if it was asked for."""
 
 
+def _line(
+    shard_id: str,
+    number: str,
+    inner: Inner | None,
+    arrived_at: dt.datetime,
+    key: str,
+    data: bytes,
+) -> RecordLine:
+    """``inner``: what its aggregate says of it, if it comes out of one."""
+    text, encoded = _texts(data)
+    if inner is None:
+        return RecordLine(
+            shard_id=shard_id,
+            sequence_number=number,
+            arrived_at=arrived_at,
+            partition_key=key,
+            data=text,
+            data_base64=encoded,
+        )
+    sub, key, explicit, _ = inner
+    return RecordLine(
+        shard_id=shard_id,
+        sequence_number=number,
+        sub_sequence_number=sub,
+        arrived_at=arrived_at,
+        partition_key=key,
+        explicit_hash_key=msgspec.UNSET if explicit is None else str(explicit),
+        data=text,
+        data_base64=encoded,
+    )
+
+
+def _texts(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetType]:
+    try:
+        return data.decode(), msgspec.UNSET
+    except UnicodeDecodeError:
+        return msgspec.UNSET, base64.b64encode(data).decode()
+
+
+class SeenPage:
+    """User records of one shard that came together, in their order. Each is made when it is looked at."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._opened: list[SeenRecord] | None = None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[SeenRecord]:
+        return map(SeenRecord, self._records) if self._opened is None else iter(self._opened)
+
+    async def open_by(self, registries: Registries) -> None:
+        """Look up what framings name, and decode by it."""
+        self._opened = [*self]
+        for one in self._opened:
+            one.decoded = await registries.opened(one.decoded)
+
+    def lines(self) -> list[RecordLine]:
+        """What `SeenRecord.to_line` makes of each, in less time."""
+        records = self._records
+        if not isinstance(records, UserRecords):
+            return [SeenRecord(record).to_line() for record in records]
+        at, shard_id, found = dt.datetime.fromtimestamp, records.shard_id, []
+        for raw, inner, data in records.columns():
+            arrived_at = at(raw.approximate_arrival_timestamp, dt.UTC)
+            # Some emulators pad their numbers with zeros.
+            number, key = raw.sequence_number.lstrip("0") or "0", raw.partition_key or ""
+            found.append(_line(shard_id, number, inner, arrived_at, key, data))
+        return found
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What to read. Without a bound of time it ends at the tip, as that was when it began."""
 
     starting_position: IteratorAt
+    behind: Position | None = None
+    """A record at the starting position: its aggregate is left out up to and with it."""
     shards: tuple[str, ...] = ()
     """None given: all."""
     partition_key: str | None = None
@@ -123,6 +186,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Go on at the tip, and through reshards, until the caller stops."""
     fan_out: str | None = None
     """Name or ARN of a registered consumer, by which records are pushed. None: records are polled."""
+    is_patient: bool = False
+    """Refusals for the rate do not end it: they are noted in the inspector's `missing`, and it goes on."""
 
 
 class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,14 +217,24 @@ async def read(
     """The user records in the order of each shard, parents before their children. What a framing names is looked up in
     ``registries``. Raises PenstockError.
     """
+    async with contextlib.aclosing(read_pages(inspector, stream, reading, registries)) as pages:
+        async for page in pages:
+            for record in page:
+                yield record
+
+
+async def read_pages(
+    inspector: Inspector, stream: StreamName, reading: Reading, registries: Registries | None = None
+) -> AsyncGenerator[SeenPage, None]:
+    """The same, page by page as they come; a page may have none."""
     if reading.fan_out is not None:
         reading = msgspec.structs.replace(reading, fan_out=await inspector.consumer_arn(stream, reading.fan_out))
     reader = _Reader(inspector, stream, reading, await inspector.shards(stream))
     try:
-        async for record in reader.records():
+        async for page in reader.pages():
             if registries is not None:
-                record.decoded = await registries.opened(record.decoded)
-            yield record
+                await page.open_by(registries)
+            yield page
     finally:
         await reader.close()
 
@@ -211,10 +286,11 @@ class _Reader:
         self._finished: set[str] = set(self._lineage.shards) - self._chosen
         self._pages: dict[str, Any] = {}
         self._waiting: dict[asyncio.Task[Any], str] = {}
+        self._chooses = (reading.partition_key, reading.until_s, reading.behind) != (None, None, None)
         now_s = inspector.now_s
         self._end_s = reading.until_s if reading.until_s is not None else None if reading.follow else now_s
 
-    async def records(self) -> AsyncGenerator[SeenRecord, None]:
+    async def pages(self) -> AsyncGenerator[SeenPage, None]:
         self._begin_ready(self._reading.starting_position)
         while self._waiting:
             done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -225,9 +301,8 @@ class _Reader:
                 except StopAsyncIteration:
                     await self._end(shard_id)
                     continue
-                for record in opened(_view(self._stream, self._lineage.shards[shard_id]), page.records).records:
-                    if self._wants(record):
-                        yield SeenRecord(record)
+                found = opened(_view(self._stream, self._lineage.shards[shard_id]), page.records).records
+                yield SeenPage([one for one in found if self._wants(one)] if self._chooses else found)
                 if self._is_through(page):
                     await self._pages.pop(shard_id).aclose()
                     self._finish(shard_id)
@@ -269,7 +344,7 @@ class _Reader:
     def _read(self, shard_id: str, at: IteratorAt) -> AsyncGenerator[GetRecordsPage, None]:
         consumer_arn = self._reading.fan_out
         if consumer_arn is None:
-            return self._inspector.pages(self._stream, shard_id, at, limit=PAGE_RECORDS_MAX)
+            return self._inspector.pages(self._stream, shard_id, at, is_patient=self._reading.is_patient)
         if len(self._pages) >= SUBSCRIPTIONS_MAX:
             raise OptionError(
                 f"{SUBSCRIPTIONS_MAX} shards can be read by fan-out at a time: choose them (--shard), or poll"
@@ -311,7 +386,13 @@ class _Reader:
         self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
 
     def _wants(self, record: Record) -> bool:
-        key, until_s = self._reading.partition_key, self._reading.until_s
+        key, until_s, behind = self._reading.partition_key, self._reading.until_s, self._reading.behind
+        if (
+            behind is not None
+            and record.sequence_number == behind.sequence_number
+            and record.sub_sequence_number <= behind.sub_sequence_number
+        ):
+            return False
         if key is not None and record.partition_key != key:
             return False
         return until_s is None or record.approximate_arrival_timestamp.timestamp() <= until_s

@@ -165,6 +165,11 @@ class UserRecords(Sequence[Record]):
         self._datas = datas
 
     @property
+    def shard_id(self) -> str:
+        """The shard that they come from."""
+        return self._shard.shard_id
+
+    @property
     def datas(self) -> Sequence[bytes]:
         """The data of each, in order."""
         if self._datas is None:
@@ -188,6 +193,11 @@ class UserRecords(Sequence[Record]):
             return self.payload_bytes + count * INNER_BYTES + self._aggregate_bytes
         keys = [len(raw.partition_key or "") for raw in self._raws[:: max(1, count // KEYS_SAMPLED)]]
         return self.payload_bytes + count * (PLAIN_BYTES + sum(keys) // len(keys))
+
+    def columns(self) -> Iterator[tuple[RawRecord, Inner | None, bytes]]:
+        """The Kinesis record of each, what its aggregate says of it (None: it is a plain record), and its data."""
+        inner = repeat(None) if self._inner is None else (None if one[0] < 0 else one for one in self._inner)
+        return zip(self._raws, inner, self.datas, strict=False)
 
     def position(self, index: int) -> Position:
         """Where a record stands, without making it."""
