@@ -236,7 +236,7 @@ def test_check_lag_ends_with_the_status_that_it_shows(
     assert unknown.stdout.startswith("LAG UNKNOWN - DescribeTable: ResourceNotFoundException")
 
 
-def test_check_leases(run: Run, dynamodb: Any) -> None:
+def test_check_leases(run: Run, dynamodb: Any, local: LocalKinesis) -> None:
     make_table(dynamodb, "held", lease(SHARDS[0], "LATEST"), lease(SHARDS[1], "SHARD_END", owner=None))
     done = run("check", "leases", "held")
     assert (done.status, done.stdout) == (
@@ -244,6 +244,7 @@ def test_check_leases(run: Run, dynamodb: Any) -> None:
         "LEASES OK - held: 1 leases held by 1 workers | held=1 free=0;;0 workers=1\n",
     )
     dynamodb.put_item(TableName="held", Item=lease(SHARDS[0], "LATEST", owner=None))
+    local.faults.add(Fault(how="access_denied", operation="DescribeTable", count=1))  # its check takes no settings
     done = run("check", "leases", "held", "-o", "json")
     assert (done.status, json.loads(done.stdout)["remarks"]) == (2, [f"{SHARDS[0]}: no worker has it"])
 
@@ -259,7 +260,7 @@ def test_check_stream(run: Run, kinesis: Any, local: LocalKinesis) -> None:
     done = run("check", "stream", "sound")
     assert (done.status, done.stdout) == (
         3,
-        "STREAM UNKNOWN - sound: the credentials do not show it; they lack kinesis:ListShards\n",
+        "STREAM UNKNOWN - sound: it is not shown; the credentials lack kinesis:ListShards\n",
     )
 
 
@@ -364,9 +365,25 @@ def test_check_leases_that_are_not_shown_is_unknown(run: Run, dynamodb: Any, loc
     make_table(dynamodb, "hidden", lease(SHARDS[0], "LATEST"))
     local.faults.add(Fault(how="access_denied", operation="Scan"))
     done = run("check", "leases", "hidden")
-    assert (done.status, done.stdout) == (3, "LEASES UNKNOWN - hidden: the credentials do not show its leases\n")
+    assert (done.status, done.stdout) == (
+        3,
+        "LEASES UNKNOWN - hidden: the leases are not shown; the credentials lack dynamodb:Scan\n",
+    )
     shown = run("app", "lag", "hidden", "--stream", "orders")
     assert "shows no leases: the credentials lack dynamodb:Scan" in shown.stderr
+
+
+@pytest.mark.parametrize("operation", ["DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"])
+def test_check_lag_says_which_part_of_it_is_not_made(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, operation: str
+) -> None:
+    name = f"part-{operation.lower()}"
+    stream_of(kinesis, name, 1)
+    make_table(dynamodb, name, lease(SHARDS[0], put(kinesis, name, 0)))
+    local.faults.add(Fault(how="access_denied", operation=operation))
+    done = run("check", "lag", name, "--stream", name)
+    assert f"the credentials lack kinesis:{operation}" in done.stdout
+    assert done.status == (0 if operation in ("DescribeStreamSummary", "ListShards") else 3)
 
 
 def test_doctor_compares_with_what_earlier_runs_saw(

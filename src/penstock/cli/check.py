@@ -113,7 +113,8 @@ def leases_command(
     from penstock.inspect import Store, check_leases
 
     async def look(inspector: Inspector) -> Checked:
-        return check_leases((await inspector.application(name, Store.parse(store, table))).application)
+        report = await inspector.application(name, Store.parse(store, table))
+        return check_leases(report.application, report.missing)
 
     _end("leases", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
 

@@ -14,8 +14,10 @@ from penstock.inspect.moments import span_text
 from penstock.inspect.verdicts import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.inspect.applications import ApplicationView
-    from penstock.inspect.values import StreamReport
+    from penstock.inspect.values import Missing, StreamReport
     from penstock.inspect.verdicts import LagReport
 
 REMARKS_MAX = 5
@@ -121,15 +123,15 @@ def check_lag(report: LagReport, limits: LagLimits) -> Checked:
         check="lag",
         status=worst,
         summary=f"{report.application} on {report.stream}: {report.state.value}{behind}",
-        remarks=remarks,
+        remarks=[*remarks, *_not_shown([one for one in report.missing if one.action.startswith("kinesis:")])],
         figures=_lag_figures(report, limits),
     )
 
 
-def check_leases(application: ApplicationView) -> Checked:
-    """Does a worker have each lease, and can each be read?"""
+def check_leases(application: ApplicationView, missing: Sequence[Missing] = ()) -> Checked:
+    """Does a worker have each lease, and can each be read? ``missing``: what its report does not show."""
     if not application.listed:
-        return unknown("leases", f"{application.name}: the credentials do not show its leases")
+        return unknown("leases", f"{application.name}: the leases are not shown", _not_shown(missing))
     free = [one.shard_id for one in application.leases if one.owner is None and one.query is None and not one.ended]
     held = sum(one.owner is not None and not one.ended for one in application.leases)
     remarks = [f"{one}: no worker has it" for one in free]
@@ -154,12 +156,7 @@ def check_stream(report: StreamReport) -> Checked:
     """Is a stream active, do its open shards cover all hash keys, are its consumers active?"""
     view, remarks, status = report.stream, [], Status.OK
     if view is None or report.shards is None:
-        return Checked(
-            check="stream",
-            status=Status.UNKNOWN,
-            summary=f"{report.name}: the credentials do not show it",
-            remarks=[f"they lack {one.action}" for one in report.missing],
-        )
+        return unknown("stream", f"{report.name}: it is not shown", _not_shown(report.missing))
     if view.status != "ACTIVE":
         status = Status.CRITICAL if view.status == "DELETING" else Status.WARNING
         remarks.append(f"it is {view.status}")
@@ -175,7 +172,7 @@ def check_stream(report: StreamReport) -> Checked:
         check="stream",
         status=status,
         summary=f"{report.name}: {view.status}, {open_shards} open shards",
-        remarks=remarks,
+        remarks=[*remarks, *_not_shown(report.missing)],
         figures=[
             Figure(name="open_shards", value=open_shards),
             Figure(name="holes", value=len(report.holes), critical=0),
@@ -183,9 +180,14 @@ def check_stream(report: StreamReport) -> Checked:
     )
 
 
-def unknown(check: str, why: str) -> Checked:
+def unknown(check: str, why: str, remarks: Sequence[str] = ()) -> Checked:
     """A check that could not be made."""
-    return Checked(check=check, status=Status.UNKNOWN, summary=why)
+    return Checked(check=check, status=Status.UNKNOWN, summary=why, remarks=list(remarks))
+
+
+def _not_shown(missing: Sequence[Missing]) -> list[str]:
+    """Why a part of the check could not be made: that is no success in silence."""
+    return list(dict.fromkeys(one.why for one in missing))
 
 
 def _lag_figures(report: LagReport, limits: LagLimits) -> list[Figure]:

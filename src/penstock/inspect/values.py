@@ -39,10 +39,15 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
         return self.code in PERMISSION_CODES
 
     @property
+    def why(self) -> str:
+        """Why it is not there, in short."""
+        return f"the credentials lack {self.action}" if self.lacks_permission else f"{self.action}: {self.code}"
+
+    @property
     def told(self) -> str:
-        """Why it is not there, for people."""
+        """The same with what the service said, for people."""
         if self.lacks_permission:
-            return f"the credentials lack {self.action}: {self.message}"
+            return f"{self.why}: {self.message}"
         return f"{self.action} was refused ({self.code}): {self.message}"
 
 
