@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ import msgspec
 import pytest
 
 from penstock.aws.options import Credentials
-from penstock.errors import OptionError
-from penstock.inspect import Inspector, Snapshot, check_leases, examine
+from penstock.errors import OptionError, PenstockError
+from penstock.inspect import Goal, Inspector, Reading, Snapshot, check_leases, examine, plan_seek
 from penstock.inspect.calls import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
+from penstock.inspect.records import read_pages
+from penstock.model import IteratorAt, StreamName
 from penstock.testing import Fault
 from tests.docs.doc_pages import ROOT
 from tests.inspect.scenes import Scene, shard_id
@@ -140,24 +143,64 @@ VIEWS: dict[str, tuple[Callable[[Inspector, str], Awaitable[Any]], set[str]]] = 
 }
 
 
+@pytest.mark.parametrize("how", ["access_denied", "throttle"])
 @pytest.mark.parametrize("view", [*VIEWS])
-def test_each_view_does_without_any_one_of_its_permissions(view: str, make: Make) -> None:
+def test_each_view_does_without_any_one_of_its_calls(view: str, how: Any, make: Make) -> None:
     scene = whole(make)
     look, operations = VIEWS[view]
 
     async def seen() -> tuple[set[str], set[str]]:
         async with scene.inspector() as inspector:
             await look(inspector, scene.name)
+            assert all(one.lacks_permission == (how == "access_denied") for one in inspector.missing)
             return set(inspector.calls), {one.action.partition(":")[2] for one in inspector.missing}
 
     assert asyncio.run(seen()) == (operations, set())
     for operation in sorted(operations):
-        scene.local.faults.add(Fault(how="access_denied", operation=operation))
+        scene.local.faults.add(Fault(how=how, operation=operation))
         if (view, operation) == ("lag", "Scan"):
-            with pytest.raises(OptionError, match="shows no leases: the credentials lack dynamodb:Scan"):
+            with pytest.raises(OptionError, match=r"shows no leases: .*dynamodb:Scan"):
                 asyncio.run(seen())
         else:
             assert asyncio.run(seen())[1] == {operation}
+        scene.local.faults.clear()
+
+
+async def sought(inspector: Inspector, name: str) -> None:
+    await plan_seek(inspector, name, Goal("trim-horizon"), stream=name, failover_s=0.01)
+
+
+async def counted(inspector: Inspector, name: str) -> None:
+    reading = Reading(starting_position=IteratorAt.trim_horizon())
+    async with contextlib.aclosing(read_pages(inspector, StreamName(name), reading)) as pages:
+        assert sum([len(page) async for page in pages]) == 2
+
+
+WHOLE: dict[str, tuple[Callable[[Inspector, str], Awaitable[Any]], set[str]]] = {
+    "seek": (sought, VIEWS["lag"][1]),
+    "records": (counted, {"ListShards", "GetShardIterator", "GetRecords"}),
+}
+"""What needs all of its permissions, but for the settings of a table."""
+
+
+@pytest.mark.parametrize("view", [*WHOLE])
+def test_what_cannot_do_without_a_permission_names_it(view: str, make: Make) -> None:
+    scene = whole(make)
+    look, operations = WHOLE[view]
+
+    async def seen() -> set[str]:
+        async with scene.inspector() as inspector:
+            try:
+                await look(inspector, scene.name)
+            except PenstockError as fault:
+                return {one for one in operations if one in str(fault)}
+            assert set(inspector.calls) == operations
+            return {one.action.partition(":")[2] for one in inspector.missing}
+
+    assert asyncio.run(seen()) == set()
+    for operation in sorted(operations):
+        scene.local.faults.add(Fault(how="access_denied", operation=operation))
+        assert asyncio.run(seen()) == {operation}
         scene.local.faults.clear()
 
 
@@ -175,7 +218,7 @@ def test_the_calls_that_are_seen_are_those_of_the_policy_statement_by_statement(
                 return await plain(service, operation, body, **more)
 
             inspector.wire.call = call  # type: ignore[method-assign]
-            for view, _ in VIEWS.values():
+            for view, _ in [*VIEWS.values(), *WHOLE.values()]:
                 await view(inspector, scene.name)
             await inspector.snapshot(scene.name, scene.name)
             return seen

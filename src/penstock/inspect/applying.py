@@ -196,7 +196,9 @@ class _Applying:
             elif (row is None) != (move.before is None):
                 faults[move.lease] = "the row is gone" if row is None else "there is a row by now"
             elif row is not None and seen(row) != move.before and not (handoff and _is_handed(move)):
-                faults[move.lease] = f"the row has changed: it is at {row.checkpoint.text}, owner {row.actual_owner}"
+                first = "; stop that worker first" if move.life is Life.LIVE and row.actual_owner else ""
+                at = f"it is at {row.checkpoint.text}, owner {row.actual_owner}"
+                faults[move.lease] = f"the row has changed: {at}{first}"
         if faults:
             raise ChangedError(faults)
 
