@@ -73,8 +73,16 @@ class Scene:
     @property
     def arn(self) -> str:
         """Of the stream."""
-        arn: str = self.ask("DescribeStreamSummary", StreamName=self.name)["StreamDescriptionSummary"]["StreamARN"]
-        return arn
+        return self._described("StreamARN")
+
+    @property
+    def status(self) -> str:
+        """Of the stream: ``ACTIVE`` or another one."""
+        return self._described("StreamStatus")
+
+    def _described(self, name: str) -> str:
+        found: str = self.ask("DescribeStreamSummary", StreamName=self.name)["StreamDescriptionSummary"][name]
+        return found
 
     def put(self, shard: int = 0, data: bytes = b"x", key: str = "k") -> str:
         """A record; returns its sequence number."""

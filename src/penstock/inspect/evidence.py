@@ -81,7 +81,8 @@ def stalled(snapshot: Snapshot) -> Iterable[str]:
     """PST-D002."""
     pending = {one.shard_id for one in _unfinished(snapshot) if one.pending_checkpoint}
     for one in _in_state(snapshot, State.STALLED):
-        yield f"{one.shard_id}: {one.why}" + ("; a checkpoint is pending" if one.shard_id in pending else "")
+        is_pending = "; a checkpoint is pending" if one.shard_id in pending else ""
+        yield f"{one.shard_id}: {one.why}; the checkpoint is {_checkpoint(one)}{is_pending}"
 
 
 def without_reader(snapshot: Snapshot) -> Iterable[str]:
@@ -323,7 +324,11 @@ def poison(snapshot: Snapshot) -> Iterable[str]:
     for one in snapshot.lag.shards if snapshot.lag else ():
         waits = one.behind_s is not None and one.behind_s > 0
         if waits and switches.get(one.lease, 0) >= POISON_SWITCHES and not _moves(snapshot, one.lease):
-            yield f"{one.shard_id}: {switches[one.lease]} changes of owner at the checkpoint {one.checkpoint}"
+            yield f"{one.shard_id}: {switches[one.lease]} changes of owner at the checkpoint {_checkpoint(one)}"
+
+
+def _checkpoint(one: ShardLag) -> str:
+    return one.checkpoint + (f"/{one.sub_sequence_number}" if one.sub_sequence_number else "")
 
 
 def _moves(snapshot: Snapshot, lease: str) -> bool:
