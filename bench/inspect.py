@@ -1,25 +1,36 @@
 """Measures the tools that look: how late ``records tail`` prints, and how long ``app lag`` takes of many shards.
 
 The service is a local one in a process of its own, with AWS's limits on each shard. ``tail_latency``: from before a put
-to the line that ``penstock records tail`` prints, 4 shards: at the default share of calls, at all of them, and by
-fan-out.
+to the line that ``penstock records tail`` prints, 4 shards: at the default share of calls, at all of them, and pushed
+to a consumer that is registered for enhanced fan-out.
+``tail_rows``: records of 100 bytes as lines of JSON in a file, from 64 shards at the default share of their calls and
+bytes, the command's start included; beside ``aws kinesis get-records`` of the same records, one call after the other.
 ``lag_1000_shards``: one look at a table as the KCL writes it, with a lease of each shard; the command's start included.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+from scripts.pyspark_matrix import HOME, made
 
-from bench._form import Case, main
+from bench._form import Case, main, say
+from penstock.aws.kinesis import KinesisClient, PutEntry
+from penstock.aws.wire import Wire
 from penstock.local import LocalKinesis
+from penstock.model import StreamName
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +40,10 @@ RECORDS = 200
 PUTS_INTERVAL_S = 0.043
 """No multiple of the tool's own interval, so that puts fall at all of its moments."""
 WIDE = 1000
+ROWS_SHARDS, ROWS, ROW_BYTES = 64, 1_280_000, 100
+PUT_CALL_RECORDS, PUTS_AT_ONCE = 500, 4
+PEER_CALLS = 8
+PEER_CALL_RECORDS = 10_000
 
 
 def tail_latency_p99_ms(*options: str) -> float:
@@ -37,9 +52,8 @@ def tail_latency_p99_ms(*options: str) -> float:
         local.set_limits(per_shard=True)
         os.environ.update(local.environment())
         kinesis = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
-        arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
-        kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="looker")
-        time.sleep(1.0)
+        if "--fan-out" in options:
+            _register(kinesis, "looker")
         words = [*PENSTOCK, "records", "tail", "orders", "-o", "jsonl", *options]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as tail:
             try:
@@ -50,6 +64,13 @@ def tail_latency_p99_ms(*options: str) -> float:
             finally:
                 tail.terminate()
     return statistics.quantiles(latencies, n=100)[98] * 1000
+
+
+def _register(kinesis: Any, name: str) -> None:
+    arn = kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=name)
+    while kinesis.list_stream_consumers(StreamARN=arn)["Consumers"][0]["ConsumerStatus"] != "ACTIVE":
+        time.sleep(0.1)
 
 
 def _wait_until_it_reads(kinesis: Any, tail: subprocess.Popen[bytes]) -> None:
@@ -87,6 +108,82 @@ def _lines(tail: subprocess.Popen[bytes]) -> list[bytes]:
     return tail.stdout.readlines()
 
 
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class Rows:
+    """A stream with a backlog, for both sides of ``tail_rows``."""
+
+    def __init__(self) -> None:
+        self.local = LocalKinesis.spawn(streams={"rows": ROWS_SHARDS})
+        self.local.__enter__()
+        os.environ.update(self.local.environment())
+        asyncio.run(_fill(self.local))
+        self.local.set_limits(per_shard=True)
+        self.aws = made(HOME / "awscli", ["awscli"]).parent / "aws"
+
+
+@cache
+def rows() -> Rows:
+    """Made once; it ends with this process."""
+    return Rows()
+
+
+async def _fill(local: Any) -> None:
+    data = [json.dumps({"id": number, "text": "x"}).ljust(ROW_BYTES).encode() for number in range(PUT_CALL_RECORDS)]
+    numbers = iter(range(ROWS // PUT_CALL_RECORDS))
+
+    async def put(client: KinesisClient) -> None:
+        for call in numbers:
+            entries = [PutEntry(one, f"key-{call}-{place}") for place, one in enumerate(data)]
+            assert (await client.put_records(StreamName("rows"), entries)).failed_record_count == 0
+
+    async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
+        client = KinesisClient(wire)
+        await asyncio.gather(*(put(client) for _ in range(PUTS_AT_ONCE)))
+
+
+def tail_rows() -> float:
+    """Records a second, from the start of the command to its end."""
+    os.environ.update(rows().local.environment())
+    words = ["records", "tail", "rows", "--starting-position", "trim-horizon", "--no-follow", "-o", "jsonl"]
+    with tempfile.TemporaryFile() as file:
+        began_s = time.perf_counter()
+        subprocess.run([*PENSTOCK, *words], stdout=file, check=True)
+        took_s = time.perf_counter() - began_s
+        file.seek(0)
+        lines = sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+    if lines != ROWS:
+        raise RuntimeError(f"{lines} lines of {ROWS} records")
+    return lines / took_s
+
+
+def aws_rows() -> float:
+    """The same of AWS's command line: one call after the other, each for the oldest records of another shard."""
+    local, aws = rows().local, str(rows().aws)
+    os.environ.update(local.environment())
+    kinesis = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
+    shards = [one["ShardId"] for one in kinesis.list_shards(StreamName="rows")["Shards"]]
+    found, took_s = 0, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.json"
+        for shard in shards[:PEER_CALLS]:
+            at = kinesis.get_shard_iterator(StreamName="rows", ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+            words = ["kinesis", "get-records", "--limit", str(PEER_CALL_RECORDS), "--output", "json"]
+            with path.open("wb") as file:
+                began_s = time.perf_counter()
+                subprocess.run(
+                    [aws, *words, "--shard-iterator", at["ShardIterator"]],
+                    stdout=file,
+                    check=True,
+                )
+                took_s += time.perf_counter() - began_s
+            found += len(json.loads(path.read_bytes())["Records"])
+    kinesis.close()
+    say(f"aws kinesis get-records: {found:,} records in {PEER_CALLS} calls, {took_s / PEER_CALLS:.2f} s each")
+    return found / took_s
+
+
 def lag_1000_shards_s() -> float:
     """One look of the command, in seconds."""
     with LocalKinesis.spawn(streams={"wide": WIDE}) as local:
@@ -112,7 +209,7 @@ def _fill_table(local: Any) -> None:
         AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    rows = [
+    items = [
         {
             "leaseKey": {"S": f"shardId-{number:012d}"},
             "leaseOwner": {"S": f"worker-{number % 10}"},
@@ -124,7 +221,7 @@ def _fill_table(local: Any) -> None:
         for number in range(WIDE)
     ]
     for start in range(0, WIDE, 25):
-        puts = [{"PutRequest": {"Item": row}} for row in rows[start : start + 25]]
+        puts = [{"PutRequest": {"Item": row}} for row in items[start : start + 25]]
         dynamodb.batch_write_item(RequestItems={"wide-app": puts})
 
 
@@ -157,6 +254,17 @@ CASES = [
         warm_up=0,
     ),
     Case(name="lag_1000_shards_s", unit="s", goal=5, sense="at_most", ours=lag_1000_shards_s, rounds=3, warm_up=0),
+    Case(
+        name="tail_rows",
+        unit="records/s",
+        goal=20,
+        sense="at_least",
+        ours=tail_rows,
+        peer=aws_rows,
+        peer_name="aws kinesis get-records",
+        rounds=3,
+        warm_up=0,
+    ),
 ]
 
 if __name__ == "__main__":
