@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.shown import json_line, lines, one_line, without_password
+from penstock.shown import json_line, json_lines, lines, one_line, without_password
 
 CLEARED = "\x1b[2J\x1b]0;title\x07"
 
@@ -39,3 +41,8 @@ def test_json_says_the_same_thing_in_escapes() -> None:
 )
 def test_a_url_without_its_password(text: str, shown: str) -> None:
     assert without_password(text) == shown
+
+
+@given(st.lists(st.text(), max_size=5))
+def test_lines_of_json_are_what_each_line_is_alone(texts: list[str]) -> None:
+    assert json_lines([{"a": one} for one in texts]) == "".join(f"{json_line({'a': one})}\n" for one in texts)

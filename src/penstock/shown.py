@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ENCODER = msgspec.json.Encoder()
 _USER_IN_URL = re.compile(r"(?<=//)[^\s'\"]*@")
 
 
@@ -36,6 +41,15 @@ def json_line(value: object) -> str:
     if (encoded.isascii() and b"\x7f" not in encoded) or text.isprintable():
         return text
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def json_lines(values: Sequence[object]) -> str:
+    """The same of many values, each on a line of its own."""
+    encoded = _ENCODER.encode_lines(values)
+    text = encoded.decode()
+    if (encoded.isascii() and b"\x7f" not in encoded) or text.replace("\n", "").isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def without_password(url: str) -> str:

@@ -21,7 +21,7 @@ from penstock.cli.shapes import Rate, Shape, Since, begin_of, show_report, table
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, moment_s, time_text
 from penstock.model import IteratorAt, Position
-from penstock.shown import json_line, one_line
+from penstock.shown import json_line, json_lines, one_line
 from penstock.wiring import ConnectionOptions, stream_name
 
 if TYPE_CHECKING:
@@ -344,8 +344,8 @@ def _shower(
             async with contextlib.aclosing(pages), contextlib.aclosing(stopping.until_asked(pages)) as found:
                 async for page in found:
                     out.tell(inspector.missing)
-                    for lines in out.parts(page, chosen.test, line_of):
-                        out.write(lines)
+                    for lines, text in out.parts(page, chosen.test, line_of):
+                        out.write(lines, text)
                         await asyncio.sleep(0)  # a signal is heard between two parts
                         if out.is_over or stopping.asked:
                             break
@@ -376,10 +376,11 @@ class _Out:
 
     def parts(
         self, page: SeenPage, test: Callable[[SeenRecord], bool] | None, line_of: Callable[[SeenRecord], str]
-    ) -> Iterator[list[str]]:
-        """The lines of a page's records that are wanted; each part of them takes a moment to make."""
+    ) -> Iterator[tuple[int, str]]:
+        """The lines of a page's records that are wanted, and their number; each part of them takes a moment to make."""
         if test is None and line_of is _plain_line:
-            yield [*map(json_line, page.lines()[: None if self._limit is None else self._limit - self.lines])]
+            plain = page.lines()[: None if self._limit is None else self._limit - self.lines]
+            yield len(plain), json_lines(plain)
             return
         lines: list[str] = []
         end_s = time.monotonic() + PART_S
@@ -389,16 +390,20 @@ class _Out:
                 if self.lines + len(lines) == self._limit:
                     break
             if time.monotonic() >= end_s:
-                yield lines
+                yield len(lines), _joined(lines)
                 lines, end_s = [], time.monotonic() + PART_S
-        yield lines
+        yield len(lines), _joined(lines)
 
-    def write(self, lines: Sequence[str]) -> None:
-        """Write them in one go."""
+    def write(self, lines: int, text: str) -> None:
+        """Write a part in one go."""
         if lines:
-            self.is_over = not _written("\n".join(lines))
-            self.lines += len(lines)
+            self.is_over = not _written(text)
+            self.lines += lines
         self.is_over = self.is_over or self.lines == self._limit
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _search_too(chosen: Chosen, text: str, *, pattern: bool, ignore_case: bool) -> None:
@@ -442,10 +447,10 @@ def _text_of(record: SeenRecord) -> str:
     )
 
 
-def _written(line: str) -> bool:
+def _written(text: str) -> bool:
     """False when no program reads the output any more, as behind ``head``."""
     try:
-        print(line, flush=True)
+        print(text, end="", flush=True)
     except BrokenPipeError:
         # Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
