@@ -333,7 +333,7 @@ class Inspector:
         store, times = store or Store(), times or LagTimes()
         rows = await rows_of(application, store, self)
         if not rows.listing.rows:
-            why = "; ".join(one.told for one in self.missing) or "its workers have not started"
+            why = "; ".join(dict.fromkeys(one.told for one in self.missing)) or "its workers have not started"
             raise OptionError(f"{application} shows no leases: {why}")
         name = stream_name(stream or only_stream(application_view(application, store.kind, rows)))
         view = await self.shown(f"the retention of {name}", "kinesis", self.describe(name))

@@ -494,7 +494,9 @@ async def watched(inspector: Inspector, application: str, store: Store, failover
 async def _listed_rows(application: str, store: Store, inspector: Inspector) -> ApplicationRows:
     rows = await rows_of(application, store, inspector)
     if not rows.listed:
-        raise OptionError(f"{application} shows no leases: {'; '.join(one.told for one in inspector.missing)}")
+        raise OptionError(
+            f"{application} shows no leases: {'; '.join(dict.fromkeys(one.told for one in inspector.missing))}"
+        )
     return rows
 
 
