@@ -101,6 +101,18 @@ async def test_a_query_is_seen_by_its_lease_rows(make_gate: MakeGate, copied: No
     assert "unowned" not in queries  # that no worker owns the rows is right
 
 
+async def test_of_applications_that_a_page_does_not_judge_no_shard_is_asked(make_gate: MakeGate, copied: None) -> None:
+    gate = make_gate(streams={"copied": "orders"})
+    sampler = gate.console.sampler
+    lag = ("lag", "copied", "orders")
+    await sampler.sample(gate.console.topics.applications(), wait_s=30.0)
+    await sampler.sample(gate.console.topics.application("copied"), wait_s=30.0)
+    await ask(gate, "GET", "/streams/orders", headers=PROGRAM)
+    assert lag not in sampler.refreshing
+    await ask(gate, "GET", "/jobs", headers=PROGRAM)
+    assert lag in sampler.refreshing
+
+
 async def test_an_open_page_is_told_of_changes(make_gate: MakeGate, checkpoint: Path) -> None:
     gate = make_gate(jobs=(str(checkpoint),))
     sampler = gate.console.sampler

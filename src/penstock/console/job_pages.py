@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.console.asgi import Console
     from penstock.console.overview import Line
     from penstock.console.sampling import Sample, Topic
-    from penstock.inspect import JobsReport, JobVerdict, JobView
+    from penstock.inspect import ApplicationReport, JobsReport, JobVerdict, JobView
 
 FIRST_LOOK_S = 5.0
 
@@ -48,10 +48,11 @@ async def jobs(request: Request) -> Response:
     console = console_of(request)
     applications = await console.sampler.sample(console.topics.applications(), wait_s=FIRST_LOOK_S)
     places = [await _place(console, number) for number in range(len(console.settings.jobs))]
+    lines = await overview.lines_of(console, _by_query)
     context: dict[str, Any] = {
         "title": "Spark jobs",
         "applications": applications,
-        "queries": [found for line in await overview.lines_of(console) if (found := _query(line)) is not None],
+        "queries": [found for line in lines if (found := _query(line)) is not None],
         "places": places,
         "live": "page=jobs",
     }
@@ -77,9 +78,15 @@ async def job(request: Request) -> Response:
     return rendered(request, "job.html", context)
 
 
-def topics(console: Console, request: Request) -> list[Topic[Any]]:
+def topics(console: Console, _: Request) -> list[Topic[Any]]:
     """What the list of jobs looks at."""
-    return [*overview.topics(console, request), *(console.topics.jobs(one) for one in console.settings.jobs)]
+    found: list[Topic[Any]] = [console.topics.applications()]
+    for application, stream in overview.pairs(console):
+        topic = console.topics.application(application.name)
+        found.append(topic)
+        if stream is not None and _by_query(console.sampler.newest(topic)):
+            found.append(console.topics.lag(application.name, stream))
+    return [*found, *(console.topics.jobs(one) for one in console.settings.jobs)]
 
 
 def topics_of_job(console: Console, request: Request) -> list[Topic[Any]]:
@@ -102,6 +109,10 @@ async def _place(console: Console, number: int) -> Place:
     found = [] if sample.value is None else sample.value.jobs
     judged = [(one, judge_job(one, list(looks.get(one.name, ())), now_s)) for one in found]
     return Place(number, without_password(where), sample, judged)
+
+
+def _by_query(report: ApplicationReport | None) -> bool:
+    return report is not None and any(one.query is not None for one in report.application.leases)
 
 
 def _query(line: Line) -> Query | None:

@@ -8,6 +8,8 @@ from penstock.console.page import console_of, rendered
 from penstock.console.sampling import Sample
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -62,31 +64,34 @@ async def overview(request: Request) -> Response:
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """What the page looks at, with what is known so far."""
     found: list[Topic[Any]] = [console.topics.streams(), console.topics.applications()]
-    for application, stream in _pairs(console):
+    for application, stream in pairs(console):
         found.append(console.topics.application(application.name))
         if stream is not None:
             found.append(console.topics.lag(application.name, stream))
     return found
 
 
-async def lines_of(console: Console) -> list[Line]:
-    """The applications that are known so far, with what was seen of them."""
+async def lines_of(console: Console, shows: Callable[[ApplicationReport | None], bool] = lambda _: True) -> list[Line]:
+    """The applications that are known so far, with what was seen of them. ``shows``: of which of them the page shows
+    the lag; the shards of the others are not asked for it.
+    """
     lines = []
-    for application, stream in _pairs(console):
+    for application, stream in pairs(console):
         view = await console.sampler.sample(console.topics.application(application.name))
         lag = None
-        if stream is not None:
+        if stream is not None and shows(view.value):
             lag = await console.sampler.sample(console.topics.lag(application.name, stream))
         lines.append(Line(application, stream, view, lag))
     return lines
 
 
-def _pairs(console: Console) -> list[tuple[ApplicationFound, str | None]]:
+def pairs(console: Console) -> list[tuple[ApplicationFound, str | None]]:
+    """The applications that are known so far, each with its streams. Nothing is looked at for it."""
     known = console.sampler.newest(console.topics.applications())
-    pairs: list[tuple[ApplicationFound, str | None]] = []
+    found: list[tuple[ApplicationFound, str | None]] = []
     for one in (known.applications if known else [])[:APPLICATIONS_MAX]:
-        pairs += [(one, stream) for stream in streams_of(console, one.name) or [None]]  # type: ignore[list-item]
-    return pairs
+        found += [(one, stream) for stream in streams_of(console, one.name) or [None]]  # type: ignore[list-item]
+    return found
 
 
 def streams_of(console: Console, application: str) -> list[str]:

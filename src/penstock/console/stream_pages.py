@@ -36,7 +36,8 @@ async def stream(request: Request) -> Response:
     every = request.query_params.get("all") == "1"
     report = sample.value
     shards = [one for one in (report.shards or [] if report else []) if every or one.open]
-    readers = [line.found.name for line in await overview.lines_of(console) if line.stream == name]
+    await console.sampler.sample(console.topics.applications())
+    readers = [line.found.name for line in await overview.lines_of(console, lambda _: False) if line.stream == name]
     context: dict[str, Any] = {
         "title": name,
         "name": name,
