@@ -29,7 +29,7 @@ from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.hashkeys import even_ranges
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StartingPosition, StreamName
-from penstock.spark.planner import Planner, PlanSettings
+from penstock.spark.planner import Planner, PlanOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -294,7 +294,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await client.call("CreateStream", {"StreamName": stream.name, "ShardCount": PLAN_SHARDS})
         await put_to(client, stream, range(PLAN_SHARDS), 1)
         await settled()
-        first = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanSettings())
+        first = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions())
         await first.begin(None)
         stored = await first.plan()
         silent, busy = range(SILENT_SHARDS), range(SILENT_SHARDS, SILENT_SHARDS + BUSY_SHARDS)
@@ -306,7 +306,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await settled()
         local.set_limits(per_shard=True)
 
-        planner = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanSettings())
+        planner = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions())
         began_s = time.perf_counter()
         await planner.begin(stored)
         cold = await planner.plan()

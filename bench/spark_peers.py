@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from penstock.spark.ranges import ReadSettings, ShardRange
+    from penstock.spark.ranges import ShardRange, TaskOptions
 
 RECORDS_PATH = "PENSTOCK_BENCH_RECORDS"
 """Environment variable: a pickled file that says what is in the streams, for the source that reads nothing."""
@@ -60,7 +60,7 @@ class TuplesReader(PenstockStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, ShardPartition)
-        wire = partition.settings.connection
+        wire = partition.options.connection
         client = _client(wire.endpoint_url, wire.region)
         for chain in partition.chains:
             for one in chain:
@@ -106,7 +106,7 @@ class TuplesSource(PenstockDataSource):
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
         assert isinstance(ours, PenstockStreamReader)
-        return TuplesReader(ours._options, ours._settings)
+        return TuplesReader(ours._options, ours._task_options)
 
 
 # --- lists, nothing read ----------------------------------------------------------------------------
@@ -115,11 +115,11 @@ class TuplesSource(PenstockDataSource):
 class CountedPartition(InputPartition):
     """How many rows a task of ours would yield, of which shards."""
 
-    def __init__(self, rows: int, facts: StreamFacts, settings: ReadSettings, stream: str, shard_id: str) -> None:
+    def __init__(self, rows: int, facts: StreamFacts, options: TaskOptions, stream: str, shard_id: str) -> None:
         self.rows = rows
         self.data_bytes = facts.data_bytes
         self.key_bytes = facts.key_bytes
-        self.settings = settings
+        self.options = options
         self.stream = stream
         self.shard_id = shard_id
 
@@ -133,15 +133,15 @@ class ListsReader(PenstockStreamReader):
     def _counted(self, task: ShardPartition) -> CountedPartition:
         facts = _facts()[task.stream.short]
         rows = sum(_rows_in(one, facts.numbers[one.shard_id]) for chain in task.chains for one in chain)
-        return CountedPartition(rows, facts, task.settings, task.stream.short, task.chains[0][0].shard_id)
+        return CountedPartition(rows, facts, task.options, task.stream.short, task.chains[0][0].shard_id)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, CountedPartition)
-        settings = partition.settings
+        options = partition.options
         row_bytes = partition.data_bytes + partition.key_bytes
-        size = min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes)
+        size = min(options.batch_rows_max, options.batch_bytes_max // row_bytes)
         lists = _lists(partition, size)
-        schema = arrow_schema(settings.columns, settings.columns_not_null)
+        schema = arrow_schema(options.columns, options.columns_not_null)
         for start in range(0, partition.rows, size):
             count = min(size, partition.rows - start)
             columns = lists if count == size else {name: values[:count] for name, values in lists.items()}
@@ -197,4 +197,4 @@ class ListsSource(PenstockDataSource):
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
         assert isinstance(ours, PenstockStreamReader)
-        return ListsReader(ours._options, ours._settings)
+        return ListsReader(ours._options, ours._task_options)

@@ -52,6 +52,11 @@ WORDS = (
     Word("aggregates outside the range", r"\b[aA]ggregates_?[oO]utside\b"),
     Word("starting position", r"\bstart_at\b|\bStartAt\b"),
     Word("options", r"\bPollTimes\b|\bFanOutTimes\b|\bWireSettings\b"),
+    Word(
+        "options, or the connection",
+        r"^class (?!Console)\w+Settings\b|\b_?settings: (?!Console)\w*(Options|Settings|Policy)\b",
+        {"tests/scripts/test_house.py": "a tree that is measured"},
+    ),
     Word("connection", r"\bwire="),
     Word("shard map", r"\bpicture of the\b.{0,12}\bshards\b"),
     Word("lag_s", r"metrics\.lag_ms\b"),

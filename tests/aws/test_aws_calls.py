@@ -214,7 +214,7 @@ async def test_a_forked_process_makes_its_own(server: ScriptedServer, wire: Wire
         try:
 
             async def in_child() -> None:
-                async with Wire(wire.settings) as own:
+                async with Wire(wire.options) as own:
                     await call(own)
 
             asyncio.run(in_child())

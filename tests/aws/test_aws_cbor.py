@@ -260,16 +260,16 @@ async def test_cbor_can_be_switched_off(server: ScriptedServer, keys: None) -> N
 
 async def test_what_is_put_as_cbor_is_in_the_stream(keys: None) -> None:
     with LocalKinesis(streams={"orders": 1}) as local:
-        settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
-        page = await put_and_read(settings)
+        connection = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
+        page = await put_and_read(connection)
     assert page == [(LONG.data, "kä"), (b"", "k")]
 
 
 LONG = PutEntry(bytes(range(256)) * 20, "kä")
 
 
-async def put_and_read(settings: ConnectionOptions) -> list[tuple[bytes, str | None]]:
-    async with Wire(settings) as wire:
+async def put_and_read(connection: ConnectionOptions) -> list[tuple[bytes, str | None]]:
+    async with Wire(connection) as wire:
         client = KinesisClient(wire)
         answer = await client.put_records(NAME, [LONG, PutEntry(b"", "k", str(2**128 - 1))])
         assert answer.failed_record_count == 0

@@ -15,8 +15,8 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.local.faults import Fault
 from penstock.model import StartingPosition, StreamName
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
+from penstock.spark.planner import Planner, PlanOptions
+from penstock.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
 from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Chaos:
     driver: KinesisClient
     stream: StreamName
     rng: random.Random
-    settings: PlanSettings
+    options: PlanOptions
     planner: Planner = field(init=False)
     log: dict[Place, bytes] = field(default_factory=dict)
     batches: list[list[list[Row]]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Chaos:
     def restart(self, stored: StreamOffset | None) -> None:
         """Another planner, as another process would have it; ``begin`` is still to be called."""
         assert stored is None or StreamOffset.from_dict(stored.to_dict()) == stored
-        self.planner = Planner(self.driver, self.stream, StartingPosition.TRIM_HORIZON, self.settings)
+        self.planner = Planner(self.driver, self.stream, StartingPosition.TRIM_HORIZON, self.options)
 
     async def put(self) -> None:
         """Some records of one size, plain or aggregated, to keys of the whole hash range or to one."""
@@ -166,7 +166,7 @@ class Chaos:
         ranges = await self.planner.check(self.planner.ranges(offset))
         wire = ConnectionOptions(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
         partitions = [
-            ShardPartition(task, self.stream, ReadSettings(connection=wire))
+            ShardPartition(task, self.stream, TaskOptions(connection=wire))
             for task in pack_tasks(offset, chains_of(ranges, self.planner.lineage))
         ]
         return list(await asyncio.gather(*(asyncio.to_thread(_rows, one) for one in partitions)))

@@ -13,7 +13,7 @@ from penstock.options import LeaseOptions
 from penstock.spark.cut import Pace
 from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
-from penstock.spark.ranges import ReadSettings
+from penstock.spark.ranges import TaskOptions
 from penstock.spark.reading import read_partition
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Query:
         }
         self.options = given
         read = parse_read_options(given, streaming=True)
-        self.driver = Driver(read, ReadSettings(connection=connection_options(read, "task")))
+        self.driver = Driver(read, TaskOptions(connection=connection_options(read, "task")))
         self.end = stored
         return self
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
 from penstock.core.hashkeys import hash_key
 from penstock.model import StartingPosition, StreamName
-from penstock.spark.planner import Planner, PlanSettings
+from penstock.spark.planner import Planner, PlanOptions
 from penstock.spark.ranges import EndKind, ShardRange, chains_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class World:
 
     def planner(self, start: StartingPosition = StartingPosition.TRIM_HORIZON, **settings: object) -> Planner:
         settings.setdefault("poll_interval_s", 0.0)
-        return Planner(self.client, self.stream, start, PlanSettings(**settings))  # type: ignore[arg-type]
+        return Planner(self.client, self.stream, start, PlanOptions(**settings))  # type: ignore[arg-type]
 
     async def plan_settled(self, planner: Planner) -> StreamOffset:
         """Plans when everything put so far is older than the cut: the clock is moved, then made known."""

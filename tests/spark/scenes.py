@@ -8,7 +8,7 @@ from penstock.aws.kinesis import IteratorAt, PutEntry, WireRecord
 from penstock.aws.options import ConnectionOptions
 from penstock.core.hashkeys import even_ranges
 from penstock.model import StreamName
-from penstock.spark.ranges import EndKind, ReadSettings, ShardPartition, ShardRange
+from penstock.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
 from penstock.spark.reading import connection_for, read_partition
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Scene:
         }
         self.run(self.client.call("MergeShards", params))
 
-    def settings(self, **changes: Any) -> ReadSettings:
-        return ReadSettings(connection=self.wire, **{"no_progress_s": 20.0, **changes})
+    def settings(self, **changes: Any) -> TaskOptions:
+        return TaskOptions(connection=self.wire, **{"no_progress_s": 20.0, **changes})
 
     def partition(self, *chains: Chain, **changes: Any) -> ShardPartition:
         return ShardPartition(chains, self.stream, self.settings(**changes))

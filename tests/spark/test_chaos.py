@@ -17,7 +17,7 @@ from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
 from penstock.spark import reading
 from penstock.spark.cut import Caps
-from penstock.spark.planner import PlanSettings
+from penstock.spark.planner import PlanOptions
 from tests.spark.chaos import Chaos
 
 SEEDS = 16
@@ -29,7 +29,7 @@ TOGETHER = 16
 async def history(seed: int) -> None:
     """One history from beginning to end."""
     rng = random.Random(seed)
-    settings = PlanSettings(
+    options = PlanOptions(
         caps=rng.choice([Caps(), Caps(50, None), Caps(1000, None), Caps(None, 300_000)]),
         tasks_max=rng.choice([1, 3, 100]),
         poll_interval_s=rng.choice([0.0, 0.05, 1e6]),
@@ -43,7 +43,7 @@ async def history(seed: int) -> None:
             return Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag=tag))
 
         async with wire("test") as writing, wire("driver") as driving:
-            chaos = Chaos(local, KinesisClient(writing), KinesisClient(driving), StreamName("orders"), rng, settings)
+            chaos = Chaos(local, KinesisClient(writing), KinesisClient(driving), StreamName("orders"), rng, options)
             await chaos.create(rng.randint(1, 3))
             for _ in range(rng.randint(4, 25)):
                 step = rng.choices(

@@ -13,7 +13,7 @@ from penstock.aws.wire import Wire
 from penstock.errors import DataLossError, OptionError
 from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
-from penstock.spark.ranges import ReadSettings
+from penstock.spark.ranges import TaskOptions
 from penstock.spark.reading import read_partition
 from tests.spark.querying import Stream
 
@@ -34,7 +34,7 @@ def make_driver(stream: Stream) -> Iterator[MakeDriver]:
         where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
         options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON", **given}, streaming=True)
         made.append(
-            Driver(options, ReadSettings(connection=connection_options(options, "task")), all_at_first=all_at_first)
+            Driver(options, TaskOptions(connection=connection_options(options, "task")), all_at_first=all_at_first)
         )
         return made[-1]
 

@@ -14,8 +14,8 @@ from penstock.errors import TransportError
 from penstock.local.embedded import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import StreamName
-from penstock.spark.planner import PlanSettings
-from penstock.spark.ranges import ReadSettings
+from penstock.spark.planner import PlanOptions
+from penstock.spark.ranges import TaskOptions
 from penstock.spark.source import PenstockDataSource, PenstockStreamReader
 from tests.spark.planning import World
 
@@ -80,18 +80,18 @@ async def test_an_outage_that_lasts_ends_the_plan(idle_world: World, passing: Pa
 
 
 def test_the_driver_and_a_task_wait_equally_long() -> None:
-    assert PlanSettings().outage_s == ReadSettings(connection=ConnectionOptions()).no_progress_s == 120.0
+    assert PlanOptions().outage_s == TaskOptions(connection=ConnectionOptions()).no_progress_s == 120.0
 
 
 @pytest.mark.parametrize(("given", "told_s"), [({}, 120.0), ({"outageTimeoutMs": "1000"}, 1.0)])
 def test_a_setting_says_how_long(given: dict[str, str], told_s: float) -> None:
-    """It reaches tasks in their settings, and the driver: which would wait two minutes else."""
+    """It reaches tasks in their options, and the driver: which would wait two minutes else."""
     with LocalKinesis(streams={"orders": 1}) as local:
         options = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url, **given}
         schema = StructType([StructField("data", BinaryType())])
         reader = PenstockDataSource(options).streamReader(schema)
         assert isinstance(reader, PenstockStreamReader)
-        assert reader._settings.no_progress_s == told_s
+        assert reader._task_options.no_progress_s == told_s
         if not given:
             return
         try:

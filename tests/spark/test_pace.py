@@ -11,7 +11,7 @@ from penstock.core.hashkeys import hash_key
 from penstock.local.faults import Fault
 from penstock.model import StartingPosition
 from penstock.spark.cut import BUSY_INTERVAL_S, CutLag, Pace
-from penstock.spark.planner import Planner, PlanSettings
+from penstock.spark.planner import Planner, PlanOptions
 from tests.spark.planning import World
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ def test_no_more_than_the_interval_allows(every_s: float, interval_s: float, see
 async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_second(world: World) -> None:
     await world.create(2)
     now_s = 0.0
-    planner = Planner(
-        world.client, world.stream, StartingPosition.TRIM_HORIZON, PlanSettings(), monotonic=lambda: now_s
-    )
+    planner = Planner(world.client, world.stream, StartingPosition.TRIM_HORIZON, PlanOptions(), monotonic=lambda: now_s)
     await planner.begin(None)
     await planner.plan()
     world.local.clock.advance(600)

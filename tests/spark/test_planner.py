@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.model import StartingPosition, StreamName
 from penstock.spark.cut import Caps
 from penstock.spark.offsets import Kind, StreamOffset
-from penstock.spark.planner import Planner, PlanSettings
+from penstock.spark.planner import Planner, PlanOptions
 from penstock.spark.ranges import EndKind, chains_of
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
@@ -224,7 +224,7 @@ async def test_a_large_backlog_is_cut_at_a_reshard(world: World) -> None:
 
 
 async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
-    planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanSettings())
+    planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanOptions())
     with pytest.raises(PenstockError, match=r"there is no stream nowhere in region us-east-1"):
         await planner.begin(None)
 

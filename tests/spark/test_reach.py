@@ -25,7 +25,8 @@ def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPa
         source.writer(SINK, False),
         source.streamWriter(SINK, False),
     ]
-    sent = [pickle.loads(pickle.dumps(one))._settings.connection for one in made]
+    copies = [vars(pickle.loads(pickle.dumps(one))) for one in made]
+    sent = [(one.get("_task") or one["_task_options"]).connection for one in copies]
     assert {(one.region, one.endpoint_url, one.credentials) for one in sent} == {
         ("eu-west-1", "http://127.0.0.1:4567", None)
     }

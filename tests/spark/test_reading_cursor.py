@@ -12,7 +12,7 @@ from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from penstock.aws.options import ConnectionOptions
 from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
 from penstock.errors import DataLossError, StalledError, TransportError
-from penstock.spark.ranges import EndKind, ReadSettings, ShardRange
+from penstock.spark.ranges import EndKind, ShardRange, TaskOptions
 from penstock.spark.reading import EMPTY_PAUSE_S, RangeCursor
 
 BASE = 49590338271490256608559692538361571095921575989136588898
@@ -25,7 +25,7 @@ def shard_range(first: int, kind: EndKind, end: int | None = None, *, at_risk: b
 
 
 def cursor(range_: ShardRange, *, fail: bool = True, no_progress_s: float = 100.0) -> RangeCursor:
-    settings = ReadSettings(connection=ConnectionOptions(), fail_on_data_loss=fail, no_progress_s=no_progress_s)
+    settings = TaskOptions(connection=ConnectionOptions(), fail_on_data_loss=fail, no_progress_s=no_progress_s)
     return RangeCursor(range_, "orders", settings)
 
 

@@ -20,7 +20,7 @@ from penstock.core.aggregation import MAGIC
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError, OptionError
 from penstock.model import HASH_KEY_MAX, OutsidePolicy
-from penstock.spark.ranges import COLUMNS, EndKind, ReadSettings, ShardRange
+from penstock.spark.ranges import COLUMNS, EndKind, ShardRange, TaskOptions
 from penstock.spark.rows import SCHEMA, Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
 
 SHARD = "shardId-000000000003"
@@ -28,8 +28,8 @@ FIRST = 49590338271490256608559692538361571095921575989136588898
 ARRIVAL_S = 1_700_000_000.123
 
 
-def settings(**changes: object) -> ReadSettings:
-    return ReadSettings(connection=ConnectionOptions(), **changes)  # type: ignore[arg-type]
+def settings(**changes: object) -> TaskOptions:
+    return TaskOptions(connection=ConnectionOptions(), **changes)  # type: ignore[arg-type]
 
 
 def shard_range(**changes: object) -> ShardRange:
@@ -52,7 +52,7 @@ def aggregate(*users: tuple[str, str | None, bytes]) -> bytes:
 
 
 def batches(
-    records: list[WireRecord], range_: ShardRange | None = None, chosen: ReadSettings | None = None
+    records: list[WireRecord], range_: ShardRange | None = None, chosen: TaskOptions | None = None
 ) -> list[pa.RecordBatch]:
     chosen = chosen or settings()
     batcher = Batcher("orders", chosen)

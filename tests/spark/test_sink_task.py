@@ -20,7 +20,7 @@ from penstock.local import LocalKinesis
 from penstock.local.faults import Fault
 from penstock.model import StreamName
 from penstock.spark.options import parse_sink_options, sink_columns
-from penstock.spark.sink import SinkCommit, SinkSettings, close_producers, write_batches, write_rows
+from penstock.spark.sink import SinkCommit, SinkTask, close_producers, write_batches, write_rows
 from penstock.spark.stamps import Stamp, open_sealed
 from penstock.wiring import ConnectionOptions
 from tests.spark.querying import Stream
@@ -35,12 +35,12 @@ def _no_producers_left() -> Iterator[None]:
     close_producers()
 
 
-def settings_of(stream: Stream, schema: pa.Schema, **options: str) -> SinkSettings:
+def settings_of(stream: Stream, schema: pa.Schema, **options: str) -> SinkTask:
     """As the source makes them, and as a task gets them: pickled."""
     spark_schema = StructType([StructField(field.name, TYPES[field.type]) for field in schema])
     parsed = parse_sink_options({"streamName": stream.name.short, **options})
     wire = ConnectionOptions(region=stream.local.region, endpoint_url=stream.local.endpoint_url, user_agent_tag="sink")
-    settings: SinkSettings = pickle.loads(pickle.dumps(SinkSettings(parsed, sink_columns(spark_schema, parsed), wire)))
+    settings: SinkTask = pickle.loads(pickle.dumps(SinkTask(parsed, sink_columns(spark_schema, parsed), wire)))
     return settings
 
 
@@ -303,6 +303,6 @@ def test_the_stream_may_be_given_by_its_arn() -> None:
         parsed = parse_sink_options({"streamARN": arn})
         wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         schema = StructType([StructField(field.name, TYPES[field.type]) for field in table.schema])
-        assert write_batches(SinkSettings(parsed, sink_columns(schema, parsed), wire), table.to_batches()).rows == 10
+        assert write_batches(SinkTask(parsed, sink_columns(schema, parsed), wire), table.to_batches()).rows == 10
         assert len(read_all(named)) == 10
         named.close()

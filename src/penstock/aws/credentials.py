@@ -185,32 +185,32 @@ RETRY = RetryPolicy(attempts_max=4, base_s=0.2, cap_s=2.0)
 
 
 class AssumedRole:
-    """Assumes ``settings.role_arn`` with the credentials of ``base``. `load` suits a `CredentialCache`."""
+    """Assumes ``options.role_arn`` with the credentials of ``base``. `load` suits a `CredentialCache`."""
 
     def __init__(
         self,
-        settings: ConnectionOptions,
+        options: ConnectionOptions,
         calls: SignedCalls,
         base: CredentialCache,
         route: Callable[[], Awaitable[Route]],
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._calls = calls
         self._base = base
         self._route = route
 
     async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
         """Call AssumeRole. Each call returns new credentials, so ``anew`` makes no difference."""
-        settings = self._settings
+        options = self._options
         form = {
             "Action": "AssumeRole",
             "Version": API_VERSION,
-            "RoleArn": settings.role_arn,
-            "RoleSessionName": settings.role_session_name or DEFAULT_SESSION_NAME,
-            "DurationSeconds": str(settings.role_duration_s),
+            "RoleArn": options.role_arn,
+            "RoleSessionName": options.role_session_name or DEFAULT_SESSION_NAME,
+            "DurationSeconds": str(options.role_duration_s),
         }
-        if settings.role_external_id is not None:
-            form["ExternalId"] = settings.role_external_id
+        if options.role_external_id is not None:
+            form["ExternalId"] = options.role_external_id
         try:
             route = await self._route()
             headers = {
@@ -223,7 +223,7 @@ class AssumedRole:
         except CredentialsError:
             raise
         except PenstockError as error:
-            failed = CredentialsError(f"the role {settings.role_arn} cannot be assumed: {error}")
+            failed = CredentialsError(f"the role {options.role_arn} cannot be assumed: {error}")
             failed.retryable = error.retryable
             raise failed from error
 

@@ -261,13 +261,13 @@ _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationExceptio
 class DynamoLeaseTable:
     """The lease table ``name``, over a wire of its own. Belongs to one event loop."""
 
-    def __init__(self, name: str, settings: ConnectionOptions, options: LeaseOptions | None = None) -> None:
+    def __init__(self, name: str, connection: ConnectionOptions, options: LeaseOptions | None = None) -> None:
         self.name = name
         self.options = options or LeaseOptions()
         self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"
         self._coordinator = self.options.coordinator_table or f"{name}-CoordinatorState"
         self._metrics = self.options.metrics_table or f"{name}-WorkerMetricStats"
-        self._client = DynamoClient(Wire(settings))
+        self._client = DynamoClient(Wire(connection))
 
     # --- tables -----------------------------------------------------------------------------------
 

@@ -257,7 +257,7 @@ class KinesisClient:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._cbor: bool | None = None if wire.settings.cbor else False
+        self._cbor: bool | None = None if wire.options.cbor else False
         """True: the endpoint understands CBOR. False: JSON is sent. None: it has not shown either yet."""
         self._silences = 0
         self._numbers = NumberTexts()

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class KinesisSink:
     """PutRecords to one stream over a wire of its own."""
 
-    def __init__(self, stream: StreamName, settings: ConnectionOptions) -> None:
+    def __init__(self, stream: StreamName, connection: ConnectionOptions) -> None:
         self._stream = stream
-        self._client = KinesisClient(Wire(settings))
+        self._client = KinesisClient(Wire(connection))
         self.entry = PutEntry
         self.record_bytes_max: int | None = None
         """What the stream takes as a record, data and partition key, once it was asked for its shards."""
@@ -111,9 +111,9 @@ class KinesisSource:
     _answers = -1
     _answered_s = _since_s = 0.0  # the service's time at its last answer that told it, and `_steady` then
 
-    def __init__(self, stream: StreamName, settings: ConnectionOptions, wire: Wire | None = None) -> None:
+    def __init__(self, stream: StreamName, connection: ConnectionOptions, wire: Wire | None = None) -> None:
         self._stream = stream
-        self._client = KinesisClient(wire or Wire(settings))
+        self._client = KinesisClient(wire or Wire(connection))
         self._arn = stream.arn
 
     @property

@@ -242,7 +242,7 @@ def environment_credentials(profile: str | None) -> Credentials | None:
 # --- where a call goes ----------------------------------------------------------------------------
 # Where a call goes and for which region and service it is signed: the SDK's rules.
 #
-# Order: the URL in the settings; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
+# Order: the URL in the options; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
 # and ``endpoint_url`` (the last four unless AWS_IGNORE_CONFIGURED_ENDPOINT_URLS); the service's endpoint
 # rules, which know partitions, FIPS, dual stack and Kinesis's endpoints by account. See "Service-specific
 # endpoints" in the AWS SDKs and Tools reference guide.
@@ -271,13 +271,13 @@ def arn_region(arn: str) -> str | None:
     return parts[3] or None if len(parts) == 6 and parts[0] == "arn" else None
 
 
-def resolve_region(settings: ConnectionOptions, sdk: Sdk) -> str:
-    """The region of the settings, or the SDK's. May block."""
-    region = settings.region or sdk.region()
+def resolve_region(options: ConnectionOptions, sdk: Sdk) -> str:
+    """The region of the options, or the SDK's. May block."""
+    region = options.region or sdk.region()
     if not region:
         raise OptionError(
             "no AWS region: give the region option, set AWS_REGION or AWS_DEFAULT_REGION, or a region in the "
-            f"profile{f' {settings.profile!r}' if settings.profile else ''} (~/.aws/config)"
+            f"profile{f' {options.profile!r}' if options.profile else ''} (~/.aws/config)"
         )
     if fault := region_fault(region):
         raise OptionError(fault)
@@ -285,7 +285,7 @@ def resolve_region(settings: ConnectionOptions, sdk: Sdk) -> str:
 
 
 def resolve_endpoint(
-    settings: ConnectionOptions,
+    options: ConnectionOptions,
     sdk: Sdk,
     service: str,
     region: str,
@@ -294,11 +294,11 @@ def resolve_endpoint(
     stream_arn: str | None = None,
 ) -> Endpoint:
     """Find the endpoint of one service (botocore's name of it). May block: files are read."""
-    given = settings.sts_endpoint_url if service == "sts" else settings.endpoint_url
+    given = options.sts_endpoint_url if service == "sts" else options.endpoint_url
     if given is not None:
         return _endpoint(given, region, service)
     configured = sdk.configured_endpoint(service)
-    use_fips = sdk.use_fips() if settings.use_fips is None else settings.use_fips
+    use_fips = sdk.use_fips() if options.use_fips is None else options.use_fips
     parameters: dict[str, object] = {
         "Region": region,
         "UseFIPS": use_fips,

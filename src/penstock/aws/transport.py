@@ -91,7 +91,7 @@ class HttpTransport:
 
     def __init__(
         self,
-        settings: ConnectionOptions,
+        options: ConnectionOptions,
         *,
         ca_bundle: Callable[[], str | None],
         user_agent: str,
@@ -99,14 +99,14 @@ class HttpTransport:
     ) -> None:
         """``ca_bundle`` is asked when the first connection with TLS is opened."""
         self._bounds = bounds = bounds or BOUNDS
-        self._settings = settings
+        self._options = options
         self._ca_bundle = ca_bundle
         self._user_agent = user_agent
         self._targets: dict[str, _Target] = {}
-        self._limits = Limits(bounds.answer_bytes_max, settings.read_timeout_s, settings.request_timeout_s)
-        self._dialer = Dialer(connect_timeout_s=settings.connect_timeout_s, tls=self._tls)
-        self._pool = Pool(self._dialer, in_use_max=settings.connections_max, keepalive_s=bounds.keepalive_s)
-        self._shared = None if settings.http2 == "off" else _shared_pool(settings, bounds, self._dialer, self._pool)
+        self._limits = Limits(bounds.answer_bytes_max, options.read_timeout_s, options.request_timeout_s)
+        self._dialer = Dialer(connect_timeout_s=options.connect_timeout_s, tls=self._tls)
+        self._pool = Pool(self._dialer, in_use_max=options.connections_max, keepalive_s=bounds.keepalive_s)
+        self._shared = None if options.http2 == "off" else _shared_pool(options, bounds, self._dialer, self._pool)
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, operation: str) -> Answer:
         """Send one POST and read its answer whole, whatever its status. Redirects are not followed.
@@ -171,14 +171,14 @@ class HttpTransport:
         await self._dialer.close()
 
     async def _take(self, origin: Origin, *, streamed: bool) -> Connection | MultiplexedConnection:
-        if self._shared is not None and (streamed or self._settings.http2 == "all") and self._may_share(origin):
+        if self._shared is not None and (streamed or self._options.http2 == "all") and self._may_share(origin):
             shared = await self._shared.take(origin)
             if shared is not None:
                 return shared
         return await self._pool.take(origin, streamed=streamed)
 
     def _may_share(self, origin: Origin) -> bool:
-        return origin.tls or (self._settings.http2_cleartext and origin.proxy is None)
+        return origin.tls or (self._options.http2_cleartext and origin.proxy is None)
 
     def _give_back(self, origin: Origin, connection: Connection | MultiplexedConnection, *, streamed: bool) -> None:
         if connection.is_shared:
@@ -227,20 +227,20 @@ class HttpTransport:
 
     def _tls(self) -> ssl.SSLContext:
         context = tls_context(self._ca_bundle())
-        if not self._settings.verify:
+        if not self._options.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
 
 
-def _shared_pool(settings: ConnectionOptions, bounds: Bounds, dialer: Dialer, pool: Pool) -> SharedPool:
+def _shared_pool(options: ConnectionOptions, bounds: Bounds, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
         from penstock.aws.http.http2 import Multiplexing, SharedPool
     except ModuleNotFoundError as fault:
         raise OptionError(
-            f"HTTP/2 (http2={settings.http2!r}) needs the package h2: pip install 'penstock[http2]'"
+            f"HTTP/2 (http2={options.http2!r}) needs the package h2: pip install 'penstock[http2]'"
         ) from fault
-    options = Multiplexing(
+    multiplexing = Multiplexing(
         window_bytes=bounds.http2_window_bytes,
         streams_max=bounds.http2_streams_max,
         ping_interval_s=bounds.http2_ping_interval_s,
@@ -248,8 +248,8 @@ def _shared_pool(settings: ConnectionOptions, bounds: Bounds, dialer: Dialer, po
     )
     return SharedPool(
         dialer,
-        options,
-        connections_max=settings.connections_max,
+        multiplexing,
+        connections_max=options.connections_max,
         keepalive_s=bounds.keepalive_s,
         on_http1=pool.keep,
     )

@@ -55,7 +55,7 @@ JSON_SERVICES = {
 
 
 class Wire:
-    """A client for AWS's JSON services, with `settings` for all of them.
+    """A client for AWS's JSON services, with `options` for all of them.
 
     ``clock`` knows the service's time from the ``Date`` of each answer; its local clock is ``now`` (epoch
     seconds).
@@ -63,23 +63,23 @@ class Wire:
 
     def __init__(
         self,
-        settings: ConnectionOptions | None = None,
+        options: ConnectionOptions | None = None,
         *,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         retry: RetryPolicy | None = None,
     ) -> None:
-        self.settings = settings or ConnectionOptions()
+        self.options = options or ConnectionOptions()
         self.clock = ServiceClock()
         self._rng = rng or random.Random()
         self._now = now
         self._sleep = sleep
         self._retry = retry or RetryPolicy()
-        self._sdk = Sdk(self.settings.profile, ca_bundle=self.settings.ca_bundle)
-        self._bundle: str | None = self.settings.ca_bundle
+        self._sdk = Sdk(self.options.profile, ca_bundle=self.options.ca_bundle)
+        self._bundle: str | None = self.options.ca_bundle
         self._bundle_known = self._bundle is not None
-        self._region: str | None = self.settings.region  # its form was checked by the settings
+        self._region: str | None = self.options.region  # its form was checked by the options
         self._routes: dict[tuple[str, str | None, bool], Route] = {}
         self._parts: _Parts | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,7 +97,7 @@ class Wire:
         Raises `OptionError` when there is none.
         """
         if self._region is None:
-            self._region = resolve_region(self.settings, self._sdk)
+            self._region = resolve_region(self.options, self._sdk)
         return self._region
 
     async def call(
@@ -157,7 +157,7 @@ class Wire:
                 raise service_error("POST", answer.status, answer.headers, answer.body)
             return
         if self._region is None:
-            self._region = await asyncio.to_thread(resolve_region, self.settings, self._sdk)
+            self._region = await asyncio.to_thread(resolve_region, self.options, self._sdk)
         endpoint = Endpoint(url, parts.netloc, parts.path or "/", self._region, sign_for)
         request = Request(
             "POST", Route(endpoint, Signer(sign_for, self._region)), {"host": parts.netloc, **headers}, body
@@ -191,11 +191,11 @@ class Wire:
         if known is not None:
             return known
         if self._region is None:
-            self._region = await asyncio.to_thread(resolve_region, self.settings, self._sdk)
+            self._region = await asyncio.to_thread(resolve_region, self.options, self._sdk)
         region = self._region
         endpoint = await asyncio.to_thread(
             lambda: resolve_endpoint(
-                self.settings, self._sdk, service, region, operation=operation, stream_arn=stream_arn
+                self.options, self._sdk, service, region, operation=operation, stream_arn=stream_arn
             )
         )
         if not self._bundle_known and endpoint.url.startswith("https:"):
@@ -218,20 +218,20 @@ class Wire:
         return self._parts
 
     def _open(self) -> _Parts:
-        settings = self.settings
+        options = self.options
         transport = HttpTransport(
-            settings,
+            options,
             ca_bundle=lambda: self._bundle,
-            user_agent=_user_agent(settings.user_agent_tag),
+            user_agent=_user_agent(options.user_agent_tag),
         )
         calls = self._make_calls(transport)
         # What stands in the environment stays as it is for as long as the process runs.
-        renews = settings.credentials is None and environment_credentials(settings.profile) is None
+        renews = options.credentials is None and environment_credentials(options.profile) is None
         base = CredentialCache(self._load_credentials, renews=renews, now=self._now)
-        if settings.role_arn is None:
+        if options.role_arn is None:
             return _Parts(transport, calls, (base,))
         sts_calls = StsCalls(transport, ServiceClock(), rng=self._rng, now=self._now, sleep=self._sleep)
-        role = AssumedRole(settings, sts_calls, base, lambda: self._find_route("sts", None, ""))
+        role = AssumedRole(options, sts_calls, base, lambda: self._find_route("sts", None, ""))
         return _Parts(transport, calls, (CredentialCache(role.load, renews=renews, now=self._now), base))
 
     def _make_calls(self, transport: HttpTransport) -> SignedCalls:
@@ -239,7 +239,7 @@ class Wire:
         return SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
 
     async def _load_credentials(self, anew: bool) -> Credentials:
-        given = self.settings.credentials or environment_credentials(self.settings.profile)
+        given = self.options.credentials or environment_credentials(self.options.profile)
         if given is not None:
             return given
         region = self._region
@@ -291,18 +291,18 @@ def _user_agent(tag: str) -> str:
 # To a collector of metrics, and to CloudWatch.
 
 ATTEMPT_S = 10.0
-"""An answer is waited for so long, where the settings say nothing else."""
+"""An answer is waited for so long, where the options say nothing else."""
 
 
 class UrlPoster:
     """A `penstock.ports.Poster` to one URL."""
 
-    def __init__(self, url: str, settings: ConnectionOptions, *, sign_for: str | None) -> None:
+    def __init__(self, url: str, options: ConnectionOptions, *, sign_for: str | None) -> None:
         if fault := url_fault(url):
             raise OptionError(f"url {fault}")
         self._url = url
         self._sign_for = sign_for
-        self._wire = Wire(_soon(settings), retry=NEVER)
+        self._wire = Wire(_soon(options), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """See `penstock.ports.Poster`."""
@@ -316,8 +316,8 @@ class UrlPoster:
 class MetricDataPoster:
     """A `penstock.ports.Poster` of CloudWatch's PutMetricData."""
 
-    def __init__(self, settings: ConnectionOptions) -> None:
-        self._wire = Wire(_soon(settings), retry=NEVER)
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._wire = Wire(_soon(options), retry=NEVER)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """See `penstock.ports.Poster`."""
@@ -329,6 +329,6 @@ class MetricDataPoster:
         await self._wire.close()
 
 
-def _soon(settings: ConnectionOptions) -> ConnectionOptions:
+def _soon(options: ConnectionOptions) -> ConnectionOptions:
     """An exporter asks again by itself, so it gives up soon."""
-    return msgspec.structs.replace(settings, request_timeout_s=min(settings.request_timeout_s, ATTEMPT_S))
+    return msgspec.structs.replace(options, request_timeout_s=min(options.request_timeout_s, ATTEMPT_S))

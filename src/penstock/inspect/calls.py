@@ -106,12 +106,12 @@ class ReadingWire(Wire):
 
     def __init__(
         self,
-        settings: ConnectionOptions | None = None,
+        options: ConnectionOptions | None = None,
         *,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(settings, now=now, sleep=sleep, retry=RETRY)
+        super().__init__(options, now=now, sleep=sleep, retry=RETRY)
         self.calls: Counter[str] = Counter()
         """Attempts by operation."""
         self.throttled = 0
@@ -150,8 +150,8 @@ class ReadingWire(Wire):
 
     async def credentials_view(self) -> CredentialsView | None:
         """How long the credentials are good; None: there are none."""
-        settings = self.settings
-        given = settings.credentials or environment_credentials(settings.profile)
+        options = self.options
+        given = options.credentials or environment_credentials(options.profile)
         try:
             current = await self._opened().credentials.current()
         except CredentialsError:
@@ -159,7 +159,7 @@ class ReadingWire(Wire):
         expires_at_s = current.expires_at_s
         return CredentialsView(
             temporary=current.session_token is not None,
-            renewed=settings.role_arn is not None or given is None,
+            renewed=options.role_arn is not None or given is None,
             expires_at=None if expires_at_s is None else utc(expires_at_s),
         )
 

@@ -84,7 +84,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence number (all up to it counts as settled), TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END."""
     sub_sequence_number: int = 0
     exact: bool = True
-    """False: where the next worker begins depends on its settings, or on the time at which it starts."""
+    """False: where the next worker begins depends on its options, or on the time at which it starts."""
     why: str
     next_before: dt.datetime | None
     """When the record arrived that would be read next without the move; None: there is none, or it is not known."""

@@ -85,7 +85,7 @@ def position_of(lease: LeaseView) -> PositionView:
     words: dict[str, tuple[At, bool, str]] = {
         "TRIM_HORIZON": ("trim_horizon", True, "nothing is settled yet: all that the retention covers is to be read"),
         "LATEST": ("latest", False, "nothing is settled yet, and what counts as newest moves with each start"),
-        "AT_TIMESTAMP": ("timestamp", False, "nothing is settled yet, and the time is in the program's settings alone"),
+        "AT_TIMESTAMP": ("timestamp", False, "nothing is settled yet, and the time is in the program's options alone"),
     }
     if (word := words.get(lease.checkpoint)) is not None:
         at, exact, why = word

@@ -42,7 +42,7 @@ async def pushed(
     InUseError where another program reads by the consumer.
     """
     stream = stream_name(consumer_arn.partition("/consumer/")[0])
-    source = KinesisSource(stream, inspector.wire.settings, inspector.wire)
+    source = KinesisSource(stream, inspector.wire.options, inspector.wire)
     log, tries, short = LogCursor(PUSHING, begin=at), 0, 0
     clock = asyncio.get_running_loop().time
     while True:

@@ -28,8 +28,8 @@ from penstock.spark.leases import LeaseMirror
 from penstock.spark.lookahead import latest_ms, patience
 from penstock.spark.offsets import StreamOffset, is_initial
 from penstock.spark.options import QueryLeases, ReadOptions
-from penstock.spark.planner import Planner, PlanSettings
-from penstock.spark.ranges import ReadSettings, ShardPartition, chains_of, pack_tasks
+from penstock.spark.planner import Planner, PlanOptions
+from penstock.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
 from penstock.spark.shards import describe
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ class Driver:
     after :meth:`freeze`, where Spark does not call that); the next ones are cut a little before now.
     """
 
-    def __init__(self, options: ReadOptions, settings: ReadSettings, *, all_at_first: bool = False) -> None:
+    def __init__(self, options: ReadOptions, task_options: TaskOptions, *, all_at_first: bool = False) -> None:
         self._options = options
-        self._read_settings = settings
+        self._task_options = task_options
         self._loop = LoopThread("penstock-driver")
         self._now_s = SteadyEpoch(SteadyClock(self._loop.loop))
         self._planner: Planner | None = None
@@ -143,7 +143,7 @@ class Driver:
                 KinesisClient(self._wire),
                 self._options.stream,
                 self._options.start,
-                PlanSettings(
+                PlanOptions(
                     caps=self._options.caps,
                     tasks_max=self._options.tasks_max,
                     fail_on_data_loss=self._options.fail_on_data_loss,
@@ -172,11 +172,11 @@ class Driver:
         return Wire(connection_options(self._options, "driver"), now=self._now_s)
 
     async def _open_leases(self, options: QueryLeases) -> LeaseMirror:
-        settings = msgspec.structs.replace(
+        connection = msgspec.structs.replace(
             connection_options(self._options, "driver"), endpoint_url=options.endpoint_url
         )
         leases = LeaseMirror(
-            DynamoLeaseTable(options.table, settings),
+            DynamoLeaseTable(options.table, connection),
             stream=str(self._options.stream),
             application=options.application,
             start=self._options.start,
@@ -243,7 +243,7 @@ class Driver:
     async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
         ranges = await planner.check(planner.ranges(end))
         chains = chains_of(ranges, planner.lineage)
-        return [ShardPartition(task, self._options.stream, self._read_settings) for task in pack_tasks(end, chains)]
+        return [ShardPartition(task, self._options.stream, self._task_options) for task in pack_tasks(end, chains)]
 
     async def _whole(self) -> list[ShardPartition]:
         planner = await self._begun(None)
@@ -261,17 +261,17 @@ _ENDPOINTS = "AWS_ENDPOINT_URL"
 """So begin the variables that name endpoints: for all services, or for one."""
 
 
-def as_the_driver_finds_it(settings: ConnectionOptions) -> ConnectionOptions:
-    """Settings for tasks, with the region and the endpoint that the driver's environment gives.
+def as_the_driver_finds_it(connection: ConnectionOptions) -> ConnectionOptions:
+    """The connection of tasks, with the region and the endpoint that the driver's environment gives.
 
     An executor is another machine. With an environment of its own it would look for a stream of that name in another
     region, or find no region at all. Credentials are not looked up: each machine has its own. What the driver does
     not find either is left open, and said where it is needed.
     """
-    sdk = Sdk(settings.profile)
-    region, endpoint_url = settings.region, settings.endpoint_url
+    sdk = Sdk(connection.profile)
+    region, endpoint_url = connection.region, connection.endpoint_url
     with suppress(PenstockError):
         region = region or sdk.region()
         if endpoint_url is None and any(name.startswith(_ENDPOINTS) for name in os.environ):
             endpoint_url = sdk.configured_endpoint("kinesis")
-    return msgspec.structs.replace(settings, region=region, endpoint_url=endpoint_url)
+    return msgspec.structs.replace(connection, region=region, endpoint_url=endpoint_url)

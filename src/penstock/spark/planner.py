@@ -90,7 +90,7 @@ _NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSettings:
+class PlanOptions:
     """How batches are planned."""
 
     caps: Caps = UNCAPPED
@@ -131,29 +131,29 @@ class Planner:
         client: KinesisClient,
         stream: StreamName,
         start: StartingPosition,
-        settings: PlanSettings,
+        options: PlanOptions,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._monotonic = monotonic
-        self.losses = LossPolicy(stream, fail=settings.fail_on_data_loss)
+        self.losses = LossPolicy(stream, fail=options.fail_on_data_loss)
         probes = Probes(
             client,
             stream,
-            asyncio.Semaphore(settings.calls_max),
-            crossing_pages_max=settings.crossing_pages_max,
+            asyncio.Semaphore(options.calls_max),
+            crossing_pages_max=options.crossing_pages_max,
             monotonic=monotonic,
-            retry=patience(settings.outage_s),
+            retry=patience(options.outage_s),
         )
         self._probes = probes
-        self._book = ShardBook(probes, start, self.losses, settings.listing_interval_s)
+        self._book = ShardBook(probes, start, self.losses, options.listing_interval_s)
         self._offset: StreamOffset | None = None
         self._until_ms: int | None = None
         self._began_s = 0.0
         """When the newest plan began: all shards that it looks at are due together."""
         self._wait = CutWait()
-        self._cut_lag = CutLag(settings.cut_lag_ms)
+        self._cut_lag = CutLag(options.cut_lag_ms)
         self._newest_ends: dict[str, _End] = {}
         self._written_s = monotonic()
         self.more = False
@@ -203,7 +203,7 @@ class Planner:
         Without it, a batch is cut a little before now. While shards are searched over a long silence, a batch without
         rows keeps how far they have come; ``at_once``: there is none, the batch waits for all of them.
         """
-        caps = self._settings.caps if capped else UNCAPPED
+        caps = self._options.caps if capped else UNCAPPED
         # A shard that was closed before a frozen end must be known as closed: else its tip looks like the end of all.
         frozen, self._until_ms = until_ms is not None and until_ms != self._until_ms, until_ms
         await self._book.refresh(now=frozen)
@@ -374,7 +374,7 @@ class Planner:
 
     async def _look(self, state: ShardState) -> None:
         if state.look is None or not state.look.crossing:  # else it is followed, and not polled
-            state.pace.looked(self._began_s, self._settings.poll_interval_s)
+            state.pace.looked(self._began_s, self._options.poll_interval_s)
         if state.look is None or state.stored:
             state.look = await self._book.open(state, LOOK_RECORDS)
             return
@@ -554,7 +554,7 @@ class Planner:
         children = [shard_id for shard_id in longer if not self.lineage.ancestors([shard_id]).isdisjoint(longer)]
         if not children:
             return None
-        wanted = tasks_for(self._size(ends, cut_ms), len(ends), self._settings.tasks_max)
+        wanted = tasks_for(self._size(ends, cut_ms), len(ends), self._options.tasks_max)
         widest = max(len(ends) - len(children), len(children))
         if len(chains) >= min(wanted, widest):
             return None
@@ -590,7 +590,7 @@ class Planner:
             cut_ms=cut_ms,
             shards=positions,
             starts=starts,
-            tasks=tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._settings.tasks_max),
+            tasks=tasks_for(self._size(ends, cut_ms), max(len(ends), 1), self._options.tasks_max),
             losses=self.losses.count,
         )
 

@@ -89,7 +89,7 @@ Chain = tuple[ShardRange, ...]
 """Ranges that are read one after the other: parents before their children."""
 
 
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What every task of a query needs to know."""
 
     connection: ConnectionOptions
@@ -114,13 +114,13 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ShardPartition(InputPartition):
     """One Spark task: chains that are independent of each other and are read concurrently."""
 
-    def __init__(self, chains: tuple[Chain, ...], stream: StreamName, settings: ReadSettings) -> None:
+    def __init__(self, chains: tuple[Chain, ...], stream: StreamName, options: TaskOptions) -> None:
         self.chains = chains
         self.stream = stream
-        self.settings = settings
+        self.options = options
 
     def __reduce__(self) -> tuple[type[ShardPartition], tuple[Any, ...]]:
-        return ShardPartition, (self.chains, self.stream, self.settings)
+        return ShardPartition, (self.chains, self.stream, self.options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShardPartition) and self.__reduce__() == other.__reduce__()

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.log_cursor import Step
     from penstock.model import StreamName
     from penstock.runtime.loops import Asked
-    from penstock.spark.ranges import Chain, ReadSettings, ShardPartition, ShardRange
+    from penstock.spark.ranges import Chain, ShardPartition, ShardRange, TaskOptions
 
 
 # --- connections of a worker process --------------------------------------------------------------
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 # connections of its parent forgets them and makes its own.
 
 CONNECTIONS_MAX = 8
-"""Clients of different settings that a worker keeps; the one that was not used for the longest time is closed."""
+"""Clients of different options that a worker keeps; the one that was not used for the longest time is closed."""
 STREAMS_MAX = 1_000
 """Streams of which a connection remembers how large their records are."""
 
@@ -80,9 +80,9 @@ STREAMS_MAX = 1_000
 class Connection:
     """A Kinesis client on an event loop in a thread of its own."""
 
-    def __init__(self, settings: ConnectionOptions) -> None:
+    def __init__(self, options: ConnectionOptions) -> None:
         self.thread = LoopThread("penstock-spark")
-        self.client = KinesisClient(Wire(settings))
+        self.client = KinesisClient(Wire(options))
         self._record_bytes: dict[str, float] = {}
 
     def record_bytes(self, stream: str) -> float | None:
@@ -110,18 +110,18 @@ _lock = threading.Lock()
 _owner = os.getpid()
 
 
-def connection_for(settings: ConnectionOptions) -> Connection:
-    """The connection of this process with these settings; it stays open."""
+def connection_for(options: ConnectionOptions) -> Connection:
+    """The connection of this process with these options; it stays open."""
     global _owner
     with _lock:
         if _owner != os.getpid():  # forked: the threads are not here, and the sockets are the parent's
             _inherited.update(_connections)
             _connections.clear()
             _owner = os.getpid()
-        connection = _connections.get(settings)
+        connection = _connections.get(options)
         if connection is None:
-            connection = _connections[settings] = Connection(settings)
-        _connections.move_to_end(settings)
+            connection = _connections[options] = Connection(options)
+        _connections.move_to_end(options)
         if len(_connections) > CONNECTIONS_MAX:
             _connections.popitem(last=False)[1].close()
         return connection
@@ -168,7 +168,7 @@ def read_partition(partition: ShardPartition) -> Generator[pa.RecordBatch, None,
     (user records outside their shard's range, if that is to fail), or what the service says (ServiceError,
     CredentialsError, TransportError).
     """
-    reading = _Reading(partition, connection_for(partition.settings.connection))
+    reading = _Reading(partition, connection_for(partition.options.connection))
     try:
         yield from reading.batches()
     finally:
@@ -269,27 +269,27 @@ class _ChainReader:
         if range_ is None:
             self.cursor = None
             return
-        settings = self._partition.settings
-        self.cursor = RangeCursor(range_, str(self._partition.stream), settings)
-        self._maker = RowMaker(range_, settings, self._tally)
+        options = self._partition.options
+        self.cursor = RangeCursor(range_, str(self._partition.stream), options)
+        self._maker = RowMaker(range_, options, self._tally)
 
 
 class _Reading:
     """All chains of a partition: whose turn it is, and which calls to make."""
 
     def __init__(self, partition: ShardPartition, connection: Connection) -> None:
-        settings = partition.settings
+        options = partition.options
         self._partition = partition
         self._connection = connection
         self._stream = str(partition.stream)
         self._tally = OutsideTally()
-        chains_at_once = max(1, min(settings.chains_max, len(partition.chains)))
+        chains_at_once = max(1, min(options.chains_max, len(partition.chains)))
         # The turns follow from the partition alone. All else here may differ from attempt to attempt.
-        self._turn_bytes = max(TURN_BYTES_MIN, settings.prefetch_bytes_max // (2 * chains_at_once))
+        self._turn_bytes = max(TURN_BYTES_MIN, options.prefetch_bytes_max // (2 * chains_at_once))
         self._waiting = deque(partition.chains)
         self._window = [self._next_chain() for _ in range(min(chains_at_once, len(partition.chains)))]
-        self._held_bytes_max = settings.prefetch_bytes_max
-        share = settings.prefetch_bytes_max // (chains_at_once + 1)
+        self._held_bytes_max = options.prefetch_bytes_max
+        share = options.prefetch_bytes_max // (chains_at_once + 1)
         self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
         # No queue: Python's stay locked where a signal handler raises in them, as Ctrl-C does in Spark's Python
         # processes, and the loop, which serves the next task too, would wait for ever.
@@ -297,7 +297,7 @@ class _Reading:
         self._came = Reply[None]()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        batcher = Batcher(self._partition.stream.short, self._partition.settings)
+        batcher = Batcher(self._partition.stream.short, self._partition.options)
         slot = 0
         while self._window:
             chain = self._window[slot]
@@ -311,7 +311,7 @@ class _Reading:
                     slot -= 1
             slot = (slot + 1) % max(1, len(self._window))
         yield from batcher.rest()
-        self._tally.tell(self._stream, self._partition.settings)
+        self._tally.tell(self._stream, self._partition.options)
 
     def close(self) -> None:
         """Drop the calls that are under way (the task was ended early, or failed)."""
@@ -403,7 +403,7 @@ oldest record.
 class RangeCursor:
     """How far a range is read. ``take`` judges a page and returns the records of it that are in the range."""
 
-    def __init__(self, range_: ShardRange, stream: str, settings: ReadSettings) -> None:
+    def __init__(self, range_: ShardRange, stream: str, options: TaskOptions) -> None:
         self.range = range_
         self.done = False
         """True when the range is read to its end (or what is left of it)."""
@@ -416,7 +416,7 @@ class RangeCursor:
         self.waited_s = 0.0
         """Time that calls and pauses took since the last progress."""
         self._stream = stream
-        self._settings = settings
+        self._options = options
         self._is_read = False  # the anchor of the log's cursor was read: it is left out when it comes again
         self._log = LogCursor(
             RANGE, anchor=range_.first_sequence_number, anchor_s=range_.first_arrival_s, is_doubted=range_.at_risk
@@ -481,7 +481,7 @@ class RangeCursor:
 
     def check_time(self, spent_s: float, cause: Exception | str) -> None:
         """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` tells what came in its place."""
-        if self.waited_s + spent_s >= self._settings.no_progress_s:
+        if self.waited_s + spent_s >= self._options.no_progress_s:
             raise StalledError(
                 f"{self}: nothing nearer to its end came in {self.waited_s + spent_s:.0f} s; last: {cause}. "
                 "The range's end is a record (or an end of a shard) that was seen when the batch was planned, so "
@@ -494,7 +494,7 @@ class RangeCursor:
 
     def _tip_counts(self, spent_s: float) -> bool:
         """True when the tip has been seen for so long that a range at risk of which nothing came is gone."""
-        return self.range.at_risk and self.waited_s + spent_s >= self._settings.no_progress_s * TRIMMED_WAIT_SHARE
+        return self.range.at_risk and self.waited_s + spent_s >= self._options.no_progress_s * TRIMMED_WAIT_SHARE
 
     def _within(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
         """The records of a page that are in the range, from the anchor on, or from what came in its place."""
@@ -566,7 +566,7 @@ class RangeCursor:
 
     def _lose(self, what: str) -> None:
         """Losses are loud: an error, or a warning if the query is told to go on."""
-        if self._settings.fail_on_data_loss:
+        if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{self}: {what}. To go on with what is left, set failOnDataLoss to false; to have more time, "
                 "raise the stream's retention"

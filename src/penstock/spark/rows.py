@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.kinesis import WireRecord
     from penstock.core.aggregation import Aggregate
-    from penstock.spark.ranges import ReadSettings, ShardRange
+    from penstock.spark.ranges import ShardRange, TaskOptions
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -152,28 +152,28 @@ class OutsideTally:
         self.dropped = 0
         """User records dropped, with the whole of their aggregates."""
 
-    def tell(self, stream: str, settings: ReadSettings) -> None:
+    def tell(self, stream: str, options: TaskOptions) -> None:
         """Nothing of this happens in silence."""
         if self.aggregates:
             done = f"{self.dropped} user records were dropped with them" if self.dropped else "they were delivered"
             logger.warning(
                 "stream %s: %d user records of %d aggregates lie outside their shards' hash ranges (written with a "
                 "shard map from before a reshard); %s, because aggregatesOutsideRange is %s",
-                stream, self.user_records, self.aggregates, done, settings.aggregates_outside_range.value,
+                stream, self.user_records, self.aggregates, done, options.aggregates_outside_range.value,
             )  # fmt: skip
 
 
 class RowMaker:
     """Makes rows of the records of one range, and counts what lay outside the shard's hash range."""
 
-    def __init__(self, range_: ShardRange, settings: ReadSettings, tally: OutsideTally) -> None:
+    def __init__(self, range_: ShardRange, options: TaskOptions, tally: OutsideTally) -> None:
         self.range = range_
         self._tally = tally
-        self._policy = settings.aggregates_outside_range
-        self._rows_max = settings.batch_rows_max
-        self._keys = "partition_key" in settings.columns
-        self._numbers = "sequence_number" in settings.columns
-        self._times = "approximate_arrival_timestamp" in settings.columns
+        self._policy = options.aggregates_outside_range
+        self._rows_max = options.batch_rows_max
+        self._keys = "partition_key" in options.columns
+        self._numbers = "sequence_number" in options.columns
+        self._times = "approximate_arrival_timestamp" in options.columns
 
     def rows(self, records: Sequence[WireRecord]) -> Iterator[Rows]:
         """The rows of these records, in their order; a user record of an aggregate is a row of its own.
@@ -323,10 +323,10 @@ class Batcher:
     A single row that is larger makes a batch of its own.
     """
 
-    def __init__(self, stream: str, settings: ReadSettings) -> None:
-        self.schema = arrow_schema(settings.columns, settings.columns_not_null)
-        self._bytes_max = settings.batch_bytes_max
-        self._rows_max = settings.batch_rows_max
+    def __init__(self, stream: str, options: TaskOptions) -> None:
+        self.schema = arrow_schema(options.columns, options.columns_not_null)
+        self._bytes_max = options.batch_bytes_max
+        self._rows_max = options.batch_rows_max
         self._stream = pa.scalar(stream, pa.string())
         self._pieces: list[tuple[Rows, int, int]] = []
         self._bytes = 0

@@ -54,9 +54,9 @@ class Distinct:
 
     def __init__(self) -> None:
         self._table = sqlite3.connect("", isolation_level=None)
-        settings = (f"cache_size = -{MEMORY_BYTES // 1024}", "journal_mode = OFF", "synchronous = OFF")
-        for setting in settings:
-            self._table.execute(f"PRAGMA {setting}")
+        pragmas = (f"cache_size = -{MEMORY_BYTES // 1024}", "journal_mode = OFF", "synchronous = OFF")
+        for pragma in pragmas:
+            self._table.execute(f"PRAGMA {pragma}")
         self._table.execute("CREATE TABLE labels (label BLOB PRIMARY KEY) WITHOUT ROWID")
         self._table.execute("BEGIN")
 
@@ -85,12 +85,12 @@ class Distinct:
 # for each. A worker runs one task at a time. As in `penstock.spark.reading`, a process that was forked makes its own.
 
 PRODUCERS_MAX = 4
-"""Producers of different settings that a worker keeps; the one that was not used for the longest time is closed."""
+"""Producers of different options that a worker keeps; the one that was not used for the longest time is closed."""
 SHARD_MAP_REFRESH_S = 300.0
 """Answers show a reshard at once; many idle workers must not list the shards often."""
 
 
-class ProducerSettings(NamedTuple):
+class ProducerKey(NamedTuple):
     """What tells the producers of a worker apart."""
 
     stream: str
@@ -100,14 +100,14 @@ class ProducerSettings(NamedTuple):
     buffer_bytes_max: int
 
 
-_producers: OrderedDict[ProducerSettings, SyncProducer[Any]] = OrderedDict()
+_producers: OrderedDict[ProducerKey, SyncProducer[Any]] = OrderedDict()
 _inherited: list[SyncProducer[Any]] = []
 """Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
 _lock = threading.Lock()
 _owner = os.getpid()
 
 
-def take_producer(settings: ProducerSettings) -> SyncProducer[Any]:
+def take_producer(key: ProducerKey) -> SyncProducer[Any]:
     """A producer for one task, started; hand it back, or close it. Raises as `SyncProducer.start`."""
     global _owner
     with _lock:
@@ -115,9 +115,9 @@ def take_producer(settings: ProducerSettings) -> SyncProducer[Any]:
             _inherited.extend(_producers.values())
             _producers.clear()
             _owner = os.getpid()
-        producer = _producers.pop(settings, None)
+        producer = _producers.pop(key, None)
     if producer is None:
-        producer = SyncProducer(settings.stream, connection=settings.connection, options=_options(settings))
+        producer = SyncProducer(key.stream, connection=key.connection, options=_options(key))
     try:
         producer.start()
     except BaseException:
@@ -126,11 +126,11 @@ def take_producer(settings: ProducerSettings) -> SyncProducer[Any]:
     return producer
 
 
-def hand_back(settings: ProducerSettings, producer: SyncProducer[Any]) -> None:
+def hand_back(key: ProducerKey, producer: SyncProducer[Any]) -> None:
     """Keep a producer, all of whose records are written, for the next task."""
     with _lock:
-        replaced = _producers.pop(settings, None)
-        _producers[settings] = producer
+        replaced = _producers.pop(key, None)
+        _producers[key] = producer
         closing = [replaced] if replaced is not None else []
         if len(_producers) > PRODUCERS_MAX:
             closing.append(_producers.popitem(last=False)[1])
@@ -153,11 +153,11 @@ def close_producers() -> None:
         abandon(one)
 
 
-def _options(settings: ProducerSettings) -> ProducerOptions:
+def _options(key: ProducerKey) -> ProducerOptions:
     return ProducerOptions(
-        aggregation=settings.aggregation,
-        ordered_by_key=settings.ordered_by_key,
-        buffer_bytes_max=settings.buffer_bytes_max,
+        aggregation=key.aggregation,
+        ordered_by_key=key.ordered_by_key,
+        buffer_bytes_max=key.buffer_bytes_max,
         # No record is given up alone, so that none of a key is written after one before it that was not: the task
         # gives up as a whole when nothing gets on.
         record_ttl_s=float("inf"),
@@ -188,7 +188,7 @@ ROW_OVERHEAD_BYTES = 256
 """What a producer counts for a record beside its data and key."""
 
 
-class SinkSettings(NamedTuple):
+class SinkTask(NamedTuple):
     """What a task is told."""
 
     options: SinkOptions
@@ -218,22 +218,22 @@ class Rows(NamedTuple):
     labels: list[bytes] | None
 
 
-def write_batches(settings: SinkSettings, batches: Iterable[pa.RecordBatch]) -> SinkCommit:
+def write_batches(task: SinkTask, batches: Iterable[pa.RecordBatch]) -> SinkCommit:
     """Write the rows of Arrow batches. Raises PutError, StalledError, and what a producer raises."""
-    return _write(settings, (rows for batch in batches for rows in rows_of_batch(settings, batch)))
+    return _write(task, (rows for batch in batches for rows in rows_of_batch(task, batch)))
 
 
-def write_rows(settings: SinkSettings, rows: Iterator[Any]) -> SinkCommit:
+def write_rows(task: SinkTask, rows: Iterator[Any]) -> SinkCommit:
     """Write rows. Raises as ``write_batches``."""
-    return _write(settings, rows_of_rows(settings, rows))
+    return _write(task, rows_of_rows(task, rows))
 
 
-def committed(settings: SinkSettings, messages: Sequence[Any], batch_id: int | None) -> None:
+def committed(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> None:
     """All tasks have written: say what."""
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.info(
         "%s: %s%d rows of %d tasks written as %d records; %d of them may be there twice",
-        settings.options.stream,
+        task.options.stream,
         "" if batch_id is None else f"batch {batch_id}: ",
         sum(one.rows for one in done),
         len(done),
@@ -242,25 +242,25 @@ def committed(settings: SinkSettings, messages: Sequence[Any], batch_id: int | N
     )
 
 
-def aborted(settings: SinkSettings, messages: Sequence[Any], batch_id: int | None) -> None:
+def aborted(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> None:
     """Not all tasks have written: say what stays in the stream."""
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.warning(
         "%s: %swas not written whole. %d of its %d tasks had written %d rows, others perhaps some; they stay in the "
         "stream and are written again when it runs again%s",
-        settings.options.stream,
+        task.options.stream,
         "the write " if batch_id is None else f"batch {batch_id} ",
         len(done),
         len(messages),
         sum(one.rows for one in done),
-        "" if settings.options.stamps != NO_STAMPS else "; without stamps a reader cannot tell them apart",
+        "" if task.options.stamps != NO_STAMPS else "; without stamps a reader cannot tell them apart",
     )
 
 
 # --- rows as columns -------------------------------------------------------------------------------------------------
 
 
-def rows_of_batch(settings: SinkSettings, batch: pa.RecordBatch) -> Iterator[Rows]:
+def rows_of_batch(task: SinkTask, batch: pa.RecordBatch) -> Iterator[Rows]:
     """The rows of an Arrow batch, in portions."""
     step = max(1, min(PUT_ROWS_MAX, PUT_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, step):
@@ -270,22 +270,22 @@ def rows_of_batch(settings: SinkSettings, batch: pa.RecordBatch) -> Iterator[Row
             values: list[Any] = part.column(place).to_pylist()
             return values
 
-        yield _as_rows(settings, column)
+        yield _as_rows(task, column)
 
 
-def rows_of_rows(settings: SinkSettings, rows: Iterator[Any]) -> Iterator[Rows]:
+def rows_of_rows(task: SinkTask, rows: Iterator[Any]) -> Iterator[Rows]:
     """Spark's rows, in portions."""
-    place = settings.columns.data
+    place = task.columns.data
     while some := list(islice(rows, PUT_ROWS_MAX)):
         size = sum(len(row[place]) for row in some if row[place] is not None)
         step = max(1, PUT_ROWS_MAX * PUT_BYTES // max(size, PUT_BYTES))
         for start in range(0, len(some), step):
             part = some[start : start + step]
-            yield _as_rows(settings, lambda at, part=part: [row[at] for row in part])
+            yield _as_rows(task, lambda at, part=part: [row[at] for row in part])
 
 
-def _as_rows(settings: SinkSettings, column: Any) -> Rows:
-    places, stamps = settings.columns, settings.options.stamps
+def _as_rows(task: SinkTask, column: Any) -> Rows:
+    places, stamps = task.columns, task.options.stamps
     keys, datas = column(places.partition_key), column(places.data)
     _no_nulls(keys, "partition_key", "it chooses the shard: give such rows one (coalesce), or leave them out")
     _no_nulls(datas, "data", "it is what is written: give such rows some (coalesce), or leave them out")
@@ -393,10 +393,10 @@ def _met(before: ProducerSnapshot, after: ProducerSnapshot) -> str:
     return "the service said " + ", ".join(f"{code} ({count} times)" for code, count in met.most_common(3))
 
 
-def _write(settings: SinkSettings, portions: Iterator[Rows]) -> SinkCommit:
-    options = settings.options
-    wanted = ProducerSettings(
-        str(options.stream), settings.connection, options.aggregation, options.ordered_by_key, options.buffer_bytes_max
+def _write(task: SinkTask, portions: Iterator[Rows]) -> SinkCommit:
+    options = task.options
+    wanted = ProducerKey(
+        str(options.stream), task.connection, options.aggregation, options.ordered_by_key, options.buffer_bytes_max
     )
     first = next(portions, None)
     if first is None:

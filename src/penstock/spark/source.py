@@ -33,14 +33,14 @@ from pyspark.sql.datasource import (
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.offsets import INITIAL
 from penstock.spark.options import ReadOptions, check_options, parse_read_options, parse_sink_options, sink_columns
-from penstock.spark.ranges import ReadSettings, ShardPartition
+from penstock.spark.ranges import ShardPartition, TaskOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from penstock.spark.driver import Driver
-    from penstock.spark.sink import SinkSettings
+    from penstock.spark.sink import SinkTask
 
 try:  # PySpark 4.1 and newer
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -99,13 +99,13 @@ class PenstockDataSource(DataSource):
         """A batch read, from a start to an ending time."""
         with plain_errors():
             options = parse_read_options(self._given, streaming=False)
-            return PenstockReader(options, _read_settings(options, schema))
+            return PenstockReader(options, _task_options(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read."""
         try:
             options = parse_read_options(self._given, streaming=True)
-            return PenstockStreamReader(options, _read_settings(options, schema))
+            return PenstockStreamReader(options, _task_options(options, schema))
         except OptionError as error:
             # Raised here, it would be lost: Spark's runner then fails on the reader that it has not got (4.0 to 4.3).
             return FaultyStreamReader(error)
@@ -113,27 +113,27 @@ class PenstockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, which appends."""
         with plain_errors():
-            return PenstockWriter(_sink_settings(self._given, schema, overwrite))
+            return PenstockWriter(_sink_task(self._given, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write, which appends."""
         with plain_errors():
-            return PenstockStreamWriter(_sink_settings(self._given, schema, overwrite))
+            return PenstockStreamWriter(_sink_task(self._given, schema, overwrite))
 
 
 class PenstockReader(DataSourceReader):
     """Reads a stretch of time of a stream, as one batch."""
 
-    def __init__(self, options: ReadOptions, settings: ReadSettings) -> None:
+    def __init__(self, options: ReadOptions, task_options: TaskOptions) -> None:
         self._options = options
-        self._settings = settings
+        self._task_options = task_options
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks; planned afresh each time Spark asks."""
         from penstock.spark.driver import Driver
 
         with plain_errors():
-            driver = Driver(self._options, self._settings)
+            driver = Driver(self._options, self._task_options)
             try:
                 return driver.whole()
             finally:
@@ -188,9 +188,9 @@ TERMINATION = Termination()
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro-batches whose ends are fixed before anything is read."""
 
-    def __init__(self, options: ReadOptions, settings: ReadSettings) -> None:
+    def __init__(self, options: ReadOptions, task_options: TaskOptions) -> None:
         self._options = options
-        self._settings = settings
+        self._task_options = task_options
         self._driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from penstock.spark.driver import Driver
 
             # Spark 4.0 and 4.1 make one batch of AvailableNow and do not tell: it must hold all that is there.
-            self._driver = Driver(self._options, self._settings, all_at_first=not ADMISSION)
+            self._driver = Driver(self._options, self._task_options, all_at_first=not ADMISSION)
             if self._options.leases is not None:
                 TERMINATION.expected(self.stop)
         return self._driver
@@ -291,53 +291,53 @@ class FaultyStreamReader(DataSourceStreamReader):
 class PenstockWriter(DataSourceArrowWriter):
     """Writes a DataFrame to a stream."""
 
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
+    def __init__(self, task: SinkTask) -> None:
+        self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task: all rows are written when it returns."""
         from penstock.spark.sink import write_batches
 
         with plain_errors():
-            return write_batches(self._settings, iterator)
+            return write_batches(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are written by now."""
         from penstock.spark.sink import committed
 
-        committed(self._settings, messages, None)
+        committed(self._task, messages, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A stream takes nothing back."""
         from penstock.spark.sink import aborted
 
-        aborted(self._settings, messages, None)
+        aborted(self._task, messages, None)
 
 
 class PenstockStreamWriter(STREAM_WRITER):  # type: ignore[misc]
     """Writes the batches of a query to a stream. Spark makes a new one for each call but ``write``."""
 
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
+    def __init__(self, task: SinkTask) -> None:
+        self._task = task
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """A task: all rows are written when it returns. Spark 4.0 gives rows, later ones Arrow batches."""
         from penstock.spark.sink import write_batches, write_rows
 
         with plain_errors():
-            return (write_batches if ARROW_STREAM_WRITER else write_rows)(self._settings, iterator)
+            return (write_batches if ARROW_STREAM_WRITER else write_rows)(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All rows are written by now."""
         from penstock.spark.sink import committed
 
-        committed(self._settings, messages, batchId)
+        committed(self._task, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """A stream takes nothing back."""
         from penstock.spark.sink import aborted
 
-        aborted(self._settings, messages, batchId)
+        aborted(self._task, messages, batchId)
 
 
 def _require_packages() -> None:
@@ -365,9 +365,9 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
             raise
 
 
-def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkSettings:
+def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkTask:
     from penstock.spark.driver import as_the_driver_finds_it
-    from penstock.spark.sink import SinkSettings
+    from penstock.spark.sink import SinkTask
     from penstock.wiring import ConnectionOptions
 
     options = parse_sink_options(given)
@@ -383,15 +383,15 @@ def _sink_settings(given: Mapping[str, str], schema: StructType, overwrite: bool
         sts_endpoint_url=options.sts_endpoint_url,
         user_agent_tag="sink",
     )
-    return SinkSettings(options, columns, as_the_driver_finds_it(connection))
+    return SinkTask(options, columns, as_the_driver_finds_it(connection))
 
 
-def _read_settings(options: ReadOptions, schema: StructType) -> ReadSettings:
+def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
     from penstock.spark.driver import as_the_driver_finds_it, connection_options
     from penstock.spark.rows import asked_columns
 
     columns, not_null = asked_columns(schema)
-    return ReadSettings(
+    return TaskOptions(
         connection=as_the_driver_finds_it(connection_options(options, "task")),
         columns=columns,
         columns_not_null=not_null,

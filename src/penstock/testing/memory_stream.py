@@ -248,7 +248,7 @@ class _ModelWire:
     """What `penstock.aws.wire.Wire` is to a client."""
 
     def __init__(self, model: KinesisModel, wall: Callable[[], float]) -> None:
-        self.settings = ConnectionOptions()
+        self.options = ConnectionOptions()
         self.region = model.region
         self.clock = ServiceClock()
         self.wall = wall

@@ -75,7 +75,7 @@ async def reading(
     worker: str = "worker-1",
     *,
     failover_s: float = 2.0,
-    settings: LedgerPolicy | None = None,
+    policy: LedgerPolicy | None = None,
     **choices: Any,
 ) -> AsyncIterator[Reading]:
     """Claim the lease, and read while the context lasts; at its end the tenure is abandoned, as by a crash."""
@@ -120,7 +120,7 @@ async def reading(
     reader = ShardReader(
         keeper,
         Pages(feed),
-        ReaderChoices(ledger=settings or LedgerPolicy(), **choices),
+        ReaderChoices(ledger=policy or LedgerPolicy(), **choices),
         rng=random.Random(2),
         on_event=events.append,
         letters=None if letters is None else LetterWriter(letters, **where),

@@ -174,9 +174,9 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
 ) -> None:
     put(kinesis, *[b"%d" % number for number in range(8)])
     table = MemoryLeaseTable()
-    settings = LedgerPolicy(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
+    policy = LedgerPolicy(retry=Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002))
     done: list[bytes] = []
-    async with reading(local, table, settings=settings) as one:
+    async with reading(local, table, policy=policy) as one:
         async with asyncio.timeout(DEADLINE_S):
             while len(done) < 7:
                 batch = await one.reader.next_batch()

@@ -33,7 +33,7 @@ class Checkpoint:
     """What is stored of a lease's progress. Checkpoints compare; of a lease they never go back.
 
     A position means: up to and with this user record everything is settled. The words say where reading begins
-    (the time of AT_TIMESTAMP is not stored: it is the application's setting), or that the shard is done.
+    (the time of AT_TIMESTAMP is not stored: it is the application's option), or that the shard is done.
     """
 
     rank: int

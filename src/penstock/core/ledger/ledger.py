@@ -258,7 +258,7 @@ class Ledger(Generic[R]):
         stream: str,
         shard_id: str,
         after: Checkpoint,
-        settings: LedgerPolicy,
+        policy: LedgerPolicy,
         *,
         rng: Random,
         size_of: Callable[[Any], int] = payload_bytes_of,
@@ -269,22 +269,22 @@ class Ledger(Generic[R]):
         """
         self.stream = stream
         self.shard_id = shard_id
-        self.settings = settings
+        self.policy = policy
         self.may_deliver = MayDeliver.ALL
         """What may be had of it. The machine of the shard sets it, by its stage."""
         self._book: Book[R] = Book(
             after,
-            queue_of=lambda tickets: _queue_of(settings, tickets),
-            settle_deadline_s=settings.settle_deadline_s,
+            queue_of=lambda tickets: _queue_of(policy, tickets),
+            settle_deadline_s=policy.settle_deadline_s,
             size_of=size_of,
             share=share,
         )
-        self._events = LedgerEvents(stream, shard_id, with_message=settings.log_errors == "with_message")
+        self._events = LedgerEvents(stream, shard_id, with_message=policy.log_errors == "with_message")
         self.events: Sequence[LedgerEvent] = self._events.made
         """What was made and was not taken yet: a look costs next to nothing. Most calls make none."""
-        self._faults: Faults[R] = Faults(self._book, settings, self._events, rng=rng)
+        self._faults: Faults[R] = Faults(self._book, policy, self._events, rng=rng)
         self._shard_ended = False
-        self._starving = Starving(settings.full_after_s)
+        self._starving = Starving(policy.full_after_s)
         self._closed: str | None = None
         self._habit = OnlyTheLast()
 
@@ -322,11 +322,11 @@ class Ledger(Generic[R]):
     @property
     def has_room(self) -> bool:
         """True while more may be fetched: a page of any size may come then."""
-        settings, held, chain = self.settings, self._book.held, self._book.chain
+        policy, held, chain = self.policy, self._book.held, self._book.chain
         return (
-            held.records < settings.records_max
-            and held.held_bytes < settings.bytes_max
-            and (chain.records < settings.repeat_records_max or self.repeatable < settings.repeat_records_max)
+            held.records < policy.records_max
+            and held.held_bytes < policy.bytes_max
+            and (chain.records < policy.repeat_records_max or self.repeatable < policy.repeat_records_max)
         )
 
     @property
@@ -447,7 +447,7 @@ class Ledger(Generic[R]):
 
     def holds_up(self, ticket: Ticket, place: int) -> bool:
         """True when a record was put off, and by the order those behind it wait until it was delivered again."""
-        if self._closed is not None or isinstance(self.settings.order, AnyOrder):
+        if self._closed is not None or isinstance(self.policy.order, AnyOrder):
             return False
         holder = ticket.page.moved.get(place)
         return holder is not None and holder.where is Where.WAITING
@@ -529,7 +529,7 @@ class Ledger(Generic[R]):
             return True
         newest = places[-1] if type(places) is range else max(places)
         self._note(ticket, newest, alone=len(places) == 1 and not chosen)
-        if self.settings.latest_wins:
+        if self.policy.latest_wins:
             for root, passed in self._book.before(ticket, newest):
                 self._faults.skip(root, passed, "latest wins")
         return True
@@ -560,7 +560,7 @@ class Ledger(Generic[R]):
         """
         if self._closed is not None:
             return self._late(1)
-        if isinstance(self.settings.order, ByKey):
+        if isinstance(self.policy.order, ByKey):
             raise ValueError("settle_through needs records in order; with ByKey settle the records of each delivery")
         self._faults.failing_since_s = None
         for root, places in self._book.before(ticket, ticket.owned(place) + 1):
@@ -570,7 +570,7 @@ class Ledger(Generic[R]):
 
     def _note(self, ticket: Ticket, newest: int, *, alone: bool) -> None:
         stride = self._habit.noticed(ticket, newest, alone=alone)
-        if stride and not self.settings.latest_wins:
+        if stride and not self.policy.latest_wins:
             found = self._book.before(ticket, newest)
             passed = [root.page.position(each) for root, places in found for each in places]
             self._events.unsettled(passed, f"only the last of {stride} records is settled each time")
@@ -670,8 +670,8 @@ class Ledger(Generic[R]):
         return False
 
 
-def _queue_of(settings: LedgerPolicy, tickets: Tickets) -> Queue:
-    match settings.order:
+def _queue_of(policy: LedgerPolicy, tickets: Tickets) -> Queue:
+    match policy.order:
         case ByKey(slots_max=slots_max):
             return KeyQueue(tickets, slots_max=slots_max, key_of=lambda record: record.partition_key)
         case AnyOrder():
@@ -800,14 +800,14 @@ class Letters(Generic[R]):
 class Faults(Generic[R]):
     """Does to the book what the policies say. Of one ledger, which asks only while it is open."""
 
-    __slots__ = ("_book", "_events", "_rng", "_settings", "ending", "failing_since_s", "letters")
+    __slots__ = ("_book", "_events", "_policy", "_rng", "ending", "failing_since_s", "letters")
 
-    def __init__(self, book: Book[R], settings: LedgerPolicy, events: LedgerEvents, *, rng: Random) -> None:
+    def __init__(self, book: Book[R], policy: LedgerPolicy, events: LedgerEvents, *, rng: Random) -> None:
         self._book = book
-        self._settings = settings
+        self._policy = policy
         self._events = events
         self._rng = rng
-        self.letters: Letters[R] = Letters(rng, base_s=settings.letter_backoff_s, cap_s=settings.letter_backoff_max_s)
+        self.letters: Letters[R] = Letters(rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s)
         """Dead letters on their way."""
         self.ending: Ending | None = None
         """Set once, when the shard is to be given up, or stopped."""
@@ -816,7 +816,7 @@ class Faults(Generic[R]):
 
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
         """A handler raised: what it left unsettled meets the retry policy."""
-        book, retry, failures = self._book, self._settings.retry, ticket.failures + 1
+        book, retry, failures = self._book, self._policy.retry, ticket.failures + 1
         mine = book.mine(ticket, places)
         if ticket.where is not Where.OUT or not mine:
             return
@@ -841,7 +841,7 @@ class Faults(Generic[R]):
 
     def stalled(self, root: Ticket, now_s: float) -> None:
         """Records were not settled in time."""
-        policy = self._settings.stalled
+        policy = self._policy.stalled
         if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
             policy = policy.then
         groups = self._book.by_ticket(root)

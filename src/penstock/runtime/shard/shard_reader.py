@@ -128,7 +128,7 @@ class ShardReader:
         """
         self._keeper = keeper
         self._choices = choices
-        self._settings = choices.ledger
+        self._policy = choices.ledger
         self._rng = rng
         self._on_event = on_event
         self._set_listeners(())
@@ -405,7 +405,7 @@ class ShardReader:
         ledger, settled = self._new_ledger(after, order), (self.records_settled, self.bytes_settled)
         self._tell(machine.Seek(ledger))
         self._settled_before, self._settled_bytes_before = settled
-        self._settings = ledger.settings
+        self._policy = ledger.policy
         if self._window is not None:
             self._window.forget()
         self._pages.seek(feed, after)
@@ -413,10 +413,10 @@ class ShardReader:
     def use_order(self, order: OrderPolicy) -> bool:
         """Deliver in this order. False when records came already: then only a `seek` changes it."""
         if self.ledger.came_to != self._pages.after:
-            return self.ledger.settings.order == order
+            return self.ledger.policy.order == order
         ledger = self._new_ledger(self._pages.after, order)
         self._tell(machine.Reorder(ledger))
-        self._settings = ledger.settings
+        self._policy = ledger.policy
         return True
 
     def pause(self, paused: bool = True) -> None:
@@ -826,7 +826,7 @@ class ShardReader:
             self.stream,
             self.shard_id,
             after,
-            self._settings if order is None else replace(self._settings, order=order),
+            self._policy if order is None else replace(self._policy, order=order),
             rng=self._rng,
             size_of=held_bytes_of,
             share=None if (room := self._pages.room) is None else room.share,

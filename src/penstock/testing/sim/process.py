@@ -70,7 +70,7 @@ class SimulatedCore(ConsumerCore):
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
             if batch is not None and process.alive:
-                by_key = isinstance(reader.ledger.settings.order, ByKey)
+                by_key = isinstance(reader.ledger.policy.order, ByKey)
                 key, parts = process.key_of(batch), _parts(batch, ())
                 process.history.delivered(process.name, key, batch.token, _positions(batch, ()), parts, by_key)
                 batch.__class__ = process.batch_class

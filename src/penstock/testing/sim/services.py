@@ -318,7 +318,7 @@ class StreamWire:
     """What `penstock.aws.wire.Wire` is to a client, over a simulated connection."""
 
     def __init__(self, model: KinesisModel, link: Link, wall: Callable[[], float], rng: random.Random) -> None:
-        self.settings = ConnectionOptions()
+        self.options = ConnectionOptions()
         self.region = model.region
         self.clock = ServiceClock()
         self.wall = wall
