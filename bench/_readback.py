@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.kinesis import WireRecord
     from penstock.local.embedded import SpawnedKinesis
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 
 class UserRecords(NamedTuple):
@@ -33,7 +33,7 @@ def client(local: SpawnedKinesis) -> KinesisClient:
     return KinesisClient(Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)))
 
 
-async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[Shard, WireRecord]]:
+async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[ListedShard, WireRecord]]:
     """All records that are there now, each shard after its parents."""
     for shard in Lineage(await kinesis.list_shards(stream)).shards.values():
         iterator: str | None = await kinesis.get_shard_iterator(stream, shard.shard_id, IteratorAt.trim_horizon())

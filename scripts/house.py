@@ -641,7 +641,7 @@ class _Written(NamedTuple):
 
 async def producer_walk() -> list[str]:
     """The files that one warm record enters in a producer."""
-    from penstock.model import HASH_KEY_MAX, OutRecord, Shard
+    from penstock.model import HASH_KEY_MAX, ListedShard, OutRecord
     from penstock.runtime.producer.producer import Producer
 
     walk = Walk(ROOT / "src" / PACKAGE)
@@ -653,8 +653,10 @@ async def producer_walk() -> list[str]:
         def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
             return data, partition_key, explicit_hash_key
 
-        async def shards(self) -> list[Shard]:
-            return [Shard(shard_id=SHARD_ID, first_hash_key=0, last_hash_key=HASH_KEY_MAX, first_sequence_number=0)]
+        async def shards(self) -> list[ListedShard]:
+            return [
+                ListedShard(shard_id=SHARD_ID, first_hash_key=0, last_hash_key=HASH_KEY_MAX, first_sequence_number=0)
+            ]
 
         async def put(self, entries: Any) -> list[_Written]:
             self.number += len(entries)

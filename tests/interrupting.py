@@ -19,7 +19,7 @@ import penstock
 from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges
 from penstock.core.sequence import shard_id_of
-from penstock.model import Shard
+from penstock.model import ListedShard
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
@@ -137,9 +137,9 @@ class MemorySink:
     def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Entry:
         return Entry(data, partition_key, explicit_hash_key)
 
-    async def shards(self) -> list[Shard]:
+    async def shards(self) -> list[ListedShard]:
         return [
-            Shard(
+            ListedShard(
                 shard_id=shard_id_of(number),
                 parents=(),
                 first_hash_key=first,

@@ -31,7 +31,7 @@ from penstock.core.ledger.letter import Letter
 from penstock.core.lineage import Lineage
 from penstock.local.journal import Journal
 from penstock.local.model import KinesisModel, Limits
-from penstock.model import HASH_KEY_MAX, Position, Shard, StartingPosition
+from penstock.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
 from penstock.spark.leases import marks_of
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
@@ -224,7 +224,7 @@ OFFSETS = [
 _QUARTER = (HASH_KEY_MAX + 1) // 4
 LINEAGE = Lineage(
     [
-        Shard(
+        ListedShard(
             shard_id=one,
             parents=(shard(0),) if one in (shard(3), shard(4)) else (),
             first_hash_key=_QUARTER * (number % 4),

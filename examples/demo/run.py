@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.local.embedded import SpawnedKinesis
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 STREAM, SHARDS = "orders", 4
 SPLIT_AT, MERGE_AT, KILL_AT = 0.25, 0.6, 0.5
@@ -145,7 +145,7 @@ class Demo:
     def _fail(self, why: str) -> NoReturn:
         raise RuntimeError(f"{why}; the job's output is in {self.out / 'job.log'}")
 
-    def _open_shards(self) -> list[Shard]:
+    def _open_shards(self) -> list[ListedShard]:
         shards = self._loop.run(self._client.list_shards(StreamName(STREAM)))
         return sorted((shard for shard in shards if not shard.closed), key=lambda shard: shard.first_hash_key)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Listing
-    from penstock.model import IteratorAt, Record, Shard, Tags
+    from penstock.model import IteratorAt, ListedShard, Record, Tags
 
 
 class RecordSink(Protocol):
@@ -29,7 +29,7 @@ class RecordSink(Protocol):
     def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
         """One record in the form that ``put`` takes. What it raises is told to the record: it is not written."""
 
-    async def shards(self) -> list[Shard] | None:
+    async def shards(self) -> list[ListedShard] | None:
         """The shards that are open now; None if partition keys do not choose the shard of this stream.
 
         Raises ServiceError, TransportError, CredentialsError.
@@ -63,7 +63,7 @@ class RecordSource(Protocol):
     async def describe(self) -> StreamFacts:
         """What is known of the stream as a whole."""
 
-    async def shards(self) -> list[Shard]:
+    async def shards(self) -> list[ListedShard]:
         """All shards that the retention still covers, closed ones with them."""
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:

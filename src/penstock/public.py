@@ -19,7 +19,7 @@ def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object
                 from penstock.core.withdrawn import withdrawn
 
                 # An AttributeError would lose its text on the way through `from penstock import ...`.
-                if gone := withdrawn("penstock" if name[0].isupper() else module, [name]):
+                if gone := withdrawn(module, [name]) or withdrawn("penstock", [name]):
                     raise ImportError(gone[0])
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return vars(sys.modules[module]).setdefault(name, getattr(importlib.import_module(homes[name]), name))

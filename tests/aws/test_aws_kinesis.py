@@ -25,7 +25,7 @@ from penstock.aws.kinesis import (
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import NEVER, Wire
 from penstock.errors import OptionError, TransportError
-from penstock.model import Shard, StreamName
+from penstock.model import ListedShard, StreamName
 from tests.aws.aws_servers import ScriptedServer, ok
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ async def test_list_shards_reads_all_pages(server: ScriptedServer, client: Kines
         ),
     ]
     listed = await client.list_shards(ARN, shard_filter={"Type": "AT_LATEST"})
-    first = Shard(
+    first = ListedShard(
         shard_id="shardId-000000000000",
         first_hash_key=0,
         last_hash_key=2**128 - 1,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from penstock.core import hashkeys
 from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, even_ranges, hash_key, parse_hash_key
-from penstock.model import Shard
+from penstock.model import ListedShard
 
 
-def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), closed: bool = False) -> Shard:
-    return Shard(
+def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), closed: bool = False) -> ListedShard:
+    return ListedShard(
         shard_id=name,
         parents=parents,
         first_hash_key=first,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage, holes
-from penstock.model import HASH_KEY_MAX, Shard
+from penstock.model import HASH_KEY_MAX, ListedShard
 
 
-def shard(name: str, *parents: str, first: int = 0, last: int = 99, closed: bool = False) -> Shard:
-    return Shard(
+def shard(name: str, *parents: str, first: int = 0, last: int = 99, closed: bool = False) -> ListedShard:
+    return ListedShard(
         shard_id=name,
         parents=parents,
         first_hash_key=first,
@@ -97,7 +97,7 @@ def test_a_parent_named_twice_is_one_parent() -> None:
 @pytest.mark.parametrize(
     "listing", [[shard("a", "a")], [shard("r"), shard("a", "b", "r"), shard("b", "a"), shard("c", "b")]]
 )
-def test_a_circular_listing_is_refused(listing: list[Shard]) -> None:
+def test_a_circular_listing_is_refused(listing: list[ListedShard]) -> None:
     with pytest.raises(ValueError, match="circular"):
         Lineage(listing)
 
@@ -136,7 +136,7 @@ def test_holes_and_ranges_share_nothing_and_leave_nothing(ranges: list[tuple[int
 # --- histories of a stream --------------------------------------------------------------------------
 
 
-def history(seed: int, shard_count: int, resharding: int, trimmed: int) -> list[Shard]:
+def history(seed: int, shard_count: int, resharding: int, trimmed: int) -> list[ListedShard]:
     """A stream that was split and merged at random, of which retention has trimmed the oldest closed shards."""
     rng = Random(seed)
     ranges = {f"s{number}": bounds for number, bounds in enumerate(even_ranges(shard_count))}
@@ -172,7 +172,7 @@ histories = st.builds(history, st.integers(0, 2**32), st.integers(1, 6), st.inte
 
 
 @given(histories)
-def test_order_and_generations_of_any_history(listing: list[Shard]) -> None:
+def test_order_and_generations_of_any_history(listing: list[ListedShard]) -> None:
     lineage = Lineage(listing)
     place = {name: number for number, name in enumerate(lineage.shards)}
     assert set(place) == {one.shard_id for one in listing}
@@ -191,7 +191,7 @@ def test_order_and_generations_of_any_history(listing: list[Shard]) -> None:
 
 
 @given(histories, st.randoms(use_true_random=False))
-def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing: list[Shard], rng: Random) -> None:
+def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing: list[ListedShard], rng: Random) -> None:
     lineage = Lineage(listing)
     finished: set[str] = set()
     reading = set(lineage.ready(finished))
@@ -204,7 +204,7 @@ def test_reading_any_history_reaches_every_shard_after_its_ancestors(listing: li
 
 
 @given(histories, st.randoms(use_true_random=False))
-def test_groups_of_any_history_are_independent_and_as_small_as_can_be(listing: list[Shard], rng: Random) -> None:
+def test_groups_of_any_history_are_independent_and_as_small_as_can_be(listing: list[ListedShard], rng: Random) -> None:
     lineage = Lineage(listing)
     among = {name for name in lineage.shards if rng.random() < 0.6}
     related = {name: lineage.ancestors([name]) & among for name in among}

@@ -26,7 +26,7 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, Event, ShardMapChanged, ShardMapFailed
 from penstock.local import LocalKinesis
-from penstock.model import HASH_KEY_MAX, OutRecord, Shard
+from penstock.model import HASH_KEY_MAX, ListedShard, OutRecord
 from penstock.runtime.producer.listing import ShardListing
 from penstock.runtime.producer.producer import Producer
 from penstock.runtime.producer.sync_producer import SyncProducer
@@ -413,7 +413,9 @@ class ChoosySink(FaultySink):
 
     async def shards(self) -> Any:
         return [
-            Shard(shard_id="shard", parents=(), first_hash_key=0, last_hash_key=HASH_KEY_MAX, first_sequence_number=0)
+            ListedShard(
+                shard_id="shard", parents=(), first_hash_key=0, last_hash_key=HASH_KEY_MAX, first_sequence_number=0
+            )
         ]
 
     def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
@@ -497,7 +499,7 @@ class AstraySink(ChoosySink):
 
     async def shards(self) -> Any:
         return [
-            Shard(
+            ListedShard(
                 shard_id=shard_id_of(number), parents=(), first_hash_key=first, last_hash_key=last,
                 first_sequence_number=0,
             )

@@ -10,7 +10,7 @@ from penstock.aws.record_streams import KinesisSink
 from penstock.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
 from penstock.events import PutRecordsDone, RecordsFailed
 from penstock.local import LocalKinesis
-from penstock.model import OutRecord, PutResult, Shard, StreamName
+from penstock.model import ListedShard, OutRecord, PutResult, StreamName
 from penstock.runtime.producer.producer import Producer
 from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, wire_of
 
@@ -127,7 +127,7 @@ class FormerLimits:
         self.entry = self._sink.entry
         self.sizes: list[int] = []
 
-    async def shards(self) -> list[Shard] | None:
+    async def shards(self) -> list[ListedShard] | None:
         return await self._sink.shards()
 
     async def put(self, entries: Sequence[Any]) -> Sequence[Any]:

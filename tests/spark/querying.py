@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.local.embedded import LocalKinesis
-    from penstock.model import Shard, StreamName
+    from penstock.model import ListedShard, StreamName
 
 QUERY_TIMEOUT_S = 120
 
@@ -49,10 +49,10 @@ class Stream:
     def call(self, operation: str, **params: Any) -> dict[str, Any]:
         return self._loop.run(self.client.call(operation, {"StreamName": self.name.name, **params}))
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[ListedShard]:
         return self._loop.run(self.client.list_shards(self.name))
 
-    def open_shards(self) -> list[Shard]:
+    def open_shards(self) -> list[ListedShard]:
         return sorted((s for s in self.shards() if not s.closed), key=lambda s: s.first_hash_key)
 
     def put(self, count: int, *, size: int = 0, keys: int = 1000) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.local.embedded import LocalKinesis
-    from penstock.model import Shard
+    from penstock.model import ListedShard
     from penstock.spark.ranges import Chain
 
 
@@ -53,7 +53,7 @@ class Scene:
             answer = self.run(self.client.put_records(self.stream, entries))
             assert answer.failed_record_count == 0
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[ListedShard]:
         return list(self.run(self.client.list_shards(self.stream)))
 
     def log(self, shard: int) -> list[WireRecord]:

@@ -4,15 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lineage import Lineage
-from penstock.model import Shard
+from penstock.model import ListedShard
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from penstock.spark.ranges import TASK_BYTES, EndKind, chains_of, pack_tasks, ranges_of, tasks_for
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
 
-def shard(number: int, *parents: int) -> Shard:
-    return Shard(
+def shard(number: int, *parents: int) -> ListedShard:
+    return ListedShard(
         shard_id=f"shardId-{number:012d}",
         parents=tuple(f"shardId-{parent:012d}" for parent in parents),
         first_hash_key=number,

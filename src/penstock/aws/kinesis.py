@@ -25,7 +25,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.model import IteratorAt as IteratorAt
-from penstock.model import Shard, StreamName
+from penstock.model import ListedShard, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -158,10 +158,10 @@ class _Shard(msgspec.Struct, rename="pascal"):
     parent_shard_id: str | None = None
     adjacent_parent_shard_id: str | None = None
 
-    def to_shard(self) -> Shard:
+    def to_shard(self) -> ListedShard:
         numbers = self.sequence_number_range
         last = numbers.ending_sequence_number
-        return Shard(
+        return ListedShard(
             shard_id=self.shard_id,
             parents=tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p is not None),
             first_hash_key=plain_number(self.hash_key_range.starting_hash_key),
@@ -278,7 +278,7 @@ class KinesisClient:
         *,
         shard_filter: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
-    ) -> list[Shard]:
+    ) -> list[ListedShard]:
         """ListShards, all pages. ``shard_filter`` is its ShardFilter: ``{"Type": "AT_LATEST"}``."""
         params: dict[str, Any] = {} if shard_filter is None else {"ShardFilter": shard_filter}
         body = await self._send("ListShards", stream, params, retry)

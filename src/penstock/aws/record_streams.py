@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.aws.kinesis import PutResult
     from penstock.aws.options import ConnectionOptions
-    from penstock.model import IteratorAt, Shard, StreamName
+    from penstock.model import IteratorAt, ListedShard, StreamName
 
 
 # --- written to -----------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class KinesisSink:
         """The stream's name or ARN."""
         return str(self._stream)
 
-    async def shards(self) -> list[Shard] | None:
+    async def shards(self) -> list[ListedShard] | None:
         """The open shards (ListShards, AT_LATEST); None if the stream ignores partition keys."""
         if await self._ignores_keys():
             return None
@@ -151,7 +151,7 @@ class KinesisSource:
             ignores_keys=summary.ignores_keys,
         )
 
-    async def shards(self) -> list[Shard]:
+    async def shards(self) -> list[ListedShard]:
         """ListShards, without a filter."""
         shards = await self._client.list_shards(self._stream, retry=ONCE)
         self._answered()

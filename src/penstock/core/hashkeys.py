@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.model import HASH_KEY_MAX, Shard
+from penstock.model import HASH_KEY_MAX, ListedShard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +81,7 @@ class ShardMap:
 
     __slots__ = ("_firsts", "shards")
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[ListedShard]) -> None:
         listed = list(shards)
         parents = {parent for shard in listed for parent in shard.parents}
         taking = [shard for shard in listed if not shard.closed and shard.shard_id not in parents]
@@ -89,7 +89,7 @@ class ShardMap:
         for left, right in pairwise(taking):
             if left.last_hash_key >= right.first_hash_key:
                 raise ValueError(f"{left.shard_id} and {right.shard_id} are both open, and their hash ranges overlap")
-        self.shards: tuple[Shard, ...] = tuple(taking)
+        self.shards: tuple[ListedShard, ...] = tuple(taking)
         """In the order of their ranges."""
 
     def __len__(self) -> int:

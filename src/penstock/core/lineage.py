@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.model import HASH_KEY_MAX, Shard
+from penstock.model import HASH_KEY_MAX, ListedShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ class Lineage:
 
     __slots__ = ("_children", "_generation", "_parents", "shards")
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[ListedShard]) -> None:
         """From a listing in any order. Of a shard that comes twice the later one counts: it may be closed by then."""
         by_id = {shard.shard_id: shard for shard in shards}
         parents = {
@@ -36,7 +36,7 @@ class Lineage:
         }
         self._generation = _generations(parents)
         order = sorted(by_id, key=lambda one: (self._generation[one], by_id[one].first_hash_key, one))
-        self.shards: Mapping[str, Shard] = MappingProxyType({one: by_id[one] for one in order})
+        self.shards: Mapping[str, ListedShard] = MappingProxyType({one: by_id[one] for one in order})
         """All shards by id, in topological order: by generation, and within one by hash range."""
         self._parents = parents
         children: dict[str, list[str]] = {one: [] for one in order}
@@ -51,7 +51,7 @@ class Lineage:
     def __contains__(self, shard_id: object) -> bool:
         return shard_id in self.shards
 
-    def including(self, shards: Iterable[Shard]) -> Lineage:
+    def including(self, shards: Iterable[ListedShard]) -> Lineage:
         """A lineage with these shards too, or with newer knowledge of the same ones."""
         return Lineage([*self.shards.values(), *shards])
 
@@ -130,7 +130,7 @@ class Lineage:
 
     # --- the hash range -------------------------------------------------------------------------------
 
-    def open_shards(self) -> list[Shard]:
+    def open_shards(self) -> list[ListedShard]:
         """The shards that take records, in the order of their hash ranges."""
         taking = (shard for shard in self.shards.values() if not shard.closed)
         return sorted(taking, key=lambda shard: shard.first_hash_key)

@@ -27,6 +27,7 @@ NAMES: dict[str, dict[str, str]] = {
         "WireSettings": "is ConnectionOptions now",
         "WorkerSettings": "is gone: Consumer takes its options itself, in groups (leases=LeaseOptions(...), ...)",
     },
+    "penstock.model": {"Shard": "is ListedShard now, as Shard is what a consumer holds"},
     "penstock.pipeline": {"drop_repeats": "is deduplicate_by_stamps now"},
     "ConsumerOptions": {
         "batch_records_max": "is a field of BufferOptions now: buffer=BufferOptions(batch_records_max=...)",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.inspect.registries import Registries
     from penstock.inspect.snapshots import Snapshot
     from penstock.inspect.verdicts import LagReport, Look
-    from penstock.model import Shard, StreamName
+    from penstock.model import ListedShard, StreamName
 
     T = TypeVar("T")
 
@@ -155,7 +155,7 @@ class Inspector:
         named = {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
         return stream_view(await self._client.call("DescribeStreamSummary", named))
 
-    async def shards(self, stream: StreamName) -> list[Shard]:
+    async def shards(self, stream: StreamName) -> list[ListedShard]:
         """All shards that the retention covers."""
         return await self._client.list_shards(stream)
 
@@ -346,7 +346,7 @@ class Inspector:
             await lags.look(await rows_of(application, store, self), await self._shards_shown(name))
         return lags.report(times), lags.looks
 
-    async def _shards_shown(self, stream: StreamName) -> list[Shard] | None:
+    async def _shards_shown(self, stream: StreamName) -> list[ListedShard] | None:
         return await self.shown(f"the shards of {stream}", "kinesis", self.shards(stream))
 
     async def snapshot(
@@ -384,7 +384,7 @@ class Inspector:
         begin_s = self.now_s - since_s
         read: dict[str, tuple[HeatOfShard, float, bool]] = {}
 
-        async def look(shard: Shard) -> None:
+        async def look(shard: ListedShard) -> None:
             found = await self.shown(
                 f"the records of {name}", "kinesis", self._heat_of(name, shard, begin_s, records_max)
             )
@@ -411,7 +411,7 @@ class Inspector:
         )
 
     async def _heat_of(
-        self, stream: StreamName, shard: Shard, begin_s: float, records_max: int
+        self, stream: StreamName, shard: ListedShard, begin_s: float, records_max: int
     ) -> tuple[HeatOfShard, float, bool]:
         """The counts, how many seconds they are of, and whether the reading came to the shard's tip."""
         counted = HeatOfShard(shard.shard_id, shard.first_hash_key, shard.last_hash_key)

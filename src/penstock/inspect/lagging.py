@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.inspect.applications import ApplicationRows
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.verdicts import LagTimes
-    from penstock.model import Shard, StreamName
+    from penstock.model import ListedShard, StreamName
 
 AT_ONCE_MAX = 48
 PAGES_MAX = 4
@@ -71,7 +71,7 @@ class Lags:
             kept = [one for one in found if one.at_s >= since_s]
             self.looks[key] = sorted([*kept, *self.looks.get(key, [])], key=lambda one: one.at_s)[-LOOKS_MAX:]
 
-    async def look(self, rows: ApplicationRows, shards: Sequence[Shard] | None) -> None:
+    async def look(self, rows: ApplicationRows, shards: Sequence[ListedShard] | None) -> None:
         """Look once at all leases of the stream, whose shards may not be shown. Raises OptionError where there are
         none.
         """

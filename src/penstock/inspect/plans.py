@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.positions import PositionsReport, PositionView
     from penstock.inspect.values import StreamView
-    from penstock.model import Shard, StreamName
+    from penstock.model import ListedShard, StreamName
 
 AT_ONCE_MAX = 48
 WINDOWS_S = (2.0, 60.0, 1_800.0, 86_400.0, 366 * 86_400.0)
@@ -173,7 +173,9 @@ class Target(NamedTuple):
 class Places:
     """Looks up real positions in the shards of a stream."""
 
-    def __init__(self, inspector: Inspector, stream: StreamName, view: StreamView, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self, inspector: Inspector, stream: StreamName, view: StreamView, shards: Sequence[ListedShard]
+    ) -> None:
         self.lineage = Lineage(shards)
         self.view = view
         self.inspector = inspector

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import Inner
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.registries import Registries
-    from penstock.model import Shard, StreamName
+    from penstock.model import ListedShard, StreamName
 
 SUBSCRIPTIONS_MAX = 48
 """Each has a connection of its own."""
@@ -269,14 +269,16 @@ def shard_of(sequence_number: int) -> str:
     return shard_id_of(number)
 
 
-def _view(stream: StreamName, shard: Shard) -> ShardView:
+def _view(stream: StreamName, shard: ListedShard) -> ShardView:
     return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
 
 
 class _Reader:
     """Reads the pages of several shards side by side; a child begins when its parents are read."""
 
-    def __init__(self, inspector: Inspector, stream: StreamName, reading: Reading, shards: Iterable[Shard]) -> None:
+    def __init__(
+        self, inspector: Inspector, stream: StreamName, reading: Reading, shards: Iterable[ListedShard]
+    ) -> None:
         self._inspector = inspector
         self._stream = stream
         self._reading = reading

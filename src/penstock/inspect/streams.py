@@ -17,7 +17,7 @@ from penstock.inspect.values import ConsumerView, ShardView, StreamFound, Stream
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 
 class _Mode(msgspec.Struct, rename="pascal"):
@@ -119,7 +119,7 @@ def consumer_views(answer: Mapping[str, Any]) -> list[ConsumerView]:
         ]
 
 
-def shard_views(shards: Iterable[Shard]) -> tuple[list[ShardView], list[tuple[str, str]]]:
+def shard_views(shards: Iterable[ListedShard]) -> tuple[list[ShardView], list[tuple[str, str]]]:
     """The shards in the order of their lineage, and the holes that open ones leave in the hash range."""
     lineage = Lineage(shards)
     views = []

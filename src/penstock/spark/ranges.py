@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.core.lineage import Lineage
-from penstock.model import OutsidePolicy, Shard
+from penstock.model import ListedShard, OutsidePolicy
 from penstock.spark.offsets import Kind, StreamOffset
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ FULL_RATE_BYTES_PER_MS = 2**20 / 1000
 _END_KIND = {Kind.NEXT: EndKind.EXCLUSIVE, Kind.AFTER: EndKind.INCLUSIVE, Kind.ENDED: EndKind.SHARD_END}
 
 
-def ranges_of(offset: StreamOffset, shards: Mapping[str, Shard], *, at_risk_before_ms: int = 0) -> list[ShardRange]:
+def ranges_of(
+    offset: StreamOffset, shards: Mapping[str, ListedShard], *, at_risk_before_ms: int = 0
+) -> list[ShardRange]:
     """The ranges of the batch that ends at this offset, in the order of shard ids (parents have lower ones)."""
     ranges = []
     for shard_id in sorted(offset.starts):

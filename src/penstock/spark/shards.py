@@ -12,7 +12,7 @@ from penstock.aws.kinesis import KinesisClient, StreamSummary
 from penstock.core.leases.row import LeaseRow, StreamMark
 from penstock.core.lineage import Lineage
 from penstock.errors import NotFoundError, OptionError, PenstockError, StalledError
-from penstock.model import Shard, StartingPosition, StreamName
+from penstock.model import ListedShard, StartingPosition, StreamName
 from penstock.spark.cut import Pace
 from penstock.spark.leases import LeaseStarts
 from penstock.spark.lookahead import (
@@ -48,7 +48,7 @@ class CheckpointMismatchError(OptionError):
 class ShardState:
     """One shard in the book."""
 
-    shard: Shard
+    shard: ListedShard
     position: ShardPosition
     probe: ShardProbe
     stored: bool = False
@@ -228,7 +228,7 @@ class ShardBook:
                 position = ShardPosition(Kind.BEGINNING, 0)
                 self.states[shard_id] = ShardState(shard, position, self._probe(shard), stored=True, orphan=orphan)
 
-    def _probe(self, shard: Shard) -> ShardProbe:
+    def _probe(self, shard: ListedShard) -> ShardProbe:
         probe = ShardProbe(self._probes, shard.shard_id)
         probe.closed = shard.closed
         return probe

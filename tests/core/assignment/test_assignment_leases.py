@@ -24,7 +24,7 @@ from penstock.core.assignment import (
 from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of
-from penstock.model import HASH_KEY_MAX, Shard, StartingPosition
+from penstock.model import HASH_KEY_MAX, ListedShard, StartingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +35,8 @@ TRIM_HORIZON, LATEST = StartingPosition.TRIM_HORIZON, StartingPosition.LATEST
 AT = StartingPosition("AT_TIMESTAMP")
 
 
-def shard(number: int, *parents: int, first: int = 0, last: int = HASH_KEY_MAX, closed: bool = True) -> Shard:
-    return Shard(
+def shard(number: int, *parents: int, first: int = 0, last: int = HASH_KEY_MAX, closed: bool = True) -> ListedShard:
+    return ListedShard(
         shard_id=shard_id_of(number),
         parents=tuple(map(shard_id_of, parents)),
         first_hash_key=first,
@@ -155,7 +155,7 @@ def test_a_trimmed_parent_does_not_bring_back_children_that_are_done() -> None:
 # --- histories --------------------------------------------------------------------------------------
 
 
-def history(seed: int, shard_count: int, resharding: int) -> list[Shard]:
+def history(seed: int, shard_count: int, resharding: int) -> list[ListedShard]:
     """A stream that was split and merged at random, in the order in which its shards were made."""
     rng = Random(seed)
     made = [
@@ -308,7 +308,7 @@ def is_over(key: str, table: Table, wanted: set[str]) -> bool:
     return key not in wanted or (key in table.read and key not in table.rows)
 
 
-def as_listed(made: list[Shard], known: int, gone: int) -> list[Shard]:
+def as_listed(made: list[ListedShard], known: int, gone: int) -> list[ListedShard]:
     """The listing when so many shards had been made; a shard is closed when its first child is made."""
     while any(len(one.parents) for one in made[known : known + 1]) and made[known].parents == made[known - 1].parents:
         known += 1  # the two children of a split come together

@@ -14,7 +14,7 @@ from penstock.core.assignment import LeaseView, births, births_at_end, needs_sea
 from penstock.core.hashkeys import even_ranges
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of
-from penstock.model import Shard, StartingPosition
+from penstock.model import ListedShard, StartingPosition
 
 START = StartingPosition.TRIM_HORIZON
 places = st.integers(0, 1_000)
@@ -25,7 +25,7 @@ class LineageMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shards: dict[str, Shard] = {}
+        self.shards: dict[str, ListedShard] = {}
         """As ListShards has them: what is trimmed is gone."""
         self.parents: dict[str, tuple[str, ...]] = {}
         """Of all that there ever were."""
@@ -187,7 +187,7 @@ class LineageMachine(RuleBasedStateMachine):
     def _make(self, parents: tuple[str, ...], first: int, last: int) -> None:
         key = shard_id_of(len(self.parents))
         self.parents[key] = parents
-        self.shards[key] = Shard(
+        self.shards[key] = ListedShard(
             shard_id=key,
             parents=parents,
             first_hash_key=first,
@@ -195,8 +195,8 @@ class LineageMachine(RuleBasedStateMachine):
             first_sequence_number=len(self.parents),
         )
 
-    def _close(self, parent: Shard) -> None:
-        self.shards[parent.shard_id] = Shard(
+    def _close(self, parent: ListedShard) -> None:
+        self.shards[parent.shard_id] = ListedShard(
             shard_id=parent.shard_id,
             parents=parent.parents,
             first_hash_key=parent.first_hash_key,

@@ -13,7 +13,7 @@ from penstock.core.batching.lanes import Lane
 from penstock.core.hashkeys import even_ranges, hash_key
 from penstock.core.sequence import shard_id_of
 from penstock.errors import PutError
-from penstock.model import PutResult, Shard
+from penstock.model import ListedShard, PutResult
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ THROTTLED = "ProvisionedThroughputExceededException"
 INTERNAL = "InternalFailure"
 
 
-def make_shard(number: int, first: int, last: int, *parents: str) -> Shard:
-    return Shard(
+def make_shard(number: int, first: int, last: int, *parents: str) -> ListedShard:
+    return ListedShard(
         shard_id=shard_id_of(number),
         parents=parents,
         first_hash_key=first,
@@ -36,11 +36,11 @@ def make_shard(number: int, first: int, last: int, *parents: str) -> Shard:
     )
 
 
-def make_shards(shard_count: int) -> list[Shard]:
+def make_shards(shard_count: int) -> list[ListedShard]:
     return [make_shard(number, *bounds) for number, bounds in enumerate(even_ranges(shard_count))]
 
 
-def halves_of(shard: Shard, number: int) -> list[Shard]:
+def halves_of(shard: ListedShard, number: int) -> list[ListedShard]:
     """Two shards that a split made of one."""
     middle = (shard.first_hash_key + shard.last_hash_key) // 2
     return [
@@ -49,7 +49,7 @@ def halves_of(shard: Shard, number: int) -> list[Shard]:
     ]
 
 
-def keys_of(shard: Shard, key_count: int) -> list[str]:
+def keys_of(shard: ListedShard, key_count: int) -> list[str]:
     """Partition keys whose records go to this shard."""
     found = (key for key in map(str, count()) if shard.holds(hash_key(key)))
     return [next(found) for _ in range(key_count)]
@@ -76,7 +76,7 @@ def make_run(*records: tuple[str, bytes], **given: Any) -> Run:
     return Run(chunk, [key for key, _ in records], [data for _, data in records], range(len(records)))
 
 
-def make_lane(shard: Shard | None = None) -> Lane:
+def make_lane(shard: ListedShard | None = None) -> Lane:
     return Lane(shard, None, Entry)
 
 
@@ -95,7 +95,7 @@ class Kit:
 
     def __init__(
         self,
-        shards: Sequence[Shard] | None,
+        shards: Sequence[ListedShard] | None,
         **limits: Any,
     ) -> None:
         self.chunks: list[Chunk] = []

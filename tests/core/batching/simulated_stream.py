@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.aggregation import open_aggregate
 from penstock.core.hashkeys import even_ranges
 from penstock.core.sequence import shard_id_of
-from penstock.model import Shard
+from penstock.model import ListedShard
 from tests.put_entries import Answer
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class SimulatedStream:
     """All its shards, also the closed ones; ``logs`` holds what each was given, by sequence number."""
 
     def __init__(self, shard_count: int) -> None:
-        self.shards: dict[str, Shard] = {}
+        self.shards: dict[str, ListedShard] = {}
         self.logs: dict[str, dict[int, Entry]] = defaultdict(dict)
         self._sequence_number = 0
-        self._changes: list[tuple[float, list[Shard]]] = []
+        self._changes: list[tuple[float, list[ListedShard]]] = []
         for first, last in even_ranges(shard_count):
             self._create(first, last, ())
         self._changes.append((float("-inf"), self.open()))
@@ -50,7 +50,7 @@ class SimulatedStream:
         self.logs[shard_id][self._sequence_number] = entry
         return Answer(shard_id, str(self._sequence_number))
 
-    def open(self) -> list[Shard]:
+    def open(self) -> list[ListedShard]:
         """The shards that take records, by range."""
         shards = [shard for shard in self.shards.values() if not shard.closed]
         return sorted(shards, key=lambda shard: shard.first_hash_key)
@@ -75,7 +75,7 @@ class SimulatedStream:
         self._create(left.first_hash_key, right.last_hash_key, (left.shard_id, right.shard_id))
         self._changes.append((now_s, self.open()))
 
-    def listing(self, at_s: float) -> list[Shard]:
+    def listing(self, at_s: float) -> list[ListedShard]:
         """The shards that were open at that time."""
         return [shards for since_s, shards in self._changes if since_s <= at_s][-1]
 
@@ -109,7 +109,7 @@ class SimulatedStream:
 
     def _create(self, first: int, last: int, parents: tuple[str, ...]) -> None:
         shard_id = shard_id_of(len(self.shards))
-        self.shards[shard_id] = Shard(
+        self.shards[shard_id] = ListedShard(
             shard_id=shard_id,
             parents=parents,
             first_hash_key=first,
@@ -117,8 +117,8 @@ class SimulatedStream:
             first_sequence_number=self._sequence_number,
         )
 
-    def _close(self, shard: Shard) -> None:
-        self.shards[shard.shard_id] = Shard(
+    def _close(self, shard: ListedShard) -> None:
+        self.shards[shard.shard_id] = ListedShard(
             shard_id=shard.shard_id,
             parents=shard.parents,
             first_hash_key=shard.first_hash_key,

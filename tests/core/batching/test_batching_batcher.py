@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.batching import Request
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 MIB = 1024 * 1024
 
 
-def plain(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
+def plain(shards: Iterable[ListedShard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), **{"linger_s": 0.0, **limits})
 
 
@@ -156,7 +156,9 @@ def test_explicit_hash_keys_are_sent_and_choose_the_shard() -> None:
 
 @pytest.mark.parametrize("aggregate", [False, True])
 @pytest.mark.parametrize("shards", [[PARENT], None])
-def test_the_first_goes_at_once_and_then_company_is_waited_for(aggregate: bool, shards: list[Shard] | None) -> None:
+def test_the_first_goes_at_once_and_then_company_is_waited_for(
+    aggregate: bool, shards: list[ListedShard] | None
+) -> None:
     kit = Kit(shards, linger_s=0.5, aggregate=aggregate)
     kit.put(("a", b"1"))
     kit.send(1.0)

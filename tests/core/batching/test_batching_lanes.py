@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.batching.lanes import Lane, Load
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 
 def make_load() -> Load:
@@ -317,7 +317,7 @@ def test_runs_remember_what_their_load_went_through() -> None:
     assert [(run.attempts, run.doubtful, run.reason) for run in load.runs] == [(2, True, "why")]
 
 
-def make_lanes(shards: Iterable[Shard] | None = None, *, ordered: bool = False) -> Lanes:
+def make_lanes(shards: Iterable[ListedShard] | None = None, *, ordered: bool = False) -> Lanes:
     lanes = Lanes(Entry, None, Random(1), ordered=ordered)
     if shards is not None:
         lanes.set_shards(shards, 0.0)
@@ -336,7 +336,7 @@ def waiting(lanes: Lanes) -> dict[str | None, list[bytes]]:
     }
 
 
-def lane_of(lanes: Lanes, shard: Shard) -> Lane:
+def lane_of(lanes: Lanes, shard: ListedShard) -> Lane:
     return next(lane for lane in lanes if lane.shard == shard)
 
 
@@ -478,7 +478,7 @@ def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> Non
 
 
 @pytest.mark.parametrize("listing", [[], None])
-def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(listing: list[Shard] | None) -> None:
+def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(listing: list[ListedShard] | None) -> None:
     (parent,) = make_shards(1)
     lanes = make_lanes([parent], ordered=True)
     add(lanes, ("a", b"1"), ("a", b"2"))

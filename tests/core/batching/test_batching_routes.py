@@ -15,10 +15,10 @@ from penstock.errors import InvalidRecordError
 from tests.core.batching.batching_kit import make_lane, make_shard, make_shards
 
 if TYPE_CHECKING:
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 
-def make_routes(shards: list[Shard]) -> Routes:
+def make_routes(shards: list[ListedShard]) -> Routes:
     return Routes(ShardMap(shards), [make_lane(shard) for shard in shards], make_lane())
 
 

@@ -28,18 +28,18 @@ from tests.put_entries import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)
 (A,), (B,) = keys_of(LEFT, 1), keys_of(RIGHT, 1)
 
 
-def aggregating(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
+def aggregating(shards: Iterable[ListedShard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), aggregate=True, linger_s=0.0, **limits)
 
 
-def plain(shards: Iterable[Shard] = (PARENT,), **limits: Any) -> Kit:
+def plain(shards: Iterable[ListedShard] = (PARENT,), **limits: Any) -> Kit:
     return Kit(list(shards), linger_s=0.0, **limits)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.core.leases import LeaseRow
     from penstock.local import LocalKinesis
-    from penstock.model import Shard
+    from penstock.model import ListedShard
     from penstock.ports import LeaseTable
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -75,7 +75,7 @@ class PolledStream:
         self._rng = rng
         self._on_event = on_event
 
-    async def list_shards(self) -> Sequence[Shard]:
+    async def list_shards(self) -> Sequence[ListedShard]:
         return await self._source.shards()
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:

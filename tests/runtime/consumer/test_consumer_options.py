@@ -123,6 +123,9 @@ def test_a_class_that_is_gone_says_what_there_is_now() -> None:
     pipeline: Any = importlib.import_module("penstock.pipeline")
     with pytest.raises(ImportError, match="drop_repeats is deduplicate_by_stamps now"):
         _ = pipeline.drop_repeats
+    model: Any = importlib.import_module("penstock.model")
+    with pytest.raises(ImportError, match="Shard is ListedShard now"):
+        _ = model.Shard
 
 
 def test_every_argument_of_a_consumer_is_an_option_or_its_own() -> None:

@@ -12,7 +12,7 @@ from penstock import StartingPosition
 from penstock.core.leases import Checkpoint, LeaseRow
 from penstock.core.sequence import shard_id_of
 from penstock.leases import MemoryLeaseTable
-from penstock.model import HASH_KEY_MAX, Shard
+from penstock.model import HASH_KEY_MAX, ListedShard
 from penstock.runtime.worker.shard_leases import ShardLeases, StreamPart
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def lease(shard_id: str, first: int, last: int) -> LeaseRow:
     return LeaseRow(key=shard_id, checkpoint=Checkpoint.parse("1"), first_hash_key=first, last_hash_key=last)
 
 
-def half_of(parent: str, shard_id: str, first: int, last: int) -> Shard:
-    return Shard(
+def half_of(parent: str, shard_id: str, first: int, last: int) -> ListedShard:
+    return ListedShard(
         shard_id=shard_id, parents=(parent,), first_hash_key=first, last_hash_key=last, first_sequence_number=10
     )
 
@@ -38,10 +38,10 @@ class Listed:
 
     name = "orders"
 
-    def __init__(self, *shards: Shard) -> None:
+    def __init__(self, *shards: ListedShard) -> None:
         self._shards = shards
 
-    async def list_shards(self) -> Sequence[Shard]:
+    async def list_shards(self) -> Sequence[ListedShard]:
         return self._shards
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
@@ -57,7 +57,7 @@ class Listed:
 async def test_two_trimmed_parents_that_end_at_the_same_moment_leave_their_child_a_lease() -> None:
     """Nothing is left of them in a listing, and a read of them tells no children: neither may leave it to the other."""
     left, right, child = map(shard_id_of, range(3))
-    merged = Shard(
+    merged = ListedShard(
         shard_id=child,
         parents=(left, right),
         first_hash_key=0,
@@ -90,7 +90,7 @@ async def test_a_row_that_was_deleted_is_made_as_it_was_known_unless_its_shard_i
 ) -> None:
     """Its worker slept: another one may have read the shard to its end, and deleted the row since it had served."""
     parent, left, right = map(shard_id_of, range(3))
-    whole = Shard(
+    whole = ListedShard(
         shard_id=parent,
         parents=(),
         first_hash_key=0,

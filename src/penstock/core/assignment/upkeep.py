@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.core.assignment.strategies import LeaseView
     from penstock.core.lineage import Lineage
-    from penstock.model import Shard, StartingPosition
+    from penstock.model import ListedShard, StartingPosition
 
 # --- leases to create -----------------------------------------------------------------------------
 # Which leases to create for which shards: the first ones, and those that are missing later.
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class Birth:
     """A lease to create, if there is none with its key by then."""
 
-    shard: Shard
+    shard: ListedShard
     start: str
     """Its checkpoint: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
 
 
-def births_at_end(children: Iterable[Shard], held: Mapping[str, bool]) -> list[Birth]:
+def births_at_end(children: Iterable[ListedShard], held: Mapping[str, bool]) -> list[Birth]:
     """The leases of the children that a shard's end named, as far as they may be created now.
 
     They start at their beginning, whatever the application's start is. A child of two parents that both have a lease
@@ -42,7 +42,7 @@ def births_at_end(children: Iterable[Shard], held: Mapping[str, bool]) -> list[B
     return [Birth(child, "TRIM_HORIZON") for child in ordered if not needs_search([child], held)]
 
 
-def needs_search(children: Iterable[Shard], held: Mapping[str, bool]) -> bool:
+def needs_search(children: Iterable[ListedShard], held: Mapping[str, bool]) -> bool:
     """True when a parent of one of these children has no lease, while the other was just read to its end.
 
     It may be trimmed; its own lease may come later, when its parents end; or it is lost. With a lease the child would
@@ -51,7 +51,7 @@ def needs_search(children: Iterable[Shard], held: Mapping[str, bool]) -> bool:
     return any(parent not in held for child in children for parent in child.parents)
 
 
-def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> list[Shard]:
+def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> list[ListedShard]:
     """The children of a shard that ended without a word of them, as it was trimmed; without those that have
     descendants which are read, or were: they are done.
     """
@@ -62,7 +62,7 @@ def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> li
 
 
 def births_beyond_end(
-    children: Iterable[Shard], lineage: Lineage, held: Mapping[str, bool], start: StartingPosition
+    children: Iterable[ListedShard], lineage: Lineage, held: Mapping[str, bool], start: StartingPosition
 ) -> list[Birth]:
     """The leases to create when a shard's end alone does not tell them: of its children, and of whatever is missing.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.core.batching.chunk import Chunk, EntryResult
     from penstock.core.batching.lanes import MakeEntry, PaceLimits
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 
 REQUEST_RECORDS_MAX = 500
@@ -126,7 +126,7 @@ class Batcher:
         self.settling.live[chunk.number] = chunk
         self.lanes.add(chunk, keys, datas)
 
-    def set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def set_shards(self, shards: Sequence[ListedShard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""
         try:
             return self._set_shards(shards, now_s)
@@ -134,7 +134,9 @@ class Batcher:
             self.broken = True
             raise
 
-    def _set_shards(self, shards: Sequence[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _set_shards(
+        self, shards: Sequence[ListedShard] | None, now_s: float
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         change = self.lanes.set_shards(shards, now_s)
         self.stale = False
         if any(change):  # what strayed by the former shards says nothing of these

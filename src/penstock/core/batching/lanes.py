@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.aggregation import Aggregator
     from penstock.core.batching.chunk import Chunk
-    from penstock.model import Shard
+    from penstock.model import ListedShard
 
 MakeEntry: TypeAlias = "Callable[[bytes, str, str | None], Any]"
 """(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
@@ -176,7 +176,7 @@ class Lane:
         "waiting_bytes",
     )
 
-    def __init__(self, shard: Shard | None, pace: AdaptiveRate | None, make_entry: MakeEntry) -> None:
+    def __init__(self, shard: ListedShard | None, pace: AdaptiveRate | None, make_entry: MakeEntry) -> None:
         self.shard = shard
         self.pace = pace
         self.make_entry = make_entry
@@ -636,7 +636,7 @@ class Lanes:
         self._rng = rng
         self._ordered = ordered
         self._by_shard: dict[str, Lane] = {}
-        self._shards: dict[str, Shard] = {}
+        self._shards: dict[str, ListedShard] = {}
         self._draining: set[Lane] = set()
         self.leaving: list[Lane] = []
         """Lanes of former shards of which records are put into others just now, from ``moving``."""
@@ -671,7 +671,7 @@ class Lanes:
         """Note that a lane may have something to send."""
         self.active.setdefault(lane)
 
-    def shard(self, shard_id: str) -> Shard | None:
+    def shard(self, shard_id: str) -> ListedShard | None:
         """A shard that takes records, if it is known."""
         return self._shards.get(shard_id)
 
@@ -679,7 +679,7 @@ class Lanes:
         """True if a later listing may show this shard, which is not known: ids rise, so an older one is closed."""
         return bool(self._shards) and shard_id > max(self._shards)
 
-    def set_shards(self, shards: Iterable[Shard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def set_shards(self, shards: Iterable[ListedShard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Follow a new listing; None if there is none to be had, or if partition keys do not choose the shard.
 
         What waits for shards that are gone is queued for those that took their place. Returns the shards that came
@@ -753,7 +753,7 @@ class Lanes:
         """True if the lane's shard takes no more records."""
         return lane is not self.elsewhere and self._by_shard.get(lane.shard_id or "") is not lane
 
-    def _lane_of(self, shard: Shard, now_s: float) -> Lane:
+    def _lane_of(self, shard: ListedShard, now_s: float) -> Lane:
         pace = None
         if (limits := self._pace) is not None:
             pace = AdaptiveRate(
@@ -791,7 +791,7 @@ class Lanes:
             self.wake(lanes[number])
 
 
-def holds_all(shard: Shard, runs: Iterable[Run]) -> bool:
+def holds_all(shard: ListedShard, runs: Iterable[Run]) -> bool:
     """True if all these records' hash keys lie in the shard's range, as the KCL asks of an aggregate."""
     return all(
         shard.holds(hash_key(key) if explicit is None else explicit)
@@ -815,5 +815,5 @@ def _places(numbers: Sequence[int], lane_count: int) -> Iterable[tuple[int, list
     return [(number, ours) for number, ours in enumerate(places) if ours]
 
 
-def _overlap(one: Shard, other: Shard) -> bool:
+def _overlap(one: ListedShard, other: ListedShard) -> bool:
     return one.first_hash_key <= other.last_hash_key and other.first_hash_key <= one.last_hash_key

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import ReadPage, StreamFacts
     from penstock.core.leases import LeaseRow, Outcome, Write
     from penstock.core.leases.row import Checkpoint, Listing
-    from penstock.model import IteratorAt, Shard
+    from penstock.model import IteratorAt, ListedShard
     from penstock.options import MetricsOptions
     from penstock.ports import LeaseTable, RecordSource, Tracer
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -249,7 +249,7 @@ class CountedSource:
         self._calls["describe"] += 1
         return await self._source.describe()
 
-    async def shards(self) -> list[Shard]:
+    async def shards(self) -> list[ListedShard]:
         """Counted."""
         self._calls["shards"] += 1
         return await self._source.shards()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.allowance import Buffer
     from penstock.core.feeding.pages import StreamFacts
-    from penstock.model import Shard, StartingPosition
+    from penstock.model import ListedShard, StartingPosition
     from penstock.options import ConsumerOptions
     from penstock.ports import RecordSource
     from penstock.runtime.consumer.counting import ShardStatistics
@@ -120,7 +120,7 @@ class OpenStream:
         retention_s = None if self._facts is None else self._facts.retention_s
         return shard_statistics(reader, now_s, self.source.now_s, retention_s)
 
-    async def list_shards(self) -> Sequence[Shard]:
+    async def list_shards(self) -> Sequence[ListedShard]:
         """All shards that the retention still covers."""
         return await self.source.shards()
 

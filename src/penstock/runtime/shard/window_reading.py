@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.shard.duplicates import Deduplicate
     from penstock.events import LedgerEvent
-    from penstock.model import Record, Shard
+    from penstock.model import ListedShard, Record
     from penstock.ports import RecordSource
     from penstock.runtime.feeds import PollingFeed
 
@@ -183,7 +183,7 @@ class WindowRead:
     async def _read_ancestors(self, since: dt.datetime) -> None:
         if await self._began_before(self.shard_id, since):
             return
-        known: dict[str, Shard] = {shard.shard_id: shard for shard in await self._listed()}
+        known: dict[str, ListedShard] = {shard.shard_id: shard for shard in await self._listed()}
         own = known.get(self.shard_id)
         waiting = list(self._row.parents) if own is None else list(own.parents)
         seen: set[str] = set()
@@ -234,7 +234,7 @@ class WindowRead:
                 iterator = page.next_iterator
         return False
 
-    async def _listed(self) -> Sequence[Shard]:
+    async def _listed(self) -> Sequence[ListedShard]:
         while True:
             try:
                 return await self._source.shards()

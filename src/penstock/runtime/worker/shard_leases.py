@@ -24,7 +24,7 @@ from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, w
 from penstock.core.leases.row import LeaseKey, NotALeaseError, told
 from penstock.core.lineage import Lineage
 from penstock.errors import OptionError, PenstockError
-from penstock.model import Shard
+from penstock.model import ListedShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class ShardedStream(Protocol):
     def name(self) -> str:
         """The stream's name or ARN, as messages show it."""
 
-    async def list_shards(self) -> Sequence[Shard]:
+    async def list_shards(self) -> Sequence[ListedShard]:
         """All shards that the retention still covers."""
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
@@ -258,7 +258,7 @@ class ShardLeases:
     async def _at_end(self, key: str, part: StreamPart, children: tuple[ChildShard, ...]) -> AtEnd:
         me = shard_id_of(key)
         shards = [
-            Shard(
+            ListedShard(
                 shard_id=child.shard_id,
                 parents=child.parents,
                 first_hash_key=child.first_hash_key,
@@ -336,13 +336,13 @@ class ShardLeases:
         )
 
 
-def _lineage(listed: Iterable[Shard], rows: Iterable[LeaseRow]) -> Lineage:
+def _lineage(listed: Iterable[ListedShard], rows: Iterable[LeaseRow]) -> Lineage:
     """The listing, with what only leases tell of: the children of a shard that is trimmed are no new shards."""
     shards = {shard.shard_id: shard for shard in listed}
     for row in rows:
         shard_id = shard_id_of(row.key)
         if shard_id not in shards:
-            shards[shard_id] = Shard(
+            shards[shard_id] = ListedShard(
                 shard_id=shard_id,
                 parents=tuple(sorted(row.parents)),
                 first_hash_key=row.first_hash_key or 0,
