@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.leases.mirror import NOTE, Create, MirroredRows
 from penstock.core.lineage import Lineage
-from penstock.model import Shard, StartingPosition
+from penstock.model import ListedShard, StartingPosition
 from penstock.spark.leases import marks_of
 from penstock.spark.offsets import Kind, ShardPosition, StreamOffset
 
@@ -55,7 +55,7 @@ def query_rows(cut_s: float) -> list[LeaseRow]:
     """As a query writes them for a stream of which one shard has ended."""
     half = 2**127
     lineage = Lineage(
-        Shard(shard_id=name, first_hash_key=first, last_hash_key=first + half - 1, first_sequence_number=1)
+        ListedShard(shard_id=name, first_hash_key=first, last_hash_key=first + half - 1, first_sequence_number=1)
         for name, first in zip(SHARDS, (0, half), strict=True)
     )
     marks = {one.shard_id: one for one in marks_of(offset(cut_s), lineage, StartingPosition("TRIM_HORIZON"))}
