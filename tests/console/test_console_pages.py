@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from starlette.requests import Request
 
 from penstock.aws.calls import RetryPolicy
+from penstock.console.live import BEAT_S, _events
 from penstock.console.payloads import HIDDEN, MASKED, Payloads
+from penstock.console.record_pages import _tail_events
 from penstock.console.sampling import Sampler, Topic
 from penstock.console.seek_pages import PLANS_MAX, Plans
 from penstock.console.settings import ConsoleSettings
@@ -224,7 +227,7 @@ async def test_what_no_page_shows_is_not_looked_at(make_gate: MakeGate) -> None:
             await asyncio.sleep(0.05)
     assert calls == ["a"]
     with sampler.held([a]):
-        await sampler.change(5.0)
+        await asyncio.wait_for(sampler.change.wait(), 5.0)
     assert calls == ["a", "a"]
     assert (await sampler.sample(a)).value == 2
     await sampler.close()
@@ -247,7 +250,7 @@ async def test_a_look_that_fails_leaves_what_was_seen(make_gate: MakeGate) -> No
     with sampler.held([topic]):
         assert (await sampler.sample(topic, wait_s=5.0)).fault is None
         fault.append(TransportError("no answer"))
-        await sampler.change(5.0)
+        await asyncio.wait_for(sampler.change.wait(), 5.0)
         sample = await sampler.sample(topic)
         assert (sample.value, sample.fault) == (1, "no answer")
     await sampler.close()
@@ -257,7 +260,49 @@ async def test_a_shard_is_asked_once_a_second_at_most(make_gate: MakeGate) -> No
     assert make_gate().console.inspector.paces.calls_per_s == 1.0
 
 
+async def test_a_page_that_is_being_told_hears_of_the_end(make_gate: MakeGate) -> None:
+    console = make_gate().console
+    events = _events(console, Request({"type": "http"}), lambda *_: [])
+    async with asyncio.timeout(10):
+        await anext(events)
+        await anext(events)
+        console.end()  # before the page waits for what comes next
+        began_s = asyncio.get_running_loop().time()
+        assert [event async for event in events] == []
+    assert asyncio.get_running_loop().time() - began_s < BEAT_S
+
+
 # --- live tails -----------------------------------------------------------------------------------
+
+
+async def test_rows_go_to_the_newest_connection_of_a_browser(make_gate: MakeGate) -> None:
+    console, basket = make_gate().console, Basket(None, payloads())
+    older = _tail_events(console, basket, None, anew=False)
+    newer = _tail_events(console, basket, None, anew=False)
+    async with asyncio.timeout(10):
+        await anext(older)
+        await anext(older)  # it waits for rows from now on, and a proxy does not say that the browser has gone
+        waiting = asyncio.ensure_future(anext(older, None))
+        await asyncio.sleep(0)
+        await anext(newer)
+        await anext(newer)
+        basket.offer(seen(b"for the page"))
+        assert "for the page" in await anext(newer)
+        assert await waiting is None
+    assert basket.left_at_s is None  # the end of the older one is not the browser's
+    console.end()
+    assert [event async for event in newer] == []
+    assert basket.left_at_s is not None
+
+
+async def test_a_browser_that_comes_in_steps_begins_anew(make_gate: MakeGate, kinesis: Any) -> None:
+    gate = make_gate()
+    target = "/streams/pages/tail/events?from=trim-horizon&browser=held-browser"
+    await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: '"seen":2' in text)  # and the proxy holds it
+    in_steps = await ask(gate, "GET", f"{target}&for=2", headers=PROGRAM, until=lambda text: '"seen":2' in text)
+    assert in_steps.text.count('"shard_id"') >= 2
+    again = await ask(gate, "GET", f"{target}&for=1", headers=PROGRAM)
+    assert '"shard_id"' not in again.text
 
 
 def test_a_browser_that_sleeps_loses_records_and_is_told_how_many() -> None:

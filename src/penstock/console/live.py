@@ -64,10 +64,12 @@ async def _events(
             fresh.enter_context(sampler.held(shown))  # before the old hold ends, so that nothing stops between
             holding.close()
             holding = fresh
-            now = sampler.versions(shown)
+            change, now = sampler.change, sampler.versions(shown)
             yield "event: changed\ndata: {}\n\n" if seen is not None and now != seen else "event: beat\ndata: {}\n\n"
             seen = now
-            await sampler.change(BEAT_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await change.wait()
             if console.ending.is_set():
                 break
             await asyncio.sleep(1.0)  # a page is fetched once a second at most

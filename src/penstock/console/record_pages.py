@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.console.asgi import Console
     from penstock.console.payloads import Row
+    from penstock.console.tailing import Basket
 
 ROWS = 50
 ROWS_MAX = 500
@@ -252,30 +253,31 @@ async def tail_events(request: Request) -> Response:
         raise PageError(400, "A live tail names its browser.")
     visitor = visitor_of(request)
     browser = f"{visitor.name} {browser}"  # of no other visitor
-    anew = console.tails.basket_of(browser) is None
-    if anew:
+    for_text = query.get("for", "")
+    for_s = float(for_text) if for_text.isdecimal() else None
+    basket = console.tails.basket_of(browser)
+    # What an endless answer has taken, a proxy may hold: a browser that comes in steps from now on begins anew.
+    anew = basket is None or (for_s is not None and not basket.in_steps)
+    if basket is None or anew:
         chosen = Chosen(console, name, query, at="latest")
         await _audited(request, "records.tailed", chosen.target())
         shards = () if chosen.shard is None else (chosen.shard,)
-        console.tails.follow(browser, name, chosen.at, shards, chosen.matches)
-    for_text = query.get("for", "")
-    for_s = float(for_text) if for_text.isdecimal() else None
-    events = _tail_events(console, browser, for_s, anew=anew)
+        basket = console.tails.follow(browser, name, chosen.at, shards, chosen.matches)
+    basket.in_steps = for_s is not None
+    events = _tail_events(console, basket, for_s, anew=anew)
     return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _tail_events(console: Console, browser: str, for_s: float | None, *, anew: bool) -> AsyncIterator[str]:
+async def _tail_events(console: Console, basket: Basket, for_s: float | None, *, anew: bool) -> AsyncIterator[str]:
     """Events with rows. ``for_s``: end after so long, so that a proxy that holds the answer back lets it go. ``anew``:
     the reading begins now, also for a browser that was here before and has missed what came meanwhile.
     """
-    basket = console.tails.basket_of(browser)
-    if basket is None:
-        return
+    turn = basket.taken_over()
     clock = asyncio.get_running_loop().time
     end_s = None if for_s is None else clock() + for_s
     yield f"{PADDING}retry: 1000\n\n"
     try:
-        while not console.ending.is_set() and (end_s is None or clock() < end_s):
+        while not console.ending.is_set() and basket.turn == turn and (end_s is None or clock() < end_s):
             rows = basket.take()
             told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost, "anew": anew}
             yield f"event: rows\ndata: {msgspec.json.encode({**told, 'fault': basket.fault}).decode()}\n\n"
@@ -287,7 +289,8 @@ async def _tail_events(console: Console, browser: str, for_s: float | None, *, a
                     await basket.filled.wait()
             await asyncio.sleep(TAIL_INTERVAL_S)
     finally:
-        console.tails.left(browser)
+        if basket.turn == turn:
+            console.tails.left(basket)
 
 
 async def _audited(request: Request, action: str, target: dict[str, Any]) -> None:

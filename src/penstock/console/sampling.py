@@ -119,11 +119,12 @@ class Sampler:
         """Changes with each look at any of the topics."""
         return tuple(self._kept[topic.key].version if topic.key in self._kept else 0 for topic in topics)
 
-    async def change(self, timeout_s: float) -> None:
-        """Wait until something was looked at, so long at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+    @property
+    def change(self) -> asyncio.Event:
+        """It is set when something is looked at next. Take it before the versions that are told: an event that is
+        taken afterwards does not tell of a look, or of the end, that came while the browser was told.
+        """
+        return self._changed
 
     def wake(self) -> None:
         """End all waiting for a change."""

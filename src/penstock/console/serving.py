@@ -85,7 +85,8 @@ class Serving(uvicorn.Server):
         uvicorn's own would raise the signal anew when all is served, and the process would end by it, not by itself.
         """
         self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.end()
+        # Python runs this between any two steps of the loop's own code, where a wake-up could be lost.
+        asyncio.get_running_loop().call_soon_threadsafe(self.end)
 
     def end(self) -> None:
         """Come to the end soon. Called on the console's loop."""

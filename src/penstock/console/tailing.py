@@ -46,6 +46,12 @@ class Basket:
         self.seen = self.matched = self.lost = 0
         self.fault: str | None = None
         self.left_at_s: float | None = None
+        self.in_steps = False
+        """True where the browser comes for a few seconds at a time: a proxy holds back what does not end."""
+        self.turn = 0
+        """Of the connection that takes from it. A proxy may keep an older one open, which would take rows too, and they
+        would never be shown.
+        """
         self.filled = asyncio.Event()
         self._test = test
         self._payloads = payloads
@@ -66,6 +72,12 @@ class Basket:
             self._bytes -= len(self._records.popleft().data)
             self.lost += 1
         self.filled.set()
+
+    def taken_over(self) -> int:
+        """A connection takes from it from now on, and the one before no longer does: the new turn."""
+        self.turn += 1
+        self.filled.set()
+        return self.turn
 
     def take(self) -> list[Row]:
         """All that is in it."""
@@ -126,16 +138,20 @@ class Tails:
         shared.baskets.add(basket)
         return basket
 
-    def left(self, browser: str) -> None:
-        """The browser has closed its connection. It may come again."""
-        if browser in self._by_browser:
-            self._by_browser[browser][0].left_at_s = self._clock()
+    def left(self, basket: Basket) -> None:
+        """The browser of a basket has closed its connection. It may come again."""
+        basket.left_at_s = self._clock()
 
     def drop(self, browser: str) -> None:
         """The browser does not come again."""
         found = self._by_browser.pop(browser, None)
-        if found is not None and (shared := self._shared.get(found[1])) is not None:
+        if found is None:
+            return
+        found[0].taken_over()
+        if (shared := self._shared.get(found[1])) is not None:
             shared.baskets.discard(found[0])
+            if found[1][-1]:  # a reading of its own: it ends, and one that begins anew is not to go on where it stood
+                del self._shared[found[1]]
 
     def wake(self) -> None:
         """End all waiting for records."""
