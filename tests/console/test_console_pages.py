@@ -365,6 +365,19 @@ async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: 
     assert again.text.count('"shard_id"') == 1  # what it had is not sent again
 
 
+async def test_refusals_for_the_rate_end_no_tail(
+    make_gate: MakeGate, kinesis: Any, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    gate = make_gate()
+    service.faults.add(Fault(how="throttle", operation="GetRecords", count=4))
+    target = "/streams/pages/tail/events?from=trim-horizon&browser=patient-browser"
+    answer = await ask(
+        gate, "GET", target, headers=PROGRAM, until=lambda text: "plain text" in text and "GetRecords was" in text
+    )
+    assert '"fault":"' not in answer.text
+
+
 # --- seek -----------------------------------------------------------------------------------------
 
 

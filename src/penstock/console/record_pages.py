@@ -280,7 +280,8 @@ async def _tail_events(console: Console, basket: Basket, for_s: float | None, *,
         while not console.ending.is_set() and basket.turn == turn and (end_s is None or clock() < end_s):
             rows = basket.take()
             told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost, "anew": anew}
-            yield f"event: rows\ndata: {msgspec.json.encode({**told, 'fault': basket.fault}).decode()}\n\n"
+            told |= {"fault": basket.fault, "note": basket.note}
+            yield f"event: rows\ndata: {msgspec.json.encode(told).decode()}\n\n"
             anew = False
             if basket.fault is not None:
                 break

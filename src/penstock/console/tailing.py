@@ -45,6 +45,8 @@ class Basket:
     def __init__(self, test: Callable[[SeenRecord], bool] | None, payloads: Payloads) -> None:
         self.seen = self.matched = self.lost = 0
         self.fault: str | None = None
+        self.note: str | None = None
+        """What the service has refused meanwhile; the reading goes on."""
         self.left_at_s: float | None = None
         self.in_steps = False
         """True where the browser comes for a few seconds at a time: a proxy holds back what does not end."""
@@ -171,9 +173,9 @@ class Tails:
     async def _read(self, key: Key, shared: _Shared) -> None:
         stream, at, shards, _ = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
-        reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True)
+        reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True, is_patient=True)
         following = awaited(_deliver(read(inspector, stream_name(stream), reading), shared))
-        watching = awaited(self._until_left(shared))
+        watching = awaited(self._until_left(shared, inspector))
         try:
             await asyncio.wait((following, watching), return_when=asyncio.FIRST_COMPLETED)
             if following.done():
@@ -184,9 +186,11 @@ class Tails:
             self._ended(key, shared, why)
             await give_up(following, watching)
 
-    async def _until_left(self, shared: _Shared) -> None:
+    async def _until_left(self, shared: _Shared, inspector: Inspector) -> None:
         while shared.baskets:
             await asyncio.sleep(1.0)
+            for basket in shared.baskets:
+                basket.note = "; ".join(one.told for one in inspector.missing) or None
             self._sweep()
 
     def _ended(self, key: Key, shared: _Shared, fault: str = "the reading failed") -> None:

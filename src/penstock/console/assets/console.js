@@ -136,7 +136,7 @@ function liveTail(events, record, records) {
     const seen = news.seen.toLocaleString("en");
     told.textContent = `${seen} seen, ${news.matched.toLocaleString("en")} chosen` + (news.lost ? `, ${news.lost.toLocaleString("en")} came too fast to be shown` : "");
     if (news.fault) { state.textContent = `ended: ${news.fault}`; stop(); }
-    else if (!short) state.textContent = "follows";
+    else if (!short) state.textContent = news.note ? `follows; ${news.note}` : "follows";
     if (news.anew && newest) body.prepend(gapRow()); // the page slept, or was cut off, for too long
     if (news.rows.length) newest = news.rows.at(-1).arrived_at;
     const rows = news.rows.slice(-ROWS_MAX).map(tailRow).reverse();
