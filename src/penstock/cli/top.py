@@ -24,6 +24,7 @@ from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import span_s, span_text
+from penstock.runtime.waiting import wait_set
 from penstock.shown import one_line
 from penstock.wiring import ConnectionOptions
 
@@ -152,7 +153,7 @@ class Screen:
                     looked += 1
                     self._show()
                     self._now.clear()
-                    await self._stopping.unless_asked(self._wait())
+                    await self._stopping.unless_asked(wait_set(self._now, self._every_s))
             except StoppedError:
                 pass
             finally:
@@ -160,10 +161,6 @@ class Screen:
                     loop.remove_signal_handler(number)
         if self._stopping.signal not in (None, signal.SIGINT):
             raise typer.Exit(128 + signal.SIGTERM)
-
-    async def _wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._now.wait(), self._every_s)
 
     def _on_key(self, key: str) -> None:
         if key in ("q", "Q", "\x03"):

@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from penstock.console import application_pages, job_pages, overview, stream_pages
 from penstock.console.page import PageError, console_of
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -67,9 +68,7 @@ async def _events(
             change, now = sampler.change, sampler.versions(shown)
             yield "event: changed\ndata: {}\n\n" if seen is not None and now != seen else "event: beat\ndata: {}\n\n"
             seen = now
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S):
-                    await change.wait()
+            await wait_set(change, BEAT_S)
             if console.ending.is_set():
                 break
             await asyncio.sleep(1.0)  # a page is fetched once a second at most

@@ -22,6 +22,7 @@ from penstock.inspect import Reading, SeenRecord
 from penstock.inspect.filters import parse
 from penstock.inspect.moments import HOW, moment_s, place, time_text
 from penstock.inspect.records import get, read
+from penstock.runtime.waiting import wait_set
 from penstock.shown import one_line
 from penstock.wiring import stream_name
 
@@ -285,9 +286,7 @@ async def _tail_events(console: Console, basket: Basket, for_s: float | None, *,
             anew = False
             if basket.fault is not None:
                 break
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S if end_s is None else min(BEAT_S, max(0.0, end_s - clock()))):
-                    await basket.filled.wait()
+            await wait_set(basket.filled, BEAT_S if end_s is None else min(BEAT_S, max(0.0, end_s - clock())))
             await asyncio.sleep(TAIL_INTERVAL_S)
     finally:
         if basket.turn == turn:

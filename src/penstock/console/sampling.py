@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import AccessDeniedError, PenstockError
+from penstock.runtime.waiting import wait_set
 from penstock.tasks import give_up, logged, spawn
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ class Sampler:
         """The newest sample. Where there is none, it waits for the first look, so long at most."""
         kept = self._begin(topic, GRACE_S)
         if kept.at_s is None and kept.fault is None and wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await kept.looked.wait()
+            await wait_set(kept.looked, wait_s)
         age_s = None if kept.at_s is None else self._clock() - kept.at_s
         return Sample(kept.value, kept.at_s, kept.fault, age_s)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.local import codecs
@@ -20,6 +19,7 @@ from penstock.local.gate import (
 )
 from penstock.local.http import Answer, ChunkedOut, Ending, Request
 from penstock.local.model import ModelError
+from penstock.runtime.waiting import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,8 +328,7 @@ class _Pump:
             if out.full:
                 await out.drain()
                 continue
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), TICK_S)
+            await wait_set(self.wake, TICK_S)
 
     async def _spoil(self, spoiled: Spoiled, name: str, payload: bytes) -> bool:
         """Do what was ordered; True when the event goes out all the same."""
