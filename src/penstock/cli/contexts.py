@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from penstock.cli.output import say
+from penstock.cli.output import replace_file, say
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.shapes import Output, Shape, show_report, table_of
 from penstock.errors import OptionError
@@ -154,7 +153,7 @@ def contexts_kept() -> Contexts:
 
 
 def _keep(contexts: Contexts) -> None:
-    """Replace the file as a whole."""
+    """Write them in place of those that are kept. Raises OptionError."""
     lines = [f"schema = {json.dumps(contexts.schema)}"]
     if contexts.current is not None:
         lines.append(f"current = {json.dumps(contexts.current)}")
@@ -165,14 +164,7 @@ def _keep(contexts: Contexts) -> None:
     path = path_of_contexts()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".contexts.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
-            os.replace(draft, path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        replace_file(path, ("\n".join(lines) + "\n").encode())
     except OSError as fault:
         raise OptionError(f"{path}: {fault.strerror}") from fault
 

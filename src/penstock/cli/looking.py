@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.output import replace_file
 from penstock.cli.shapes import back_s
 from penstock.errors import OptionError
 
@@ -123,15 +122,8 @@ def _looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
 
 
 def _keep_looks(path: Path, looks: Mapping[str, Any]) -> None:
-    """Replace the file as a whole: a run that is broken off leaves the one before."""
+    """Write them in place of those that the file keeps. Raises OptionError."""
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(looks))
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(path, msgspec.json.encode(looks))
     except OSError as fault:
         raise OptionError(f"--history {path}: {fault.strerror}") from fault

@@ -5,8 +5,11 @@ What is shown may come from a stream, a dead letter or a service. No escape sequ
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -69,3 +72,15 @@ def of_seconds(seconds: float | None) -> str:
     if seconds < 0.010:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: a run that is broken off leaves the one before. Raises OSError."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
