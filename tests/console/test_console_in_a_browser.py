@@ -16,6 +16,7 @@ from penstock.console.settings import ConsoleSettings
 from penstock.core.ledger.letter import Letter
 from penstock.model import Position
 from penstock.wiring import ConnectionOptions
+from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, VIEWER_TOKEN
 from tests.console.browsing import CHROMIUM, ROOT, Holding, Served, Watched, tab
 from tests.inspect.job_places import committed, offset, planned, text_of
@@ -104,18 +105,8 @@ def world(service: LocalKinesis) -> Iterator[Any]:
     kinesis.put_records(
         StreamName="orders", Records=[{"Data": one, "PartitionKey": f"<b>key-{at}"} for at, one in enumerate(bodies)]
     )
-    dynamodb.create_table(
-        TableName="billing",
-        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    for number, owner in enumerate(["<i>worker-a", None]):
-        row = {
-            "leaseKey": {"S": f"shardId-{number:012}"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
-            "checkpointSubSequenceNumber": {"N": "0"}, "ownerSwitchesSinceCheckpoint": {"N": "0"},
-        } | ({} if owner is None else {"leaseOwner": {"S": owner}})  # fmt: skip
-        dynamodb.put_item(TableName="billing", Item=row)
+    owners = zip(SHARDS, ["<i>worker-a", None], strict=True)
+    make_table(dynamodb, "billing", *(lease(shard_id, "TRIM_HORIZON", 7, owner) for shard_id, owner in owners))
     yield kinesis
     dynamodb.delete_table(TableName="billing")
     kinesis.close()

@@ -14,6 +14,7 @@ from penstock.errors import OptionError
 from penstock.inspect import JobsReport, JobView
 from penstock.inspect.jobs import QUERIES_MAX
 from penstock.inspect.moments import utc
+from tests.cli.tables_kit import make_table
 from tests.console.asking import TOKEN, ask
 from tests.inspect.job_places import committed, offset, planned, query_rows, text_of
 
@@ -43,14 +44,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def copied(service: LocalKinesis) -> Iterator[None]:
     """An application whose rows a Spark query keeps up."""
     dynamodb: Any = boto3.client("dynamodb", endpoint_url=service.endpoint_url, region_name=service.region)
-    dynamodb.create_table(
-        TableName="copied",
-        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    for row in query_rows(time.time() - 30):
-        dynamodb.put_item(TableName="copied", Item=typed_item(row.attributes()))
+    make_table(dynamodb, "copied", *(typed_item(row.attributes()) for row in query_rows(time.time() - 30)))
     yield
     dynamodb.delete_table(TableName="copied")
     dynamodb.close()

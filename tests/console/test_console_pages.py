@@ -23,6 +23,7 @@ from penstock.inspect import Inspector, SeenRecord
 from penstock.inspect.filters import parse
 from penstock.model import Record
 from penstock.testing import Fault
+from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 
 if TYPE_CHECKING:
@@ -401,14 +402,9 @@ def dynamodb(service: LocalKinesis) -> Iterator[Any]:
     client: Any = boto3.client("dynamodb", endpoint_url=service.endpoint_url, region_name=service.region)
     made: list[str] = []
 
-    def table(name: str, key: str = "leaseKey") -> None:
-        client.create_table(
-            TableName=name,
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    def table(name: str, *rows: dict[str, Any], key: str = "leaseKey") -> None:
         made.append(name)
+        make_table(client, name, *rows, key=key)
 
     client.table = table
     yield client
@@ -419,8 +415,7 @@ def dynamodb(service: LocalKinesis) -> Iterator[Any]:
 
 
 async def test_a_table_that_is_no_lease_table_is_told_so(make_gate: MakeGate, dynamodb: Any) -> None:
-    dynamodb.table("odd", "id")
-    dynamodb.put_item(TableName="odd", Item={"id": {"S": "<script>"}})
+    dynamodb.table("odd", {"id": {"S": "<script>"}}, key="id")
     gate = make_gate()
     answer = await ask(gate, "GET", "/applications/odd?stream=orders", headers=PROGRAM)
     assert "odd" in answer.text
@@ -429,18 +424,12 @@ async def test_a_table_that_is_no_lease_table_is_told_so(make_gate: MakeGate, dy
 
 
 async def test_half_a_table_and_rows_of_wrong_types_leave_the_rest(make_gate: MakeGate, dynamodb: Any) -> None:
-    dynamodb.table("half")
-    whole = {
-        "leaseKey": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
-        "leaseOwner": {"S": "worker"}, "checkpointSubSequenceNumber": {"N": "0"},
-        "ownerSwitchesSinceCheckpoint": {"N": "0"},
-    }  # fmt: skip
-    for row in (
-        whole,
-        {**whole, "leaseKey": {"S": "shardId-000000000001"}, "leaseCounter": {"S": "<script>"}},
+    dynamodb.table(
+        "half",
+        lease(SHARDS[0], "TRIM_HORIZON", 7, "worker"),
+        {**lease(SHARDS[1], "TRIM_HORIZON", 7, "worker"), "leaseCounter": {"S": "<script>"}},
         {"leaseKey": {"S": "shardId-000000000002"}},
-    ):
-        dynamodb.put_item(TableName="half", Item=row)
+    )
     answer = await ask(make_gate(), "GET", "/applications/half?stream=orders", headers=PROGRAM)
     assert answer.status == 200
     assert answer.text.count("is no lease that can be read") == 1
@@ -494,17 +483,10 @@ async def test_the_history_of_moves_and_the_lag_over_time_grow_with_each_look(
     make_gate: MakeGate, dynamodb: Any
 ) -> None:
     dynamodb.table("moving")
-    row = {
-        "leaseKey": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "7"}, "checkpoint": {"S": "TRIM_HORIZON"},
-        "leaseOwner": {"S": "first"}, "checkpointSubSequenceNumber": {"N": "0"},
-        "ownerSwitchesSinceCheckpoint": {"N": "0"},
-    }  # fmt: skip
     gate = make_gate()
     topic = gate.console.topics.lag("moving", "orders")
     for number, owner in enumerate(("first", "first", "<b>second")):
-        dynamodb.put_item(
-            TableName="moving", Item={**row, "leaseOwner": {"S": owner}, "leaseCounter": {"N": str(7 + number)}}
-        )
+        dynamodb.put_item(TableName="moving", Item=lease(SHARDS[0], "TRIM_HORIZON", 7 + number, owner))
         await topic.load(gate.console.inspector.apart())
     answer = await ask(gate, "GET", "/applications/moving?stream=orders", headers=PROGRAM)
     moves = answer.text.partition('data-part="moves"')[2]

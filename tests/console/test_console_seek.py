@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, VIEWER_TOKEN, ask
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
 VIEWER = {"authorization": f"Bearer {VIEWER_TOKEN}", "accept": "text/html"}
 PAGE = "/applications/sought/seek"
 WHERE = f"{PAGE}?stream=orders&to=trim-horizon"
-LEASES = ["shardId-000000000000", "shardId-000000000001"]
 AT = "49590338271490256608559692538361571095921575989136588898"
 
 
@@ -29,27 +29,10 @@ AT = "49590338271490256608559692538361571095921575989136588898"
 def dynamodb(service: LocalKinesis) -> Iterator[Any]:
     """With an application whose workers have stopped."""
     client = boto3.client("dynamodb", endpoint_url=service.endpoint_url, region_name=service.region)
-    client.create_table(
-        TableName="sought",
-        AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    for lease in LEASES:
-        put(client, lease)
+    make_table(client, "sought", *(lease(one, AT, 7, None) for one in SHARDS))
     yield client
     client.delete_table(TableName="sought")
     client.close()
-
-
-def put(client: Any, lease: str, counter: int = 7) -> None:
-    client.put_item(
-        TableName="sought",
-        Item={
-            "leaseKey": {"S": lease}, "leaseCounter": {"N": str(counter)}, "checkpoint": {"S": AT},
-            "checkpointSubSequenceNumber": {"N": "0"}, "ownerSwitchesSinceCheckpoint": {"N": "0"},
-        },
-    )  # fmt: skip
 
 
 def checkpoints(client: Any) -> list[str]:
@@ -84,8 +67,8 @@ async def test_a_plan_is_shown_confirmed_written_and_noted(make_gate: MakeGate, 
     assert (await ask(gate, "POST", PAGE, headers=PROGRAM, form=form)).status == 409  # once
     begun, ended = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert (begun["action"], begun["outcome"], ended["outcome"]) == ("app.sought", "begun", "done")
-    assert begun["before"] == dict.fromkeys(LEASES, AT)
-    assert begun["after"] == dict.fromkeys(LEASES, "TRIM_HORIZON")
+    assert begun["before"] == dict.fromkeys(SHARDS, AT)
+    assert begun["after"] == dict.fromkeys(SHARDS, "TRIM_HORIZON")
     (kept,) = kept_in(tmp_path)
     assert {one["sequence_number"] for one in json.loads(kept.read_text())["shards"].values()} == {AT}
     assert kept.stat().st_mode & 0o077 == 0
@@ -106,7 +89,7 @@ async def test_a_viewer_sees_the_plan_and_writes_nothing(make_gate: MakeGate, dy
 async def test_a_row_that_has_changed_since_is_left_and_told(make_gate: MakeGate, dynamodb: Any) -> None:
     gate = make_gate(allow_writes=True)
     number = plan_in((await ask(gate, "GET", WHERE, headers=PROGRAM)).text)
-    put(dynamodb, LEASES[1], counter=8)
+    dynamodb.put_item(TableName="sought", Item=lease(SHARDS[1], AT, 8, None))
     done = await ask(gate, "POST", PAGE, headers=PROGRAM, form={"plan": number, "confirm": "sought"})
     assert done.status == 502
     assert "It is done." not in done.text
