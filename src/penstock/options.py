@@ -90,6 +90,18 @@ class MetricsOptions(Options, frozen=True, kw_only=True):
         return ["interval_s must be a finite number"] if self.interval_s == float("inf") else []
 
 
+METRICS_INTERVAL_S = 60.0
+"""How often the numbers are told where neither the options nor the subscriber say."""
+
+
+def metrics_for(options: MetricsOptions, on_event: Callable[[Any], None] | None) -> tuple[float, bool]:
+    """How often the numbers are told to this subscriber, in seconds, and whether by shard, too. An exporter says what
+    it wants in ``metrics_interval_s`` and ``metrics_per_shard``.
+    """
+    interval_s: float = options.interval_s or getattr(on_event, "metrics_interval_s", None) or METRICS_INTERVAL_S
+    return interval_s, options.per_shard or getattr(on_event, "metrics_per_shard", False)
+
+
 # --- the producer ---------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from penstock.core.ledger.parts import Part
 from penstock.errors import ExpiredIteratorError, OptionError, PenstockError, ServiceError
 from penstock.events import ConsumerMetrics, LeaseTableFailed, WorkerIdShared
 from penstock.model import Position
+from penstock.options import metrics_for
 from penstock.ports import SharedWithKcl
 from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, ShardLevels, WorkerLevels
@@ -536,17 +537,13 @@ def counted_table(
 
 log = logging.getLogger("penstock.telemetry")
 
-INTERVAL_S = 60.0
-"""How often the numbers are told where neither the options nor the subscriber say."""
-
 
 class Metering(ShardListener):
     """Counts for one consumer, and tells its subscriber what may be told on any thread: an exporter has `at_once`."""
 
     def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
-        wanted = getattr(on_event, "metrics_interval_s", None)
-        self.interval_s: float = options.interval_s or wanted or INTERVAL_S
-        self.meter = ConsumerMeter(0.0, per_shard=options.per_shard or getattr(on_event, "metrics_per_shard", False))
+        self.interval_s, per_shard = metrics_for(options, on_event)
+        self.meter = ConsumerMeter(0.0, per_shard=per_shard)
         self._at_once: Callable[[Any], object] | None = getattr(on_event, "at_once", None)
         self.on_loop: Callable[[Any], object] | None = (
             on_event if self._at_once is None else getattr(on_event, "on_loop", None)

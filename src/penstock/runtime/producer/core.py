@@ -38,7 +38,7 @@ from penstock.errors import (
 )
 from penstock.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from penstock.model import OutRecord
-from penstock.options import MetricsOptions, check_producer
+from penstock.options import MetricsOptions, check_producer, metrics_for
 from penstock.runtime.producer.handles import PutHandle, Unwritten
 from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX, Claim, Intake
 from penstock.runtime.producer.listing import RETRY_BASE_S, ShardListing
@@ -62,8 +62,6 @@ H = TypeVar("H", bound=PutHandle)
 
 log = logging.getLogger("penstock.producer")
 
-METRICS_INTERVAL_S = 60.0
-"""How often the numbers are told where the options do not say."""
 EXPIRY_CHECK_S = 0.1
 """How exactly times to live are kept."""
 SHARE_STEP = 0.1
@@ -103,7 +101,7 @@ class ProducerCore(Generic[H]):
         self._on_event = on_event
         self._tracer = tracer
         self.stream = sink.stream
-        per_shard = metrics.per_shard or getattr(on_event, "metrics_per_shard", False)
+        self._metrics_interval_s, per_shard = metrics_for(metrics, on_event)
         self._meter = ProducerMeter(time.monotonic(), per_shard=per_shard)
         self.batcher = Batcher(_limits_of(options), make_entry=sink.entry, rng=rng)
         self.batcher.settling.place = self.stream
@@ -115,8 +113,6 @@ class ProducerCore(Generic[H]):
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._sending: dict[Request, asyncio.Task[None]] = {}
         self._next_expiry_s = inf
-        wanted = getattr(on_event, "metrics_interval_s", None)
-        self._metrics_interval_s: float = metrics.interval_s or wanted or METRICS_INTERVAL_S
         self._next_metrics_s = time.monotonic() + self._metrics_interval_s
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
