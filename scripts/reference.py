@@ -135,6 +135,13 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def renew_files(renew: Callable[[str], str]) -> None:
+    """Renew each page that the command line names, where it lies."""
+    for argument in sys.argv[1:]:
+        page = Path(argument)
+        page.write_text(renew(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def plain(text: str, *, keep_spaces: bool = False) -> str:
     """A docstring as Markdown in one line."""
     text = text.replace("``", "`").strip()
@@ -160,6 +167,4 @@ def shown(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    renew_files(renewed)

@@ -6,13 +6,11 @@ command's.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
-from scripts.reference import plain, renewed_with, table
+from scripts.reference import plain, renew_files, renewed_with, table
 
 from penstock.cli.app import app
 
@@ -45,6 +43,4 @@ def renewed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    renew_files(renewed)

@@ -9,13 +9,12 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from scripts.reference import attribute_docs, events_table, plain, renewed_with, shown, struct_table, table
+from scripts.reference import attribute_docs, events_table, plain, renew_files, renewed_with, shown, struct_table, table
 
 from penstock import events
 from penstock.aws.options import ConnectionOptions
@@ -239,6 +238,4 @@ def _assigned_docs(described: type) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    renew_files(renewed)

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scripts.reference import renewed_with, table
+from scripts.reference import renew_files, renewed_with, table
 
 from penstock.inspect.doctor import SYMPTOMS
 
@@ -35,6 +33,4 @@ def renewed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    renew_files(renewed)

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from scripts.reference import attribute_docs, renewed_with, struct_table, table
+from scripts.reference import attribute_docs, renew_files, renewed_with, struct_table, table
 
 from penstock.telemetry.cloudwatch import CloudWatchChoice
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
@@ -116,6 +114,4 @@ def renewed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    renew_files(renewed)
