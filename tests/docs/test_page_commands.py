@@ -27,7 +27,7 @@ from botocore.validate import ParamValidator
 
 from penstock.cli.app import app
 from penstock.core.withdrawn import FLAGS
-from penstock.pipeline.job.outcome import ExitCode
+from penstock.pipeline.job.account import ExitCode
 from scripts import reference_commands
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 

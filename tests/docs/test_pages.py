@@ -17,8 +17,8 @@ import yaml
 from scripts.diagrams import DIAGRAMS
 
 from penstock.pipeline.job import load_job
+from penstock.pipeline.job.account import ExitCode
 from penstock.pipeline.job.model import Job
-from penstock.pipeline.job.outcome import ExitCode
 from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
 
 if TYPE_CHECKING:

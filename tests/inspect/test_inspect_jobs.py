@@ -221,8 +221,7 @@ def test_a_directory_that_is_no_checkpoint_directory_is_told(tmp_path: Path, tex
 
 def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> None:
     """What a run prints, by the run's own code."""
-    from penstock.pipeline.job.account import BatchReport, Show, Totals
-    from penstock.pipeline.job.outcome import ExitCode
+    from penstock.pipeline.job.account import BatchReport, ExitCode, Show, Totals
 
     out = io.StringIO()
     show = Show(as_json=True, out=out, errors=io.StringIO())

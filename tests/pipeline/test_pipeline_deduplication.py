@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from penstock.errors import OptionError
 from penstock.pipeline import decode_json, decode_text, deduplicate, late_rows, read_once, split
-from penstock.pipeline.job.outcome import state_is_of_another_kind
+from penstock.pipeline.job.account import state_is_of_another_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

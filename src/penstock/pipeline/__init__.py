@@ -5,10 +5,9 @@ They are plain PySpark and mix with any other step.
 
 from penstock.pipeline.batches import POSITION, position_order, read_once, sort_by_key
 from penstock.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
-from penstock.pipeline.deduplication import deduplicate, late_rows
+from penstock.pipeline.deduplication import deduplicate, deduplicate_by_stamps, late_rows, open_stamps
 from penstock.pipeline.metrics import MetricsListener, StreamMetrics, observed, stream_metrics
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
-from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 from penstock.public import loaded_from
 from penstock.spark.rows import ALL_COLUMNS

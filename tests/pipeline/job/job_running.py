@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.dataset as ds
 
 from penstock.pipeline.job import ExitCode, JobFileError, load_job
-from penstock.pipeline.job.account import Show
-from penstock.pipeline.job.outcome import StepError
+from penstock.pipeline.job.account import Show, StepError
 from penstock.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:

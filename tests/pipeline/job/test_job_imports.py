@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.job.outcome import message_of
+from penstock.pipeline.job.account import message_of
 
 TOLD = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):

@@ -17,9 +17,8 @@ from penstock.core.aggregation import encode_aggregate
 from penstock.inspect import jobs_at
 from penstock.local import LocalKinesis
 from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.account import Show
+from penstock.pipeline.job.account import Show, StepError
 from penstock.pipeline.job.model import Metrics
-from penstock.pipeline.job.outcome import StepError
 from penstock.pipeline.job.running import exporters_of
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 from tests.pipeline.metrics_system import gauges, told_all

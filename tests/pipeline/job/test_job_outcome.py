@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.job.outcome import by_the_data, message_of, source_failed
+from penstock.pipeline.job.account import by_the_data, message_of, source_failed
 
 WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n"
 STACK = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.job.outcome import StepError
+from penstock.pipeline.job.account import StepError
 from penstock.pipeline.job.running import clear_unfinished_start
 
 if TYPE_CHECKING:

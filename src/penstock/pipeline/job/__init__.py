@@ -1,9 +1,9 @@
 """Jobs declared in a file: one read of one stream, steps, sinks. ``penstock run`` runs them."""
 
+from penstock.pipeline.job.account import ExitCode
 from penstock.pipeline.job.faults import JobFileError
 from penstock.pipeline.job.files import JobFile, load_job
 from penstock.pipeline.job.model import Job, job_schema
-from penstock.pipeline.job.outcome import ExitCode
 from penstock.pipeline.job.running import run_file
 from penstock.pipeline.job.writing import Delivery, deliveries
 

@@ -19,9 +19,9 @@ from penstock.errors import PenstockError
 from penstock.pipeline.batches import POSITION, read_once
 from penstock.pipeline.decode import REASON, VALUE, JsonFaults, split
 from penstock.pipeline.job import steps
-from penstock.pipeline.job.account import SecondPass
-from penstock.pipeline.job.outcome import (
+from penstock.pipeline.job.account import (
     ExitCode,
+    SecondPass,
     StepError,
     by_the_data,
     failed_before_writing,

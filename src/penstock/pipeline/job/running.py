@@ -24,19 +24,23 @@ from penstock.errors import OptionError
 from penstock.pipeline.decode import split
 from penstock.pipeline.hadoop_files import HadoopFiles, identity_in
 from penstock.pipeline.job import steps
-from penstock.pipeline.job.account import Show, Totals, batch_report, cut_ms, was_a_batch
-from penstock.pipeline.job.batches import Batches
-from penstock.pipeline.job.faults import Fault, JobFileError
-from penstock.pipeline.job.files import load_job, place_faults
-from penstock.pipeline.job.model import job_schema
-from penstock.pipeline.job.outcome import (
+from penstock.pipeline.job.account import (
     ExitCode,
+    Show,
     StepError,
+    Totals,
+    batch_report,
+    cut_ms,
     message_of,
     source_failed,
     state_cannot_be_read,
     state_is_of_another_kind,
+    was_a_batch,
 )
+from penstock.pipeline.job.batches import Batches
+from penstock.pipeline.job.faults import Fault, JobFileError
+from penstock.pipeline.job.files import load_job, place_faults
+from penstock.pipeline.job.model import job_schema
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import deliveries, require_format, stream_of

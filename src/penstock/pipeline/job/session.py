@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from penstock.pipeline.hadoop_files import LocalFiles
+from penstock.pipeline.job.account import ExitCode, StepError, message_of
 from penstock.pipeline.job.java_archive import with_archive
 from penstock.pipeline.job.model import as_options
-from penstock.pipeline.job.outcome import ExitCode, StepError, message_of
 from penstock.pipeline.job.packages import file_to_send, packages_named
 from penstock.pipeline.job.writing import with_tables
 

@@ -10,12 +10,11 @@ from pyspark.sql import functions as fn
 from penstock.errors import OptionError, PenstockError
 from penstock.pipeline.batches import POSITION
 from penstock.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
-from penstock.pipeline.deduplication import deduplicate
+from penstock.pipeline.deduplication import deduplicate, deduplicate_by_stamps, open_stamps
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.metrics import observed
-from penstock.pipeline.stamps import deduplicate_by_stamps, open_stamps
 from penstock.spark.rows import ALL_COLUMNS
 
 if TYPE_CHECKING:
