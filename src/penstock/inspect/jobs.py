@@ -120,7 +120,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lag_s(self) -> float | None:
         """The longest of its streams."""
-        return max((one.lag_s for one in self.streams if one.lag_s is not None), default=None)
+        return _longest(one.lag_s for one in self.streams)
+
+
+def _longest(lags_s: Iterable[float | None]) -> float | None:
+    return max((one for one in lags_s if one is not None), default=None)
 
 
 class JobsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,7 +365,6 @@ def job_of_checkpoint(folder: Path) -> JobView:
         if read > OFFSETS_BYTES_MAX and recent:
             break
         planned, at_s = _planned(offsets[number]), commits[number].stat().st_mtime
-        lag_s = max((at_s - one.cut_ms / 1000 for one in planned.offsets if one.cut_ms), default=None)
         if not recent:
             streams = [_stream_of(one, at_s) for one in planned.offsets]
         recent.appendleft(
@@ -369,7 +372,7 @@ def job_of_checkpoint(folder: Path) -> JobView:
                 batch=number,
                 at=utc(at_s),
                 seconds=max(0.0, at_s - planned.at_s),
-                lag_s=None if lag_s is None else max(0.0, lag_s),
+                lag_s=_longest(_lag_s(one, at_s) for one in planned.offsets),
             )
         )
     return JobView(
@@ -390,11 +393,15 @@ def job_of_checkpoint(folder: Path) -> JobView:
 def _stream_of(offset: StreamOffset, at_s: float) -> JobStream:
     return JobStream(
         stream=offset.stream_arn.rpartition("/")[2],
-        lag_s=max(0.0, at_s - offset.cut_ms / 1000) if offset.cut_ms else None,
+        lag_s=_lag_s(offset, at_s),
         shards=len(offset.shards),
         shards_unread=len(offset.unread()),
         possible_losses=offset.losses,
     )
+
+
+def _lag_s(offset: StreamOffset, at_s: float) -> float | None:
+    return max(0.0, at_s - offset.cut_ms / 1000) if offset.cut_ms else None
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
@@ -499,10 +506,12 @@ class _Lines:
             )
             for stream, lag_s in value["lag_s"].items()
         ]  # fmt: skip
-        lag_s = max((one.lag_s for one in self._streams if one.lag_s is not None), default=None)
         self._recent.append(
             JobBatch(
-                batch=int(value["batch"]), seconds=float(value["seconds"]), records=int(value["rows"]), lag_s=lag_s
+                batch=int(value["batch"]),
+                seconds=float(value["seconds"]),
+                records=int(value["rows"]),
+                lag_s=_longest(one.lag_s for one in self._streams),
             )
         )
 
@@ -522,9 +531,14 @@ class _Lines:
         records = sum(int(source["numInputRows"]) for source, _ in read)
         self._sums["batches"] += 1
         self._sums["records"] += records
-        lag_s = max((one.lag_s for one in self._streams if one.lag_s is not None), default=None)
         self._recent.append(
-            JobBatch(batch=int(value["batchId"]), at=utc(at_s), seconds=seconds, records=records, lag_s=lag_s)
+            JobBatch(
+                batch=int(value["batchId"]),
+                at=utc(at_s),
+                seconds=seconds,
+                records=records,
+                lag_s=_longest(one.lag_s for one in self._streams),
+            )
         )
 
     def view(self) -> JobView:
