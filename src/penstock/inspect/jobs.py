@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_text, utc
+from penstock.inspect.registries import NoRedirect
 from penstock.inspect.verdicts import OK_S, STALLED_S, STEADY, WINDOW_MIN_S
 from penstock.shown import one_line, without_password
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
@@ -313,18 +314,11 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), text)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The operator named one address; an answer names no other one."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def _fetched(url: str) -> str:
     parts, size, end_s = list[bytes](), 0, time.monotonic() + ANSWER_S
     path = url.partition("://")[2].partition("/")[2]
     address = url if path else f"{url.rstrip('/')}/metrics"
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler({}))
     try:
         with opener.open(address, timeout=ANSWER_S) as answer:
             while part := answer.read1(65_536):

@@ -168,8 +168,10 @@ class Registries:
 # --- Confluent's protocol -------------------------------------------------------------------------
 
 
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the password would go where it leads."""
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error. The operator named one address: an answer names no other one, where the password of a
+    registry would go.
+    """
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -190,7 +192,7 @@ def _get(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - http and https alone
     if given := os.environ.get(AUTHORIZATION):
         request.add_header("authorization", "Basic " + base64.b64encode(given.encode()).decode())
-    opener = urllib.request.build_opener(_StayHere)
+    opener = urllib.request.build_opener(NoRedirect)
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(2 * SCHEMA_BYTES_MAX + 1)
