@@ -225,34 +225,23 @@ def _fill_table(local: Any) -> None:
         dynamodb.batch_write_item(RequestItems={"wide-app": puts})
 
 
+def tail_latency(goal: float, *options: str, name: str = "") -> Case:
+    """The case of a tail with these options."""
+    return Case(
+        name=f"tail_latency_p99_ms{name}",
+        unit="ms",
+        goal=goal,
+        sense="at_most",
+        ours=lambda: tail_latency_p99_ms(*options),
+        rounds=3,
+        warm_up=0,
+    )
+
+
 CASES = [
-    Case(
-        name="tail_latency_p99_ms",
-        unit="ms",
-        goal=550,
-        sense="at_most",
-        ours=lambda: tail_latency_p99_ms(),
-        rounds=3,
-        warm_up=0,
-    ),
-    Case(
-        name="tail_latency_p99_ms_rate_5",
-        unit="ms",
-        goal=300,
-        sense="at_most",
-        ours=lambda: tail_latency_p99_ms("--rate", "5"),
-        rounds=3,
-        warm_up=0,
-    ),
-    Case(
-        name="tail_latency_p99_ms_fan_out",
-        unit="ms",
-        goal=60,
-        sense="at_most",
-        ours=lambda: tail_latency_p99_ms("--fan-out", "looker"),
-        rounds=3,
-        warm_up=0,
-    ),
+    tail_latency(550),
+    tail_latency(300, "--rate", "5", name="_rate_5"),
+    tail_latency(60, "--fan-out", "looker", name="_fan_out"),
     Case(name="lag_1000_shards_s", unit="s", goal=5, sense="at_most", ours=lag_1000_shards_s, rounds=3, warm_up=0),
     Case(
         name="tail_rows",
