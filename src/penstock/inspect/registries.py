@@ -174,6 +174,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
     """
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
+        """See the base: no other request is made."""
         return None
 
 
