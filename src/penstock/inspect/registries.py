@@ -175,7 +175,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """See the base: no other request is made."""
-        return None
+        return
 
 
 def _checked(url: str) -> str:
