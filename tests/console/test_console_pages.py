@@ -369,7 +369,7 @@ async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: 
 async def test_refusals_for_the_rate_end_no_tail(
     make_gate: MakeGate, kinesis: Any, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     gate = make_gate()
     service.faults.add(Fault(how="throttle", operation="GetRecords", count=4))
     target = "/streams/pages/tail/events?from=trim-horizon&browser=patient-browser"
@@ -442,7 +442,7 @@ async def test_half_a_table_and_rows_of_wrong_types_leave_the_rest(make_gate: Ma
 async def test_a_service_that_refuses_all_calls_leaves_every_page_standing(
     make_gate: MakeGate, service: LocalKinesis, dynamodb: Any, how: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.inspect.calls.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     dynamodb.table("refused")
     service.faults.add(Fault(how=how, operation="*"))
     gate = make_gate()

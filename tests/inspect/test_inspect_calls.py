@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import OptionError
 from penstock.inspect import Inspector
-from penstock.inspect.calls import READS, ReadingWire, ShardPaces
+from penstock.inspect.inspector import READS, ReadingWire, ShardPaces
 from penstock.local import LocalKinesis
 from penstock.model import IteratorAt, StreamName
 from penstock.testing.sim.loop import VirtualLoop, VirtualTime

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.inspect import LagLimits, LagReport, ShardLag, State, check_lag
 from penstock.inspect.checks import Figure, Status
+from penstock.inspect.lag import worst
 from penstock.inspect.moments import utc
-from penstock.inspect.verdicts import worst
 
 LIMITS = LagLimits(warning_s=60, critical_s=600, loses_warning_s=7200, loses_critical_s=3600)
 FIGURE = r"\w+=[\d.e+]+s?(;[\d.]*:?){0,2}"

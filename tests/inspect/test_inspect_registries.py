@@ -16,7 +16,7 @@ import pytest
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.errors import OptionError
 from penstock.inspect import decode, registries
-from penstock.inspect.calls import ReadingWire
+from penstock.inspect.inspector import ReadingWire
 from penstock.inspect.registries import AGAIN_S, AUTHORIZATION, SCHEMA_BYTES_MAX, SCHEMAS_MAX, Registries
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from penstock.aws.options import Credentials
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect import Goal, Inspector, Reading, Snapshot, check_leases, examine, plan_seek
-from penstock.inspect.calls import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
+from penstock.inspect.inspector import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
 from penstock.inspect.records import read_pages
 from penstock.model import IteratorAt, StreamName
 from penstock.testing import Fault

@@ -61,7 +61,7 @@ class Earlier:
         _keep_looks(self._path, {**self._known, application: kept})
 
     def _uncounted(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
-        from penstock.inspect.verdicts import HISTORY_S, LOOKS_MAX
+        from penstock.inspect.lag import HISTORY_S, LOOKS_MAX
 
         if self.back_s is None or not looks:
             return []

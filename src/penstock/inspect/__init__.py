@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         jobs_at,
         judge_job,
     )
+    from penstock.inspect.lag import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
     from penstock.inspect.plans import Goal, Life, Move, Plan, Seen, plan_import, plan_seek
     from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
         StreamsReport,
         StreamView,
     )
-    from penstock.inspect.verdicts import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
 
 __all__ = [
     "AccountLimits",
@@ -191,14 +191,14 @@ _HOMES = {
     "JobVerdict": "penstock.inspect.jobs",
     "JobView": "penstock.inspect.jobs",
     "JobsReport": "penstock.inspect.jobs",
-    "Judged": "penstock.inspect.verdicts",
+    "Judged": "penstock.inspect.lag",
     "LagLimits": "penstock.inspect.checks",
-    "LagReport": "penstock.inspect.verdicts",
-    "LagTimes": "penstock.inspect.verdicts",
+    "LagReport": "penstock.inspect.lag",
+    "LagTimes": "penstock.inspect.lag",
     "LeaseView": "penstock.inspect.applications",
     "Leases": "penstock.inspect.costs",
     "Life": "penstock.inspect.plans",
-    "Look": "penstock.inspect.verdicts",
+    "Look": "penstock.inspect.lag",
     "MetricView": "penstock.inspect.snapshots",
     "MetricsView": "penstock.inspect.snapshots",
     "Missing": "penstock.inspect.values",
@@ -219,11 +219,11 @@ _HOMES = {
     "Severity": "penstock.inspect.doctor",
     "ShardCount": "penstock.inspect.records",
     "ShardHeat": "penstock.inspect.heat",
-    "ShardLag": "penstock.inspect.verdicts",
+    "ShardLag": "penstock.inspect.lag",
     "ShardLimits": "penstock.inspect.values",
     "ShardView": "penstock.inspect.values",
     "Snapshot": "penstock.inspect.snapshots",
-    "State": "penstock.inspect.verdicts",
+    "State": "penstock.inspect.lag",
     "Status": "penstock.inspect.checks",
     "Step": "penstock.inspect.decoding",
     "Store": "penstock.inspect.tables",
@@ -242,7 +242,7 @@ _HOMES = {
     "decode": "penstock.inspect.decoding",
     "examine": "penstock.inspect.doctor",
     "jobs_at": "penstock.inspect.jobs",
-    "judge": "penstock.inspect.verdicts",
+    "judge": "penstock.inspect.lag",
     "judge_job": "penstock.inspect.jobs",
     "lease_table": "penstock.inspect.applying",
     "plan_import": "penstock.inspect.plans",

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.inspect.lag import State
 from penstock.inspect.moments import span_text
-from penstock.inspect.verdicts import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.inspect.applications import ApplicationView
+    from penstock.inspect.lag import LagReport
     from penstock.inspect.values import Missing, StreamReport
-    from penstock.inspect.verdicts import LagReport
 
 REMARKS_MAX = 5
 """Shards that are named in the line."""

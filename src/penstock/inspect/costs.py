@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.errors import OptionError
+from penstock.inspect.lag import FAILOVER_S
 from penstock.inspect.snapshots import PEAK_S, Snapshot
 from penstock.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S
-from penstock.inspect.verdicts import FAILOVER_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,19 +13,19 @@ from penstock.aws.calls import STALE_CREDENTIALS
 from penstock.core.leases.row import CLOCKS_DIFFER_S
 from penstock.core.lineage import holes
 from penstock.inspect.applications import COORDINATOR_SUFFIX, METRICS_SUFFIX
-from penstock.inspect.calls import INSPECT_POLICY, STATEMENTS
 from penstock.inspect.heat import ONE_KEY_SHARE
+from penstock.inspect.inspector import INSPECT_POLICY, STATEMENTS
+from penstock.inspect.lag import FAILOVER_S, State
 from penstock.inspect.moments import span_text, time_text
-from penstock.inspect.verdicts import FAILOVER_S, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.inspect.applications import LeaseView
     from penstock.inspect.heat import ShardHeat
+    from penstock.inspect.lag import Look, ShardLag
     from penstock.inspect.snapshots import Snapshot
     from penstock.inspect.values import StreamView
-    from penstock.inspect.verdicts import Look, ShardLag
 
 RENEWALS_PER_S = 1 / 3.3
 """Of each lease, by the KCL's default failover time of 10 s."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.errors import OptionError
+from penstock.inspect.lag import OK_S, STALLED_S, STEADY, WINDOW_MIN_S
 from penstock.inspect.moments import span_text, utc
 from penstock.inspect.registries import NoRedirect
-from penstock.inspect.verdicts import OK_S, STALLED_S, STEADY, WINDOW_MIN_S
 from penstock.shown import one_line, without_password
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 from penstock.telemetry.names import AGE, APPLICATION, STREAM, TABLE, Kind, Of, prometheus_label

@@ -23,12 +23,11 @@ from penstock.core.lineage import Lineage
 from penstock.core.sequence import second_of, shard_id_number, shard_number_of
 from penstock.errors import InvalidArgumentError, NotFoundError, OptionError
 from penstock.inspect.applications import ApplicationRows, application_view, only_stream
-from penstock.inspect.calls import PAGE_RECORDS_MAX
-from penstock.inspect.lagging import of_stream, start_of
+from penstock.inspect.inspector import PAGE_RECORDS_MAX
+from penstock.inspect.lag import FAILOVER_S, of_stream, start_of
 from penstock.inspect.moments import HOW, place, utc
 from penstock.inspect.tables import Store, rows_of
 from penstock.inspect.values import Missing
-from penstock.inspect.verdicts import FAILOVER_S
 from penstock.model import IteratorAt, Position
 from penstock.runtime.waiting import side_by_side
 from penstock.wiring import stream_name

@@ -1,4 +1,9 @@
-"""Records of a stream, as they are read: aggregates opened, shards side by side, reshards followed."""
+"""Records of a stream, as they are read: aggregates opened, shards side by side, reshards followed.
+
+A shard's records come by polling, or by enhanced fan-out: pushed to a consumer that is registered already. A shard has
+one subscription of each consumer. A new one ends the one before, so the consumer should be one that no other program is
+using; that two programs fight over a shard is told.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +12,34 @@ import base64
 import contextlib
 import datetime as dt
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from penstock.aws.kinesis import GetRecordsPage
+from penstock.aws.record_streams import KinesisSource
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
 from penstock.core.feeding.pages import ShardView, UserRecords, opened
 from penstock.core.hashkeys import hash_key
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of, shard_number_of
-from penstock.errors import NotFoundError, OptionError
+from penstock.errors import InUseError, NotFoundError, OptionError, ThrottledError, TransportError, UnavailableError
 from penstock.inspect.decoding import Decoded, decode
-from penstock.inspect.pushing import pushed
+from penstock.inspect.inspector import refuse_trimmed
 from penstock.inspect.values import Missing
 from penstock.model import IteratorAt, Position, Record
 from penstock.tasks import awaited, give_up
+from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
-    from penstock.aws.kinesis import GetRecordsPage
+    from penstock.aws.kinesis import WireRecord
     from penstock.core.feeding.pages import Inner
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.registries import Registries
     from penstock.model import ListedShard, StreamName
+
 
 SUBSCRIPTIONS_MAX = 48
 """Each has a connection of its own."""
@@ -406,3 +416,60 @@ class _Reader:
             return True
         # What a bounded reading still waits for is known to be there by the time of the tip.
         return page.millis_behind_latest == 0 and self._inspector.now_s >= self._end_s
+
+
+# --- pushed by fan-out ----------------------------------------------------------------------------
+
+PUSHING = Policy()
+AGAIN_S = 1.0
+"""Between two tries. A shard gives a consumer no other subscription for five seconds."""
+TRIES_MAX = 10
+"""In a row that bring nothing."""
+SHORT_S = 30.0
+"""A subscription lasts five minutes. One that is over so soon was taken by another program, or broke off."""
+SHORT_MAX = 3
+"""In a row. More of them say that another program reads by the same consumer."""
+
+
+async def pushed(
+    inspector: Inspector, consumer_arn: str, shard_id: str, at: IteratorAt
+) -> AsyncGenerator[GetRecordsPage, None]:
+    """The pages of a shard to its end, as they are pushed; `Inspector.pages` polls for the same. Raises PenstockError,
+    InUseError where another program reads by the consumer.
+    """
+    stream = stream_name(consumer_arn.partition("/consumer/")[0])
+    source = KinesisSource(stream, inspector.wire.options, inspector.wire)
+    log, tries, short = LogCursor(PUSHING, begin=at), 0, 0
+    clock = asyncio.get_running_loop().time
+    while True:
+        place = log.ask()
+        if place == IteratorAt.latest():
+            place = log.begin = IteratorAt.at_timestamp(inspector.now_s)
+        began_s = clock()
+        try:
+            async with contextlib.aclosing(source.subscribe(consumer_arn, shard_id, place)) as events:
+                async for event in events:
+                    tries = 0
+                    step = log.page(event.records, behind_ms=event.millis_behind_latest, is_last=event.is_last)
+                    log.continues_at(None if event.continuation is None else int(event.continuation))
+                    following = None if event.is_last else "pushed"
+                    records = cast("list[WireRecord]", list(event.records))  # which is what a subscription brings
+                    yield GetRecordsPage(records, following, event.millis_behind_latest)
+                    if step.does is Does.STOP:
+                        return
+                    refuse_trimmed(log, at, event.millis_behind_latest, f"{shard_id} of {stream}")
+        except (InUseError, ThrottledError, TransportError, UnavailableError):
+            tries += 1
+            if tries >= TRIES_MAX:
+                raise
+            await asyncio.sleep(AGAIN_S)
+            continue
+        short = short + 1 if clock() - began_s < SHORT_S else 0
+        if short > SHORT_MAX:
+            name = consumer_arn.rpartition("/consumer/")[2].partition(":")[0]
+            raise InUseError(
+                "ResourceInUseException",
+                f"subscriptions to {shard_id} of {stream} end at once: another program reads by the consumer {name}",
+                operation="SubscribeToShard",
+            )
+        await asyncio.sleep(AGAIN_S)

@@ -28,7 +28,7 @@ from penstock.inspect.decoding import Decoded, Step
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock.inspect.calls import ReadingWire
+    from penstock.inspect.inspector import ReadingWire
 
 SCHEMAS_MAX = 500
 """Kept at a time; the one that was used least lately goes first."""

@@ -16,17 +16,17 @@ from penstock.aws.kinesis import Count
 from penstock.errors import ServiceError, TransportError
 from penstock.inspect.applications import ApplicationView, only_stream
 from penstock.inspect.heat import HeatReport
+from penstock.inspect.lag import LagReport, Look
 from penstock.inspect.moments import utc
 from penstock.inspect.values import CredentialsView, Missing, StreamReport
-from penstock.inspect.verdicts import LagReport, Look
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping, Sequence
     from typing import TypeVar
 
     from penstock.inspect.inspector import Inspector
+    from penstock.inspect.lag import LagTimes
     from penstock.inspect.tables import Store
-    from penstock.inspect.verdicts import LagTimes
 
     T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.inspect import Look, State, judge
-from penstock.inspect.verdicts import worst
+from penstock.inspect.lag import worst
 
 
 def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:
