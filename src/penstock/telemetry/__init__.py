@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from penstock.public import loaded_from
 
 if TYPE_CHECKING:
-    from penstock.telemetry.cloudwatch import CloudWatchChoice
+    from penstock.telemetry.cloudwatch import CloudWatchChoice, CloudWatchExporter, EmfExporter
     from penstock.telemetry.endpoint import PrometheusExporter
     from penstock.telemetry.exporting import together
     from penstock.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
-    from penstock.telemetry.pushing import CloudWatchExporter, EmfExporter, OtlpExporter
+    from penstock.telemetry.otlp import OtlpExporter
     from penstock.telemetry.tracing import OpenTelemetryTracing
 
 __all__ = [
@@ -31,11 +31,11 @@ __all__ = [
 
 _HOMES = {
     "CloudWatchChoice": "penstock.telemetry.cloudwatch",
-    "CloudWatchExporter": "penstock.telemetry.pushing",
-    "EmfExporter": "penstock.telemetry.pushing",
+    "CloudWatchExporter": "penstock.telemetry.cloudwatch",
+    "EmfExporter": "penstock.telemetry.cloudwatch",
     "OpenTelemetryExporter": "penstock.telemetry.libraries",
     "OpenTelemetryTracing": "penstock.telemetry.tracing",
-    "OtlpExporter": "penstock.telemetry.pushing",
+    "OtlpExporter": "penstock.telemetry.otlp",
     "PrometheusCollector": "penstock.telemetry.libraries",
     "PrometheusExporter": "penstock.telemetry.endpoint",
     "together": "penstock.telemetry.exporting",

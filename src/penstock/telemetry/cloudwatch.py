@@ -2,26 +2,32 @@
 what alarms need beside those.
 
 Histograms go as values with counts, so that CloudWatch has percentiles of them, which the KCL's statistic sets cannot
-give. Nothing here connects: `datums` makes values of events, `requests` the bodies of PutMetricData, `emf_lines` lines
-of a log in the embedded metric format.
+give. `datums` makes values of events, `requests` the bodies of PutMetricData, `emf_lines` lines of a log in the
+embedded metric format; an exporter of each sends, or writes, what its period brought.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from penstock import events
 from penstock.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
-from penstock.errors import OptionError
+from penstock.errors import AccessDeniedError, NotFoundError, OptionError, ServiceError, ThrottledError
 from penstock.telemetry.consumer_metrics import OTHERS, Spread
+from penstock.telemetry.exporting import PARTS_MAX, Pusher, told_of
 from penstock.telemetry.names import TABLE, CloudWatchName, Kind, Level, Metric, of_event, stream_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from penstock.ports import Poster
     from penstock.telemetry.names import Told
+    from penstock.wiring import ConnectionOptions
 
 DATUMS_MAX = 1000
 """PutMetricData takes so many metrics in a call."""
@@ -376,3 +382,118 @@ def _emf_value(datum: Datum) -> Any:
     whole = datum.together
     told: dict[str, Any] = {} if datum.spread is not None else {"Values": datum.values, "Counts": datum.counts}
     return {**told, "Max": whole.max, "Min": whole.min, "Count": whole.count, "Sum": whole.sum}
+
+
+# --- exporters ------------------------------------------------------------------------------------
+
+WAITING_REQUESTS_MAX = 500
+"""So many requests wait at most for a service that does not answer; the oldest is dropped where there are more."""
+
+
+class _Periods(Pusher):
+    """Gathers each period's events by stream and application."""
+
+    def __init__(self, name: str, choice: CloudWatchChoice, *, every_s: float) -> None:
+        super().__init__(name, every_s=every_s)
+        self._choice = choice
+        self.metrics_per_shard = SHARD_ID in choice.dimensions
+        self._told: dict[tuple[type, str, str, str], list[Told]] = {}
+
+    def _took(self, event: Told) -> None:
+        """See `Exporter`."""
+        worker = getattr(event, "worker_id", "")
+        key = (type(event), event.stream, getattr(event, "application", ""), worker)
+        if key not in self._told and len(self._told) >= PARTS_MAX:
+            self._lost(1, "there are too many streams and applications")
+        else:
+            self._told.setdefault(key, []).append(event)
+
+    def _gathered(self) -> list[Any]:
+        """The data of the period that ends now."""
+        gathered, self._told = self._told, {}
+        return [one for events in gathered.values() for one in datums(events, self._choice)]
+
+
+class CloudWatchExporter(_Periods):
+    """Sends to CloudWatch with PutMetricData, by the KCL's and the KPL's names.
+
+    ::
+
+        CloudWatchExporter(CloudWatchChoice(level="DETAILED", dimensions=("ShardId",)))
+
+    What CloudWatch does not take is kept, up to 500 requests, and sent when it does, with the time that it is of.
+    """
+
+    def __init__(
+        self,
+        choice: CloudWatchChoice | None = None,
+        *,
+        every_s: float = 60.0,
+        connection: ConnectionOptions | None = None,
+    ) -> None:
+        """``connection``: region, endpoint, credentials, as for a consumer."""
+        super().__init__("cloudwatch", choice or CloudWatchChoice(), every_s=every_s)
+        self._connection = connection
+        self._waiting: deque[bytes] = deque()
+        self._poster: Poster | None = None
+
+    async def _push(self) -> None:
+        """See `Pusher`."""
+        self._waiting.extend(requests(self._gathered(), time.time()))
+        while len(self._waiting) > WAITING_REQUESTS_MAX:
+            self._waiting.popleft()
+            self._lost(1, "CloudWatch does not take them, and too many requests wait")
+        if self._poster is None and self._waiting:
+            from penstock.wiring import metric_data_poster
+
+            self._poster = metric_data_poster(self._connection)
+        while self._waiting:
+            assert self._poster is not None
+            await self._poster.post(self._waiting[0], {})
+            self._waiting.popleft()
+
+    def _failed(self, error: Exception) -> None:
+        """See `Pusher`. What the service will never take is dropped: else it would hold up the rest."""
+        if self._waiting and _is_its_fault(error):
+            self._waiting.popleft()
+            self._lost(1, told_of(error))
+        else:
+            self._lost(0, told_of(error))
+
+    async def _leave(self) -> None:
+        """See `Pusher`."""
+        if self._waiting:
+            self._lost(len(self._waiting), "the exporter is closed, and CloudWatch did not take them")
+        if self._poster is not None:
+            await self._poster.close()
+
+
+class EmfExporter(_Periods):
+    """Writes lines in CloudWatch's embedded metric format, by default to standard output: Lambda, and ECS with awslogs,
+    make metrics of them, and no permission is needed.
+    """
+
+    def __init__(
+        self, choice: CloudWatchChoice | None = None, *, every_s: float = 60.0, to: TextIO | None = None
+    ) -> None:
+        super().__init__("emf", choice or CloudWatchChoice(), every_s=every_s)
+        self._to = to
+
+    async def _push(self) -> None:
+        """See `Pusher`."""
+        lines = emf_lines(self._gathered(), time.time())
+        if lines:
+            to = sys.stdout if self._to is None else self._to
+            to.write("".join([f"{line}\n" for line in lines]))
+            to.flush()
+
+    def _failed(self, error: Exception) -> None:
+        """See `Pusher`."""
+        self._lost(1, f"lines could not be written: {type(error).__name__}")
+
+
+def _is_its_fault(error: Exception) -> bool:
+    """The request itself is refused, and not its sender, nor its time."""
+    if not isinstance(error, ServiceError) or isinstance(error, AccessDeniedError | NotFoundError | ThrottledError):
+        return False
+    return error.status in (400, 413)

@@ -3,6 +3,7 @@
 An exporter is an ``on_event``. It takes the events that have numbers, and puts them into a queue: nothing that it does
 with them afterwards can slow the work, or end it. The queue is bounded: the oldest event is dropped where it is full,
 which is counted (`Exporter.dropped`), told by the number ``penstock.telemetry.dropped``, and logged once.
+A `Pusher` sends at an interval what there is by then.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from penstock.errors import OptionError, PenstockError
 from penstock.events import ConsumerMetrics, Event, ProducerMetrics, QueryMetrics
-from penstock.tasks import logged, thread
+from penstock.tasks import logged, spawn, thread
 from penstock.telemetry.names import AGE, LOSSES, SYSTEM, Point, Told, common_to, points
 
 if TYPE_CHECKING:
@@ -284,3 +286,74 @@ def together(*subscribers: Callable[[Event], object]) -> Together:
     the program blocks its event loop; the others on that loop, in this order.
     """
     return Together(subscribers)
+
+
+# --- exporters that send -------------------------------------------------------------------------
+
+CLOSE_SHARE = 0.8
+"""Sending goes on for so much of the time that a close may take; the rest is for ending it."""
+RETRY_MAX_S = 300.0
+"""A service that does not answer is asked again after one interval, then after twice as long, up to this."""
+
+
+class Pusher(Exporter):
+    """Sends at an interval. Between failures it waits longer; what is due meanwhile is kept, or sent with the next."""
+
+    def __init__(self, name: str, *, every_s: float, shards_max: int = 0) -> None:
+        super().__init__(name, shards_max=shards_max)
+        if not every_s > 0:
+            raise OptionError(f"every_s must be more than 0, not {every_s}")
+        self.every_s = every_s
+        """How often it sends."""
+        self.metrics_interval_s = min(every_s, 5.0)
+
+    async def _work(self) -> None:
+        """See `Exporter`."""
+        now_s = asyncio.get_running_loop().time
+        due_s, failures, sending = now_s() + self.every_s, 0, None
+        try:
+            while not self._is_closed:
+                await asyncio.sleep(TICK_S)
+                self._drain()  # also while a service does not answer: the queue is short
+                if sending is None:
+                    if now_s() >= due_s:
+                        sending = spawn(self._try(), logged(f"{self.name}: sending has failed; it is tried again"))
+                elif sending.done():
+                    failures = 0 if sending.result() else failures + 1
+                    wait_s = min(self.every_s * 2 ** min(failures, 10), max(RETRY_MAX_S, self.every_s))
+                    due_s, sending = now_s() + wait_s, None
+            self._drain()
+            async with asyncio.timeout(self._close_s * CLOSE_SHARE):
+                if sending is not None:
+                    await sending
+                await self._try()
+        except TimeoutError:
+            self._lost(0, "the exporter is closed, and its service does not answer")
+        finally:
+            if sending is not None:
+                sending.cancel()
+            await self._leave()
+
+    async def _try(self) -> bool:
+        try:
+            await self._push()
+        except Exception as error:
+            self._failed(error)
+            return False
+        self._works()
+        return True
+
+    async def _push(self) -> None:
+        """Send what is there. Raises what came of it."""
+
+    def _failed(self, error: Exception) -> None:
+        """It could not be sent."""
+        self._lost(0, told_of(error))
+
+    async def _leave(self) -> None:
+        """Nothing more is sent."""
+
+
+def told_of(error: Exception) -> str:
+    """What may be told of an error: a service's message is told, that of any other is not."""
+    return str(error) if isinstance(error, PenstockError) else type(error).__name__

@@ -1,26 +1,91 @@
-"""Numbers as OTLP's protobuf: an ``ExportMetricsServiceRequest`` (opentelemetry-proto 1.x), without any library.
+"""Numbers as OTLP, over HTTP: an ``ExportMetricsServiceRequest`` (opentelemetry-proto 1.x), without any library.
 
 Counts and histograms are cumulative. A histogram goes as it is: scale 5 of the exponential ones.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from penstock.core.histogram import SCALE, VALUE_MIN, Histogram
 from penstock.telemetry.consumer_metrics import Spread
+from penstock.telemetry.exporting import Pusher
 from penstock.telemetry.names import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from penstock.ports import Poster
     from penstock.telemetry.names import Metric, Point
+    from penstock.wiring import ConnectionOptions
 
 CONTENT_TYPE = "application/x-protobuf"
 SCOPE = "penstock"
 _CUMULATIVE = 2
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+class OtlpExporter(Pusher):
+    """Sends all numbers to an OpenTelemetry collector, or to CloudWatch, as OTLP over HTTP (protobuf).
+
+    ::
+
+        OtlpExporter("http://localhost:4318/v1/metrics")
+        OtlpExporter("https://monitoring.eu-west-1.amazonaws.com/v1/metrics", sign_for="monitoring")
+
+    Numbers are cumulative, so a collector that was away loses nothing but the points in between.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://localhost:4318/v1/metrics",
+        *,
+        every_s: float = 60.0,
+        sign_for: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        resource: Mapping[str, str] | None = None,
+        shards_max: int = 0,
+        connection: ConnectionOptions | None = None,
+    ) -> None:
+        """``sign_for``: the service's name, for a signature of AWS (version 4); None: none. ``headers`` go along, as a
+        collector's token. ``resource`` adds to ``service.name`` (penstock) and ``service.instance.id`` (host and
+        process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``connection``:
+        credentials, region, proxies, timeouts.
+        """
+        super().__init__("otlp", every_s=every_s, shards_max=shards_max)
+        self._url = url
+        self._sign_for = sign_for
+        self._headers = {"content-type": CONTENT_TYPE, **(headers or {})}
+        self._resource = dict(resource or {})
+        self._connection = connection
+        self._poster: Poster | None = None
+
+    async def _push(self) -> None:
+        """See `Pusher`."""
+        if not self._totals:
+            return
+        if self._poster is None:
+            from penstock.wiring import poster_for
+
+            self._poster = poster_for(self._url, self._connection, sign_for=self._sign_for)
+        resource = {"service.name": "penstock", "service.instance.id": _instance(), **self._resource}
+        await self._poster.post(encode(self._points(), now_s=time.time(), resource=resource), self._headers)
+
+    async def _leave(self) -> None:
+        """See `Pusher`."""
+        if self._poster is not None:
+            await self._poster.close()
+
+
+def _instance() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+# --- a request ------------------------------------------------------------------------------------
 
 
 def encode(
