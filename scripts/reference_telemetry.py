@@ -13,7 +13,7 @@ from scripts.reference import attribute_docs, renew_files, renewed_with, struct_
 from penstock.telemetry.cloudwatch import CloudWatchChoice
 from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
-from penstock.telemetry.query_metrics import QuerySnapshot
+from penstock.telemetry.snapshots import QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.model import Position
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.telemetry.query_metrics import QuerySnapshot
+    from penstock.telemetry.snapshots import QuerySnapshot
 
 
 class Event(msgspec.Struct, frozen=True):

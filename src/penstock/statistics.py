@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
     from penstock.runtime.producer.metrics import ProducerSnapshot
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
-    from penstock.telemetry.query_metrics import QuerySnapshot
+    from penstock.telemetry.snapshots import QuerySnapshot
 
 __all__ = [
     "ConsumerSnapshot",
@@ -27,7 +27,7 @@ _HOMES = {
     "ConsumerStatistics": "penstock.runtime.consumer.counting",
     "MetricsOptions": "penstock.options",
     "ProducerSnapshot": "penstock.runtime.producer.metrics",
-    "QuerySnapshot": "penstock.telemetry.query_metrics",
+    "QuerySnapshot": "penstock.telemetry.snapshots",
     "ShardStatistics": "penstock.runtime.consumer.counting",
 }
 """The module of each name: that one is loaded for it, and no other."""

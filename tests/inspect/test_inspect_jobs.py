@@ -29,7 +29,7 @@ from penstock.spark.offsets import INITIAL
 from penstock.tasks import logged, thread
 from penstock.telemetry.names import AGE, Point, common_to, points
 from penstock.telemetry.prometheus import encode
-from penstock.telemetry.query_metrics import QuerySnapshot
+from penstock.telemetry.snapshots import QuerySnapshot
 from tests.inspect.job_places import NUMBER, committed, offset, planned, query_rows, text_of
 
 if TYPE_CHECKING:

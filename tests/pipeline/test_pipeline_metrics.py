@@ -18,7 +18,7 @@ from penstock.local import LocalKinesis
 from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from penstock.pipeline.metrics import BatchNumbers, QueryNumbers
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from penstock.telemetry.query_metrics import QuerySnapshot
+from penstock.telemetry.snapshots import QuerySnapshot
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from penstock.telemetry import (
 )
 from penstock.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
 from penstock.telemetry.exporting import Exporter
-from penstock.telemetry.health import SILENCE_MIN_S, Health
+from penstock.telemetry.prometheus import SILENCE_MIN_S, Health
 from tests.telemetry.http_kit import Collector, get, until
 from tests.telemetry.number_kit import consumer_event, producer_event
 

@@ -22,7 +22,7 @@ from penstock.pipeline.spark_calls import Py4JError, columns_of
 from penstock.runtime.producer.metrics import ProducerSnapshot
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 from penstock.spark.rows import OUTSIDE
-from penstock.telemetry.query_metrics import LEVELS, QuerySnapshot
+from penstock.telemetry.snapshots import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

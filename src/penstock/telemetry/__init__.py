@@ -11,10 +11,10 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.telemetry.cloudwatch import CloudWatchChoice, CloudWatchExporter, EmfExporter
-    from penstock.telemetry.endpoint import PrometheusExporter
     from penstock.telemetry.exporting import together
     from penstock.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
     from penstock.telemetry.otlp import OtlpExporter
+    from penstock.telemetry.prometheus import PrometheusExporter
     from penstock.telemetry.tracing import OpenTelemetryTracing
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {
     "OpenTelemetryTracing": "penstock.telemetry.tracing",
     "OtlpExporter": "penstock.telemetry.otlp",
     "PrometheusCollector": "penstock.telemetry.libraries",
-    "PrometheusExporter": "penstock.telemetry.endpoint",
+    "PrometheusExporter": "penstock.telemetry.prometheus",
     "together": "penstock.telemetry.exporting",
 }
 """The module of each name: that one is loaded for it, and no other."""

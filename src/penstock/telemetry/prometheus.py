@@ -1,17 +1,208 @@
-"""Numbers as Prometheus reads them: the text format 0.0.4, with the names of `penstock.telemetry.names`."""
+"""Numbers as Prometheus scrapes them, and answers to probes: an HTTP server of its own.
+
+``/metrics`` is the text format 0.0.4, with the names of `penstock.telemetry.names`. ``/health/live`` and
+``/health/ready`` say whether the process is alive and ready, by what its consumers told last.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from penstock.core.histogram import BUCKETS_PER_DOUBLING, Histogram
+from penstock.errors import OptionError
+from penstock.events import ConsumerMetrics
 from penstock.telemetry.consumer_metrics import Spread
-from penstock.telemetry.names import Kind, Metric, prometheus_label
+from penstock.telemetry.exporting import TICK_S, Exporter
+from penstock.telemetry.names import Kind, Metric, prometheus_label, stream_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.telemetry.names import Point
+    from penstock.telemetry.consumer_metrics import WorkerLevels
+    from penstock.telemetry.names import Point, Told
+
+
+HEAD_BYTES_MAX = 16_384
+"""A request's head is at most so long."""
+CLIENT_S = 10.0
+"""A client has so long to send its request, and to take the answer."""
+BACKLOG = 64
+
+
+class Answer(NamedTuple):
+    """What a client gets."""
+
+    status: str
+    content_type: str
+    body: bytes
+
+
+class PrometheusExporter(Exporter):
+    """Serves the numbers of all consumers and producers whose ``on_event`` it is.
+
+    ::
+
+        with PrometheusExporter(port=9464) as exporter:
+            async with Consumer("orders", application="billing", on_event=exporter) as consumer:
+                ...
+
+    It listens from the beginning on, in a thread of its own. ``/metrics`` is Prometheus's text format;
+    ``/health/live`` answers 200 while the consumers' loops turn, ``/health/ready`` while leases are renewed too and
+    reads succeed, and 503 else, with the reasons in JSON.
+    """
+
+    metrics_interval_s = 2.0
+
+    def __init__(
+        self,
+        port: int = 9464,
+        *,
+        host: str = "127.0.0.1",
+        shards_max: int = 0,
+        unready_after_s: float = 60.0,
+        clients_max: int = 16,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """``port`` 0 takes a free one, which the attribute `port` tells. ``host`` is the address to listen on: by
+        default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest
+        is one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port
+        that is taken, and files that cannot be read.
+        """
+        super().__init__("prometheus", shards_max=shards_max)
+        if not 0 <= port <= 65_535 or clients_max < 1 or shards_max < 0 or not unready_after_s > 0:
+            raise OptionError(
+                "port is 0 to 65535, clients_max at least 1, shards_max at least 0, unready_after_s more than 0; not "
+                f"{port}, {clients_max}, {shards_max}, {unready_after_s}"
+            )
+        self._clients_max = clients_max
+        self._clients: set[asyncio.Task[None]] = set()
+        self._health = Health(unready_after_s)
+        self._tls = _tls(certificate, key)
+        self._socket = _listening(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        """The port that it listens on."""
+        self._start()
+
+    # --- the thread ---------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """See `Exporter`."""
+        server = await asyncio.start_server(
+            self._client, sock=self._socket, ssl=self._tls, limit=HEAD_BYTES_MAX, backlog=BACKLOG
+        )
+        try:
+            while not self._is_closed:
+                self._drain()
+                await asyncio.sleep(TICK_S)
+        finally:
+            server.close()
+            for task in self._clients:
+                task.cancel()
+
+    def _took(self, event: Told) -> None:
+        """See `Exporter`."""
+        self._health.heard(event if isinstance(event, ConsumerMetrics) else None, time.monotonic())
+        super()._took(event)
+
+    def _answer(self, path: str) -> Answer:
+        """What a GET of this path gets. Called on the thread."""
+        self._drain()
+        now_s = time.monotonic()
+        match path.partition("?")[0]:
+            case "/metrics":
+                page = encode([point for point, _ in self._points()])
+                return Answer("200 OK", CONTENT_TYPE, page)
+            case "/health/live":
+                return _health(self._health.live(now_s))
+            case "/health/ready":
+                return _health(self._health.ready(now_s))
+        return Answer("404 Not Found", "text/plain", b"/metrics, /health/live, /health/ready\n")
+
+    # --- clients ------------------------------------------------------------------------------------
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        is_busy = len(self._clients) >= self._clients_max
+        self._clients.add(task)
+        try:
+            async with asyncio.timeout(CLIENT_S):
+                if is_busy:
+                    answer, head_only = Answer("503 Service Unavailable", "text/plain", b"too many clients\n"), False
+                else:
+                    answer, head_only = await self._asked(reader)
+                writer.write(_head(answer) + (b"" if head_only else answer.body))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError):
+            pass  # the client is gone, or too slow; it may come again
+        finally:
+            self._clients.discard(task)
+            with contextlib.suppress(OSError):
+                writer.transport.abort()
+
+    async def _asked(self, reader: asyncio.StreamReader) -> tuple[Answer, bool]:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return Answer("431 Request Header Fields Too Large", "text/plain", b""), False
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        path, _, version = rest.partition(" ")
+        if not version.startswith("HTTP/1."):
+            return Answer("400 Bad Request", "text/plain", b""), False
+        if method not in ("GET", "HEAD"):
+            return Answer("405 Method Not Allowed", "text/plain", b""), False
+        return self._answer(path), method == "HEAD"
+
+
+def _health(verdict: Verdict) -> Answer:
+    body = msgspec.json.encode({"ok": verdict.good, "problems": verdict.problems}) + b"\n"
+    return Answer("200 OK" if verdict.good else "503 Service Unavailable", "application/json", body)
+
+
+def _head(answer: Answer) -> bytes:
+    allow = "Allow: GET, HEAD\r\n" if answer.status.startswith("405") else ""
+    return (
+        f"HTTP/1.1 {answer.status}\r\nContent-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
+        f"{allow}Connection: close\r\n\r\n"
+    ).encode()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OptionError(
+            f"port: {host}, port {port} cannot be listened on: {error.strerror or error}; give another one, or port 0 "
+            "for one that is free"
+        ) from error
+
+
+def _tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise OptionError("key: give the certificate, too")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"certificate: {certificate} cannot be loaded: {error.strerror or error}") from error
+    return context
+
+
+# --- the page of numbers --------------------------------------------------------------------------
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -90,3 +281,90 @@ def _number(value: float) -> str:
 def _escaped(text: str, *, quotes: bool = True) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quotes else text
+
+
+# --- alive and ready ------------------------------------------------------------------------------
+
+SILENCE_MIN_S = 15.0
+"""A consumer that has told nothing for three intervals, and for so long at least, is not alive."""
+WORKERS_MAX = 1000
+PROBLEMS_SHOWN_MAX = 10
+
+
+class Verdict(NamedTuple):
+    """What a probe is told."""
+
+    good: bool
+    problems: tuple[str, ...]
+
+
+class _Known(NamedTuple):
+    stream: str
+    levels: WorkerLevels
+    told_s: float
+    interval_s: float
+
+
+class Health:
+    """What is known of the consumers of this process. Pure: the time is an argument."""
+
+    def __init__(self, unready_after_s: float) -> None:
+        self._unready_after_s = unready_after_s
+        self._workers: dict[str, _Known] = {}
+        self._failed: dict[tuple[str, str], str] = {}
+        self._has_heard = False
+
+    def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
+        """A consumer has told its numbers; None: a producer has."""
+        self._has_heard = True
+        if event is None:
+            return
+        part = event.stream, event.application
+        for worker, levels in event.snapshot.workers.items():
+            if levels.left:
+                self._workers.pop(worker, None)
+                if levels.failed and len(self._failed) < WORKERS_MAX:
+                    self._failed[part] = stream_label(event.stream)
+                continue
+            self._failed.pop(part, None)  # another one is in its place
+            if worker in self._workers or len(self._workers) < WORKERS_MAX:
+                self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
+
+    def live(self, now_s: float) -> Verdict:
+        """The loops turn: each consumer tells its numbers, and none was ended by an error. Also true before the first
+        one has started.
+        """
+        return _verdict(
+            [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
+            + [
+                f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
+                for one in self._workers.values()
+                if now_s - one.told_s > max(SILENCE_MIN_S, 3 * one.interval_s)
+            ]
+        )
+
+    def ready(self, now_s: float) -> Verdict:
+        """The loops turn, leases are renewed, and reads have succeeded. A worker that holds no lease is ready."""
+        if not self._has_heard:
+            return Verdict(False, ("no consumer and no producer has told its numbers yet",))
+        problems = list(self.live(now_s).problems)
+        after_s = self._unready_after_s
+        for one in self._workers.values():
+            since_s = now_s - one.told_s
+            renewed_s = one.levels.renewed_ago_s
+            if one.levels.shards and (renewed_s is None or renewed_s + since_s > after_s):
+                shown = "not yet" if renewed_s is None else f"{renewed_s + since_s:.0f} s ago"
+                problems.append(f"{one.stream}: the leases were last renewed {shown}")
+            problems += [
+                f"{one.stream}, {shard.shard_id}: no read has succeeded for {shard.since_read_s + since_s:.0f} s"
+                for shard in one.levels.shards
+                if not shard.is_full and shard.since_read_s + since_s > after_s
+            ]
+        return _verdict(problems)
+
+
+def _verdict(problems: list[str]) -> Verdict:
+    shown = problems[:PROBLEMS_SHOWN_MAX]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more")
+    return Verdict(not problems, tuple(shown))

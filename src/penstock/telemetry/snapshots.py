@@ -1,4 +1,6 @@
-"""What the snapshots of consumers and of producers share: they add up, and go to JSON and back."""
+"""What the snapshots of consumers, of producers and of queries share: they add up, and go to JSON and back. A Spark
+query's own stands here, too: one for each batch and stream, by Spark's progress of it.
+"""
 
 from __future__ import annotations
 
@@ -75,3 +77,67 @@ def _histogram(kind: type, given: Any) -> Any:
     if kind is Histogram:
         return Histogram.from_dict(given)
     raise ValueError(f"{kind.__name__} is not expected here")
+
+
+# --- a query's ------------------------------------------------------------------------------------
+
+LEVELS = ("lag_s", "shards", "shards_unread", "shards_silent", "shards_left_out", "possible_losses")
+"""Fields of a `QuerySnapshot` that are no counts."""
+
+
+class QuerySnapshot(Snapshot, kw_only=True):
+    """What a query read of one stream from ``period_start_s`` to ``period_end_s`` (epoch seconds), and how far it is.
+
+    ``a + b`` covers both periods: counts and the histogram add up, and of the levels the later ones count.
+    """
+
+    _is_of: ClassVar[str] = "query"
+    _rates: ClassVar[tuple[str, ...]] = ("records_per_s",)
+
+    batches: int = 0
+    """Batches that were written and committed."""
+    records_read: int = 0
+    """Records of these batches."""
+    bytes_read: int = 0
+    """Their data, without keys, where the query is observed (`penstock.pipeline.observed`); a job always is."""
+    records_dead_lettered: int = 0
+    """Rows that a job wrote as dead letters."""
+    records_duplicate: int = 0
+    """Rows that the de-duplication of a job removed."""
+    records_late: int = 0
+    """Rows that a job dropped, as they came later than its watermark allows."""
+    aggregates_outside_range: int = 0
+    """KPL aggregates with user records outside of their shard's hash range."""
+
+    batch_s: Histogram = msgspec.field(default_factory=Histogram)
+    """From the trigger of a batch to its commit."""
+
+    lag_s: float | None = None
+    """How old the oldest record may be that is in no committed batch; None: nothing was read yet."""
+    shards: int = 0
+    """Shards of which the query keeps a position."""
+    shards_unread: int = 0
+    """Those of them that are not read to their ends."""
+    shards_silent: int | None = None
+    """Shards that cross a silence, for which the cut of all waits; None where Spark does not tell (4.0 and 4.1)."""
+    shards_left_out: int | None = None
+    """Shards that cross a silence, for which the cut waits no more; None as above."""
+    possible_losses: int = 0
+    """Losses, certain or possible, that were passed over since the checkpoint directory was made."""
+
+    def __add__(self, other: QuerySnapshot) -> QuerySnapshot:
+        if not isinstance(other, QuerySnapshot):
+            return NotImplemented
+        later: Any = other if other.period_end_s >= self.period_end_s else self
+        return sum_of_fields(
+            self,
+            other,
+            period_start_s=min(self.period_start_s, other.period_start_s),
+            period_end_s=later.period_end_s,
+            **{name: getattr(later, name) for name in LEVELS},
+        )
+
+    @property
+    def records_per_s(self) -> float:
+        """Records read in a second of the period; 0.0 for an empty period."""
+        return self.records_read / self.period_s if self.period_s > 0 else 0.0
