@@ -1,4 +1,8 @@
-"""The audit log: a line of JSON for each write and each view of payloads, on the disk before it is done."""
+"""The audit log: a line of JSON for each write and each view of payloads, on the disk before it is done.
+
+`written` is the one way in which the console writes: the write is in the log before it is
+begun, and how it ended after.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.console.page import console_of, rendered, visitor_of
+from penstock.console.sampling import fault_text
+from penstock.errors import PenstockError, TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
     from penstock.console.security import Visitor
 
 SHOWN_MAX = 200
@@ -115,3 +126,67 @@ def _entry(visitor: Visitor, action: str, outcome: str, target: dict[str, Any]) 
         "peer": visitor.peer,
         "target": target,
     }
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class PartlyError(PenstockError):
+    """Only a part was done; ``result`` says which. ``unknown``: of some of the rest no answer tells."""
+
+    def __init__(self, text: str, result: Any, *, unknown: bool = False) -> None:
+        self.result = result
+        self.unknown = unknown
+        super().__init__(text)
+
+
+class Write:
+    """Something to do, with what it is about."""
+
+    def __init__(
+        self, action: str, title: str, target: dict[str, Any], *, before: Any = None, after: Any = None
+    ) -> None:
+        self.action = action
+        self.title = title
+        self.target = target
+        self.before = before
+        self.after = after
+
+
+async def written(request: Request, write: Write, do: Callable[[], Awaitable[Any]], *, back: str) -> Response:
+    """Do it, and show how it ended. Raises AuditError: nothing was done, since it could not be noted.
+
+    The gate has decided already that this visitor may write.
+    """
+    audit, visitor = console_of(request).audit, visitor_of(request)
+    number = await audit.begun(visitor, write.action, write.target, write.before, write.after)
+    outcome, result = "done", None
+    error: PenstockError | None = None
+    try:
+        result = await do()
+    except PartlyError as fault:
+        outcome, result, error = "unknown" if fault.unknown else "partly", fault.result, fault
+    except TransportError as fault:  # it may have been done: nothing is known of it
+        outcome, error = "unknown", fault
+    except PenstockError as fault:
+        outcome, error = "refused", fault
+    except BaseException:
+        await audit.ended(visitor, write.action, number, "unknown", error="the console failed, or was ended")
+        raise
+    remark = None
+    try:
+        told = None if error is None else type(error).__name__
+        await audit.ended(visitor, write.action, number, outcome, after=result, error=told)
+    except AuditError as fault:
+        remark = f"How it ended is not in the audit log: {fault}"
+    context = {
+        "title": write.title,
+        "outcome": outcome,
+        "target": write.target,
+        "before": write.before,
+        "result": result,
+        "error": None if error is None else fault_text(error),
+        "remark": remark,
+        "back": back,
+    }
+    return rendered(request, "written.html", context, status=200 if outcome == "done" else 502)

@@ -7,8 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.console.audit import PartlyError, Write, written
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
-from penstock.console.writing import PartlyError, Write, written
 from penstock.core.ledger.letter import Letter
 from penstock.errors import PenstockError
 from penstock.inspect import SeenRecord

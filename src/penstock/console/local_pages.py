@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
+from penstock.console.audit import Write, written
 from penstock.console.page import PageError, console_of, form_of, link, rendered
-from penstock.console.writing import Write, written
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s
 

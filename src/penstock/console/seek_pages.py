@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from penstock.console import overview
+from penstock.console.audit import PartlyError, Write, written
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
-from penstock.console.writing import PartlyError, Write, written
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect import Goal, apply_plan, lease_table, plan_seek
 from penstock.inspect.moments import HOW
