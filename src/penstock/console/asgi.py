@@ -25,7 +25,7 @@ from penstock.console import (
     stream_pages,
 )
 from penstock.console.audit import AuditError, AuditLog
-from penstock.console.local_control import LocalControl
+from penstock.console.local_pages import LocalControl
 from penstock.console.page import PageError, console_of, rendered
 from penstock.console.payloads import Payloads
 from penstock.console.sampling import CALLS_PER_S, Sampler, fault_text
