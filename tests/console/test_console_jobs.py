@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from penstock.aws.dynamodb import typed_item
-from penstock.console.topics import POINTS_MAX, JobTrail
+from penstock.console.sampling import POINTS_MAX, JobTrail
 from penstock.errors import OptionError
 from penstock.inspect import JobsReport, JobView
 from penstock.inspect.jobs import QUERIES_MAX

@@ -28,10 +28,9 @@ from penstock.console.audit import AuditError, AuditLog
 from penstock.console.local_pages import LocalControl
 from penstock.console.page import PageError, console_of, rendered
 from penstock.console.payloads import Payloads
-from penstock.console.sampling import CALLS_PER_S, Sampler, fault_text
+from penstock.console.sampling import CALLS_PER_S, Sampler, Topics, fault_text
 from penstock.console.security import Gate
 from penstock.console.tailing import Tails
-from penstock.console.topics import Topics
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, PenstockError
 from penstock.inspect import Inspector
 from penstock.wiring import ConnectionOptions

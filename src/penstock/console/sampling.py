@@ -1,8 +1,8 @@
-"""One sampler for all pages: it looks at what open pages show, at nothing else, and once for all of them.
+"""What open pages look at: topics, what is remembered of them between looks, and the one sampler for all pages.
 
-A page that is open holds its topics by its stream of events. A page that was only just loaded counts as open for some
-seconds, until that stream has begun. What no page holds is not refreshed; its last sample stays for a while, with its
-age.
+The sampler looks at what open pages show, at nothing else, and once for all of them. A page that is open holds its
+topics by its stream of events. A page that was only just loaded counts as open for some seconds, until that stream has
+begun. What no page holds is not refreshed; its last sample stays for a while, with its age.
 """
 
 from __future__ import annotations
@@ -10,18 +10,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.errors import AccessDeniedError, PenstockError
-from penstock.runtime.waiting import wait_set
+from penstock.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
+from penstock.runtime.waiting import side_by_side, wait_set
 from penstock.tasks import give_up, logged, spawn
+from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.inspect import Inspector
+    from penstock.inspect import (
+        ApplicationReport,
+        ApplicationsReport,
+        HeatReport,
+        Inspector,
+        JobsReport,
+        LagReport,
+        Look,
+        Snapshot,
+        Store,
+        StreamReport,
+        StreamsReport,
+        StreamView,
+    )
 
 T = TypeVar("T")
 
@@ -178,3 +193,168 @@ def fault_text(fault: PenstockError) -> str:
     if isinstance(fault, AccessDeniedError):
         return f"The credentials lack the permission for {fault.operation}: {fault.service_message}"
     return str(fault)
+
+
+# --- topics ---------------------------------------------------------------------------------------
+# What there is to look at, and what is remembered of an application between looks.
+
+STREAMS_MAX = 200
+"""That are described on the overview. An account's DescribeStreamSummary calls are few."""
+LOOKS_MAX = 60
+"""Of each lease, that are kept: they tell the trend."""
+POINTS_MAX = 720
+MOVES_MAX = 500
+SHARDS_OF_POINTS_MAX = 64
+"""An application with more shards is drawn as its worst shard alone."""
+TRAILS_MAX = 200
+ALL = "all shards"
+
+
+class StreamsSeen(NamedTuple):
+    """The streams of the account, and what is known of each."""
+
+    report: StreamsReport
+    views: dict[str, StreamView]
+    faults: dict[str, str]
+
+
+class Move(NamedTuple):
+    """A lease that changed its owner between two looks."""
+
+    at_s: float
+    lease: str
+    before: str | None
+    after: str | None
+
+
+class Trail:
+    """How an application was seen so far: for its trend, its chart, and its moves."""
+
+    def __init__(self) -> None:
+        self.looks: dict[str, list[Look]] = {}
+        self.points: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=POINTS_MAX)
+        self.moves: deque[Move] = deque(maxlen=MOVES_MAX)
+
+    def took(self, report: LagReport, looks: Mapping[str, Sequence[Look]]) -> None:
+        """Remember one more look."""
+        for lease, found in looks.items():
+            if len(found) > 1 and found[-1].owner != found[-2].owner:
+                self.moves.append(Move(found[-1].at_s, lease, found[-2].owner, found[-1].owner))
+        self.looks = {lease: list(found[-LOOKS_MAX:]) for lease, found in looks.items()}
+        behind = {one.shard_id: one.behind_s for one in report.shards if one.behind_s is not None}
+        if len(behind) > SHARDS_OF_POINTS_MAX:
+            behind = {ALL: max(behind.values())}
+        self.points.append((report.taken_at.timestamp(), behind))
+
+
+class JobTrail:
+    """How the jobs of a place were seen so far, by their names."""
+
+    def __init__(self) -> None:
+        self.looks: dict[str, deque[JobLook]] = {}
+
+    def took(self, report: JobsReport) -> None:
+        """Remember one more look."""
+        at_s = report.taken_at.timestamp()
+        for one in report.jobs:
+            if one.name in self.looks or len(self.looks) < 2 * QUERIES_MAX:
+                looks = self.looks.setdefault(one.name, deque(maxlen=POINTS_MAX))
+                looks.append(JobLook(at_s, one.batches if one.batch is None else one.batch, one.lag_s))
+
+
+class Topics:
+    """Makes topics. The same key is the same topic, whichever page asks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._trails: dict[tuple[str, str], Trail] = {}
+        self._jobs: dict[str, JobTrail] = {}
+
+    def streams(self) -> Topic[StreamsSeen]:
+        """All streams, each described."""
+        return Topic(("streams",), _streams, 20.0)
+
+    def stream(self, name: str) -> Topic[StreamReport]:
+        """One stream with its shards and consumers."""
+        return Topic(("stream", name), lambda inspector: inspector.stream(name), 10.0)
+
+    def heat(self, name: str, since_s: float, *, show_keys: bool) -> Topic[HeatReport]:
+        """Where the load of a stream lies. It reads records, so it is looked at seldom, and only when asked for."""
+        return Topic(
+            ("heat", name, f"{since_s:g}"),
+            lambda inspector: inspector.heat(name, since_s=since_s, records_max=10_000, show_keys=show_keys),
+            30.0,
+        )
+
+    def applications(self) -> Topic[ApplicationsReport]:
+        """The applications that have leases."""
+        return Topic(("applications",), lambda inspector: inspector.applications(self._store), 20.0)
+
+    def application(self, name: str) -> Topic[ApplicationReport]:
+        """One application's leases and workers."""
+        return Topic(("application", name), lambda inspector: inspector.application(name, self._store), 10.0)
+
+    def lag(self, application: str, stream: str) -> Topic[LagReport]:
+        """How far an application is behind on a stream."""
+        trail = self.trail(application, stream)
+
+        async def look(inspector: Inspector) -> LagReport:
+            report, looks = await inspector.lag(application, stream, self._store, history=trail.looks)
+            trail.took(report, looks)
+            return report
+
+        return Topic(("lag", application, stream), look, 10.0)
+
+    def snapshot(self, application: str | None, stream: str | None) -> Topic[Snapshot]:
+        """What symptoms and costs are found in. It is taken seldom: it reads records and metrics too."""
+        trail = self.trail(application, stream) if application and stream else Trail()
+
+        async def look(inspector: Inspector) -> Snapshot:
+            snapshot = await inspector.snapshot(application, stream, self._store, history=trail.looks)
+            if snapshot.lag is not None:
+                trail.took(snapshot.lag, snapshot.looks)
+            return snapshot
+
+        return Topic(("snapshot", application or "", stream or ""), look, 60.0)
+
+    def jobs(self, place: str) -> Topic[JobsReport]:
+        """The Spark jobs of a place, which is one of those that the console was started with."""
+        trail = self.job_trail(place)
+
+        async def look(_: Inspector) -> JobsReport:
+            report = await asyncio.to_thread(jobs_at, place)
+            trail.took(report)
+            return report
+
+        return Topic(("jobs", place), look, 10.0)
+
+    def job_trail(self, place: str) -> JobTrail:
+        """What is remembered of a place."""
+        return self._jobs.setdefault(place, JobTrail())
+
+    def trail(self, application: str, stream: str) -> Trail:
+        """What is remembered of an application."""
+        key = (application, stream)
+        found = self._trails.pop(key, None) or Trail()
+        self._trails[key] = found  # the newest stands last
+        while len(self._trails) > TRAILS_MAX:
+            del self._trails[next(iter(self._trails))]
+        return found
+
+
+async def _streams(inspector: Inspector) -> StreamsSeen:
+    report = await inspector.streams()
+    views: dict[str, StreamView] = {}
+    faults: dict[str, str] = {}
+
+    async def describe(name: str) -> None:
+        try:
+            found = await inspector.shown(f"the stream {name}", "kinesis", inspector.describe(stream_name(name)))
+        except PenstockError as fault:
+            faults[name] = fault_text(fault)
+        else:
+            if found is not None:
+                views[name] = found
+
+    await side_by_side(describe, [one.name for one in report.streams[:STREAMS_MAX]], 8)
+    return StreamsSeen(report, views, faults)
