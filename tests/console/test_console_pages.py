@@ -11,11 +11,11 @@ import pytest
 from starlette.requests import Request
 
 from penstock.aws.calls import RetryPolicy
+from penstock.console.application_pages import PLANS_MAX, Plans
 from penstock.console.live import BEAT_S, _events
 from penstock.console.payloads import HIDDEN, MASKED, Payloads
 from penstock.console.record_pages import _tail_events
 from penstock.console.sampling import Sampler, Topic
-from penstock.console.seek_pages import PLANS_MAX, Plans
 from penstock.console.settings import ConsoleSettings
 from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket
 from penstock.errors import OptionError, TransportError

@@ -1,23 +1,39 @@
-"""An application: leases, owners, lag over time, the history of moves; the doctor, and what it costs."""
+"""An application: leases, owners, lag over time, the history of moves; the doctor, and what it costs; and its seek.
+
+To seek is to go on at another place. First comes the plan, with real positions; then, confirmed, its writing.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import re
+import secrets
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from penstock.console import drawing, overview
-from penstock.console.page import console_of, link, rendered
-from penstock.errors import NotFoundError
-from penstock.inspect import examine
+from penstock.console.audit import PartlyError, Write, written
+from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
+from penstock.console.sampling import fault_text
+from penstock.errors import NotFoundError, OptionError, PenstockError
+from penstock.inspect import Goal, apply_plan, examine, lease_table, plan_seek
 from penstock.inspect.costs import cost_of, prices_from
+from penstock.inspect.moments import HOW
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from penstock.console.asgi import Console
     from penstock.console.sampling import Topic
-    from penstock.inspect import Snapshot
+    from penstock.inspect import Plan, Snapshot
+    from penstock.inspect.positions import PositionsReport
 
 FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000
@@ -128,8 +144,129 @@ def snapshot_topics(console: Console, request: Request) -> list[Topic[Any]]:
     return [console.topics.snapshot(name, stream)] if name or stream else []
 
 
+# --- seek -----------------------------------------------------------------------------------------
+
+PLANS_MAX = 32
+PLAN_S = 900.0
+ROWS_MAX = 1_000
+
+
+class Made(NamedTuple):
+    """A plan that waits to be confirmed."""
+
+    plan: Plan
+    visitor: str
+    until_s: float
+
+
+class Plans:
+    """Plans that were shown, for a while."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Made] = {}
+
+    def add(self, plan: Plan, visitor: str) -> str:
+        """Keep a plan; its number."""
+        while len(self._made) >= PLANS_MAX:
+            del self._made[next(iter(self._made))]
+        number = secrets.token_urlsafe(16)
+        self._made[number] = Made(plan, visitor, time.monotonic() + PLAN_S)
+        return number
+
+    def take(self, number: str, visitor: str) -> Plan | None:
+        """A plan that this visitor was shown; it is used up by that."""
+        found = self._made.get(number)
+        if found is None or found.visitor != visitor:
+            return None
+        del self._made[number]
+        return found.plan if found.until_s >= time.monotonic() else None
+
+
+async def seek(request: Request) -> Response:
+    """The form; with a place, the plan for it. Nothing is written."""
+    console, name = console_of(request), request.path_params["name"]
+    query = request.query_params
+    stream = query.get("stream", "").strip() or next(iter(overview.streams_of(console, name)), None)
+    to, shards = query.get("to", "").strip(), tuple(one for one in query.getlist("shard") if one)
+    plan, number, fault = None, None, None
+    if to:
+        try:
+            plan = await plan_seek(
+                console.inspector.apart(), name, Goal(to, shards), stream=stream, store=console.settings.store
+            )
+            number = console.plans.add(plan, visitor_of(request).name)
+        except PenstockError as error:
+            fault = fault_text(error)
+    context: dict[str, Any] = {
+        "title": f"Seek {name}",
+        "name": name,
+        "stream": stream,
+        "to": to,
+        "how": HOW,
+        "plan": plan,
+        "moves": plan.moves[:ROWS_MAX] if plan is not None else [],
+        "number": number,
+        "fault": fault,
+    }
+    return rendered(request, "seek.html", context, status=400 if fault else 200)
+
+
+async def apply(request: Request) -> Response:
+    """Write a plan that was shown. Each row is written only where it is still as the plan saw it."""
+    console, name, form = console_of(request), request.path_params["name"], form_of(request)
+    if form.get("confirm", "").strip() != name:
+        raise PageError(400, "Write the application's name to confirm it.")
+    plan = console.plans.take(form.get("plan", ""), visitor_of(request).name)
+    if plan is None or plan.application != name:
+        raise PageError(409, "There is no such plan any more: look again.")
+    handoff, accept_inexact = form.get("handoff") == "1", form.get("inexact") == "1"
+    kept = _kept_path(console, name)
+
+    async def do() -> Any:
+        table = lease_table(console.settings.store, name, console.connection)
+        try:
+            done = await apply_plan(
+                plan, table, keep=lambda found: _keep(kept, found), handoff=handoff, accept_inexact=accept_inexact
+            )
+        finally:
+            await table.close()
+        told = {**msgspec.to_builtins(done), "kept": str(kept)}
+        if not done.complete:
+            text = (
+                f"{len(done.written)} of {len(plan.moves)} leases were written; what is left is as the lists below say"
+            )
+            raise PartlyError(text, told, unknown=bool(done.unknown))
+        return told
+
+    target = {"application": name, "stream": plan.stream, "leases": len(plan.moves), "handoff": handoff}
+    before = {one.lease: None if one.before is None else one.before.checkpoint for one in plan.moves}
+    after = {one.lease: one.checkpoint for one in plan.moves}
+    write = Write("app.sought", f"Seek of {name}", target, before=before, after=after)
+    return await written(request, write, do, back=link("applications", name, stream=plan.stream))
+
+
+def _kept_path(console: Console, name: str) -> Path:
+    """Where the positions are kept as they were: beside the audit log."""
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")
+    return console.audit.path.with_name(f"{safe}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.positions.json")
+
+
+def _keep(path: Path, found: PositionsReport) -> None:
+    """On the disk when this returns; what it raises keeps all of the plan from being written."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as fault:
+        raise OptionError(f"the positions cannot be kept in {path}: {fault.strerror}") from fault
+
+
 ROUTES = [
     ("/applications/{name}", ["GET"], application),
+    ("/applications/{name}/seek", ["GET"], seek),
+    ("/applications/{name}/seek", ["POST"], apply),
     ("/doctor", ["GET"], doctor),
     ("/cost", ["GET"], cost),
 ]

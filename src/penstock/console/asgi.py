@@ -20,7 +20,6 @@ from penstock.console import (
     local_pages,
     overview,
     record_pages,
-    seek_pages,
     session_pages,
     stream_pages,
 )
@@ -61,7 +60,7 @@ class Console:
         self.audit = AuditLog(settings.audit)
         self.streams = dict(settings.streams)
         """Streams of applications whose leases do not name them, as chosen so far."""
-        self.plans = seek_pages.Plans()
+        self.plans = application_pages.Plans()
         self.live_pages = 0
         self.ending = asyncio.Event()
         """Set when the server is to end: streams of events end by it."""
@@ -95,7 +94,7 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
         await console.close()
 
     pages = (
-        overview, stream_pages, record_pages, application_pages, seek_pages, job_pages, letter_pages, local_pages,
+        overview, stream_pages, record_pages, application_pages, job_pages, letter_pages, local_pages,
         session_pages, live,
     )  # fmt: skip
     routes = [Route("/assets/{name}", _asset)]
