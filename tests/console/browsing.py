@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.console.serving import Serving
+from penstock.console.asgi import Serving
 from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from penstock.wiring import ConnectionOptions, Credentials
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.console.serving import Serving
+    from penstock.console.asgi import Serving
     from penstock.console.settings import ConsoleSettings
     from penstock.local.server import LocalServer
 
@@ -144,7 +144,7 @@ def command(
 
 
 def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bool) -> None:
-    from penstock.console.serving import serve
+    from penstock.console.asgi import serve
 
     try:
         serve(settings, connection, lambda serving: announce(serving, as_json=as_json))
@@ -169,7 +169,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
     What is given back begins it, and says where it is.
     """
     _needed()
-    from penstock.console.serving import Serving
+    from penstock.console.asgi import Serving
 
     running: list[tuple[Serving, asyncio.AbstractEventLoop, threading.Thread]] = []
 
