@@ -12,7 +12,8 @@ from starlette.requests import Request
 
 from penstock.aws.calls import RetryPolicy
 from penstock.console.application_pages import PLANS_MAX, Plans
-from penstock.console.live import BEAT_S, _events
+from penstock.console.asgi import _events
+from penstock.console.page import BEAT_S
 from penstock.console.payloads import HIDDEN, MASKED, Payloads
 from penstock.console.record_pages import _tail_events
 from penstock.console.sampling import Sampler, Topic

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.console import (
     application_pages,
     job_pages,
     letter_pages,
-    live,
     local_pages,
     overview,
     record_pages,
@@ -29,13 +28,14 @@ from penstock.console import (
 )
 from penstock.console.audit import AuditError, AuditLog
 from penstock.console.local_pages import LocalControl
-from penstock.console.page import PageError, console_of, rendered
+from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, rendered
 from penstock.console.payloads import Payloads
 from penstock.console.sampling import CALLS_PER_S, Sampler, Topics, fault_text
 from penstock.console.security import Gate, Role
 from penstock.console.tailing import Tails
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, PenstockError
 from penstock.inspect import Inspector
+from penstock.runtime.waiting import wait_set
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from penstock.console.sampling import Topic
     from penstock.console.settings import ConsoleSettings
 
 log = logging.getLogger("penstock.console")
@@ -99,9 +100,9 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
 
     pages = (
         overview, stream_pages, record_pages, application_pages, job_pages, letter_pages, local_pages,
-        session_pages, live,
+        session_pages,
     )  # fmt: skip
-    routes = [Route("/assets/{name}", _asset)]
+    routes = [Route("/assets/{name}", _asset), Route("/live", live, methods=["GET"])]
     for module in pages:
         routes += [Route(path, endpoint, methods=methods) for path, methods, endpoint in module.ROUTES]
     app = Starlette(
@@ -160,6 +161,59 @@ async def _told(request: Request, status: int, text: str) -> Response:
     response = rendered(request, "fault.html", context, status=status)
     assert console_of(request) is not None
     return response
+
+
+# --- events ---------------------------------------------------------------------------------------
+# The stream of events of an open page: it says when to fetch the page again. While it is open, the page's topics are
+# looked at; when it closes, they are not.
+
+PAGES_MAX = 64
+OF_PAGES: dict[str, Callable[[Console, Request], list[Topic[object]]]] = {
+    "overview": overview.topics,
+    "stream": stream_pages.topics,
+    "application": application_pages.topics,
+    "snapshot": application_pages.snapshot_topics,
+    "jobs": job_pages.topics,
+    "job": job_pages.topics_of_job,
+}
+
+
+async def live(request: Request) -> Response:
+    """Events until the browser leaves."""
+    console = console_of(request)
+    topics = OF_PAGES.get(request.query_params.get("page", ""))
+    if topics is None:
+        raise PageError(404, "There is no such page.")
+    topics(console, request)  # raises for what no page shows, while the answer can still say so
+    if console.live_pages >= PAGES_MAX:
+        raise PageError(503, "Too many pages are open: close some.")
+    return StreamingResponse(_events(console, request, topics), media_type="text/event-stream", headers=HEADERS)
+
+
+async def _events(
+    console: Console, request: Request, topics: Callable[[Console, Request], list[Topic[object]]]
+) -> AsyncIterator[str]:
+    yield f"{PADDING}retry: 3000\n\nevent: beat\ndata: {{}}\n\n"
+    sampler, holding = console.sampler, contextlib.ExitStack()
+    console.live_pages += 1
+    try:
+        seen: tuple[int, ...] | None = None
+        while not console.ending.is_set():
+            shown = topics(console, request)
+            fresh = contextlib.ExitStack()
+            fresh.enter_context(sampler.held(shown))  # before the old hold ends, so that nothing stops between
+            holding.close()
+            holding = fresh
+            change, now = sampler.change, sampler.versions(shown)
+            yield "event: changed\ndata: {}\n\n" if seen is not None and now != seen else "event: beat\ndata: {}\n\n"
+            seen = now
+            await wait_set(change, BEAT_S)
+            if console.ending.is_set():
+                break
+            await asyncio.sleep(1.0)  # a page is fetched once a second at most
+    finally:
+        console.live_pages -= 1
+        holding.close()
 
 
 # --- serving --------------------------------------------------------------------------------------

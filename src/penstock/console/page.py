@@ -36,6 +36,13 @@ NAV = (
     ("/audit", "Audit log"),
 )
 
+BEAT_S = 5.0
+"""A stream of events says at least so often that it goes on."""
+PADDING = ":" + " " * 2048 + "\n"
+"""It begins a stream of events. A proxy that waits until it has some bytes gets them at once."""
+HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
+"""Of a stream of events."""
+
 
 class PageError(Exception):
     """A page cannot be shown, or a form not be taken."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import StreamingResponse
 
-from penstock.console.live import BEAT_S, HEADERS, PADDING
-from penstock.console.page import PageError, console_of, link, rendered, visitor_of
+from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect import Reading, SeenRecord
