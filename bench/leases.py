@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
+    from penstock.local.control import Stats
     from penstock.local.embedded import SpawnedKinesis
-    from penstock.local.stats import Stats
     from penstock.runtime.consumer.consumer import Consumer
 
 SHARDS, WORKERS = 8, 2

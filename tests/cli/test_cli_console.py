@@ -268,7 +268,7 @@ def test_no_payload_is_shown_where_none_may_be(console: Any, local: LocalKinesis
 
 
 def test_it_serves_https(console: Any, tmp_path: Path) -> None:
-    from penstock.local.tls import make_certificate
+    from penstock.local.server import make_certificate
 
     certificate, key = make_certificate(tmp_path, "127.0.0.1")
     _, running = console(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.local.embedded import LocalKinesis, SpawnedKinesis
-from penstock.local.tls import make_certificate
+from penstock.local.server import make_certificate
 from tests.local.botoclient import client_of
 
 

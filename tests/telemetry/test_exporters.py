@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import OptionError, events
-from penstock.local.tls import make_certificate
+from penstock.local.server import make_certificate
 from penstock.telemetry import (
     CloudWatchChoice,
     CloudWatchExporter,

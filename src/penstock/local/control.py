@@ -1,4 +1,4 @@
-"""The service's clock, and its own controls over HTTP, under ``/_penstock/``.
+"""The service's clock, what it was asked, and its own controls over HTTP, under ``/_penstock/``.
 
 The controls are the clock, faults, limits, counts, reset and health, for tests and tools in other processes. They
 answer on loopback only, never to a web page, and show no payload.
@@ -16,6 +16,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.local.faults import Fault
+from penstock.local.http import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.local.gate import Answers
     from penstock.local.http import Answer, Request
     from penstock.local.server import LocalServer
+
 
 # --- the clock ------------------------------------------------------------------------------------
 # The local service's clock: the machine's time that a test can move on, or time that stands still until then.
@@ -75,6 +77,86 @@ class VirtualClock:
     def on_advance(self, listener: Callable[[float], None]) -> None:
         """Have ``listener`` called (in the advancing thread) after each move, with its seconds."""
         self._listeners.append(listener)
+
+
+# --- what was asked -------------------------------------------------------------------------------
+# Per operation and per user-agent tag.
+
+TAGS_MAX = 1000
+"""User agents and tags beyond this many are counted under the tag ``other``."""
+
+
+class Count(msgspec.Struct):
+    """Sums since the start or the last reset."""
+
+    calls: int = 0
+    errors: int = 0
+    """Calls answered with an error, or with nothing (a connection broken on order)."""
+    records: int = 0
+    """Records delivered (GetRecords, SubscribeToShard) or stored (PutRecord, PutRecords)."""
+    response_bytes: int = 0
+    """Bytes of response bodies."""
+
+
+class Stats(msgspec.Struct):
+    """A snapshot: ``operations`` sums over all clients, ``tags`` tells those apart that send
+    ``tag/<name>``.
+    """
+
+    operations: dict[str, Count]
+    tags: dict[str, dict[str, Count]]
+
+    def calls(self, operation: str, tag: str | None = None) -> int:
+        """How often ``operation`` was called, by all or by the clients of one tag."""
+        table = self.operations if tag is None else self.tags.get(tag, {})
+        return table[operation].calls if operation in table else 0
+
+    def records(self, operation: str, tag: str | None = None) -> int:
+        """How many records ``operation`` moved, for all or for the clients of one tag."""
+        table = self.operations if tag is None else self.tags.get(tag, {})
+        return table[operation].records if operation in table else 0
+
+
+class Counters:
+    """The running counts of one server. Used on the server's loop only."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again at zero."""
+        self._counts: dict[tuple[str, str], Count] = {}
+        self._tag_of: dict[bytes, str] = {}
+
+    def of(self, operation: str, user_agent: bytes) -> Count:
+        """The counts to add this call to."""
+        tag = self._tag_of.get(user_agent)
+        if tag is None:
+            tag = self._remember(user_agent)
+        key = (operation, tag)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = Count()
+        return count
+
+    def _remember(self, user_agent: bytes) -> str:
+        if len(self._tag_of) >= TAGS_MAX:
+            return "other"
+        tag = self._tag_of[user_agent] = tag_of(user_agent)
+        return tag
+
+    def snapshot(self) -> Stats:
+        """The counts as they are now; clients without a tag are under ``""``."""
+        operations: dict[str, Count] = {}
+        tags: dict[str, dict[str, Count]] = {}
+        for (operation, tag), count in sorted(self._counts.items()):
+            total = operations.setdefault(operation, Count())
+            total.calls += count.calls
+            total.errors += count.errors
+            total.records += count.records
+            total.response_bytes += count.response_bytes
+            tags.setdefault(tag, {})[operation] = msgspec.structs.replace(count)
+        return Stats(operations, tags)
 
 
 # --- the controls ---------------------------------------------------------------------------------

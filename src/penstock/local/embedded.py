@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.local.control import Stats
 from penstock.local.faults import Fault
 from penstock.local.options import LocalOptions, environment
 from penstock.local.server import LocalServer
-from penstock.local.stats import Stats
 from penstock.runtime.waiting import Reply
 from penstock.tasks import logged, thread
 

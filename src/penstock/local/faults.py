@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from penstock.local.http import Answer, Ending, Request
+from penstock.local.http import Answer, Ending, Request, tag_of
 from penstock.local.kinesis import SUBSCRIBE, Spoiled
 from penstock.local.model import ModelError
-from penstock.local.model.sequence import shard_index_of, shard_name
-from penstock.local.model.tokens import read_iterator
-from penstock.local.stats import tag_of
+from penstock.local.model.identifiers import read_iterator, shard_index_of, shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

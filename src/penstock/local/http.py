@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import re
 import socket
 import struct
 from collections import deque
@@ -33,6 +34,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _INTERNAL_FAILURE = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_TAG = re.compile(rb"\btag/([A-Za-z0-9._-]{1,64})")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -57,6 +59,12 @@ class Request:
         self.keep_alive = keep_alive
         self.peer = peer
         """The client's address ("" when it is gone)."""
+
+
+def tag_of(user_agent: bytes) -> str:
+    """The ``tag/<name>`` in a User-Agent, "" without one."""
+    found = _TAG.search(user_agent)
+    return found[1].decode() if found else ""
 
 
 class Ending(enum.Enum):

@@ -24,9 +24,9 @@ from penstock.runtime.waiting import wait_set
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.local.control import Count, Counters
     from penstock.local.gate import Verifier
     from penstock.local.model import KinesisModel, Subscription
-    from penstock.local.stats import Count, Counters
 
 # --- operations -----------------------------------------------------------------------------------
 # The operations of Kinesis Data Streams, as its API of 2013-12-02 lists them.

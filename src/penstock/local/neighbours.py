@@ -25,16 +25,15 @@ from penstock.aws.options import url_fault
 from penstock.aws.transport import FAULTS, tls_context
 from penstock.errors import OptionError
 from penstock.local.faults import DONE_FIRST, Facts, Fault, spoilt
-from penstock.local.http import Answer, Request
+from penstock.local.http import Answer, Request, tag_of
 from penstock.local.moto_process import SERVICE_HEADER
-from penstock.local.stats import tag_of
 from penstock.tasks import Shared, logged
 
 if TYPE_CHECKING:
+    from penstock.local.control import Counters
     from penstock.local.faults import FaultPlan
     from penstock.local.gate import Answers
     from penstock.local.options import LocalOptions
-    from penstock.local.stats import Counters
 
 # --- handing on -----------------------------------------------------------------------------------
 

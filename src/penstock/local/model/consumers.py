@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.local.model import tokens
+from penstock.local.model import identifiers
 from penstock.local.model.get import Place, Start, place_of
-from penstock.local.model.sequence import compose, shard_index_of, shard_name
+from penstock.local.model.identifiers import AT_ORDINAL, compose, shard_index_of, shard_name
 from penstock.local.model.state import Consumer, consumer_of_arn
 from penstock.local.model.streams import open_token, require_creation_time
-from penstock.local.model.tags import TAGS_MAX, require_plain
-from penstock.local.model.tokens import AT_ORDINAL
 from penstock.local.model.validation import (
+    TAGS_MAX,
     dry_run,
     in_use,
     invalid,
     limit_exceeded,
     not_found,
+    require_plain,
     shard_absent,
     shard_not_found,
 )
@@ -104,7 +104,7 @@ def list_stream_consumers(model: KinesisModel, request: dict[str, Any]) -> dict[
     page = names[:limit]
     answer: dict[str, Any] = {"Consumers": [stream.consumers[name].describe(now_ms) for name in page]}
     if len(names) > limit:
-        answer["NextToken"] = tokens.write_token("ListStreamConsumers", now_ms, [stream.uid, page[-1]])
+        answer["NextToken"] = identifiers.write_token("ListStreamConsumers", now_ms, [stream.uid, page[-1]])
     return answer
 
 

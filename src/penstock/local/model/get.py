@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.local.model import tokens
+from penstock.local.model import identifiers
+from penstock.local.model.identifiers import (
+    AT_ORDINAL,
+    EXPIRED_NUMBER,
+    IteratorState,
+    Parts,
+    epoch_ms,
+    parse,
+    shard_index_of,
+    shard_name,
+    utc_text,
+)
 from penstock.local.model.limits import shard_throttled
-from penstock.local.model.sequence import Parts, epoch_ms, parse, shard_index_of, shard_name, utc_text
-from penstock.local.model.tokens import AT_ORDINAL, EXPIRED_NUMBER, IteratorState
 from penstock.local.model.validation import (
     ITERATOR_TYPE,
     ModelError,
@@ -186,7 +195,7 @@ def get_shard_iterator(model: KinesisModel, body: bytes) -> bytes:
         raise shard_throttled(shard.name, stream.name, model.account_id)
     if request.dry_run:
         raise dry_run()
-    text = tokens.write_iterator(
+    text = identifiers.write_iterator(
         IteratorState(now_ms, stream.uid, place.value, model.serial(), index, place.kind, place.reached_ms), stream.name
     )
     return f'{{"ShardIterator":"{text}"}}'.encode()
@@ -216,12 +225,12 @@ def get_records(model: KinesisModel, body: bytes) -> bytes:
     limit = RECORDS_MAX if request.limit is None else request.limit
     if not (0 < limit <= RECORDS_MAX and 0 < len(request.shard_iterator) <= 512):
         check("GetRecords", model.decode(body))
-    read = tokens.read_iterator(request.shard_iterator)
+    read = identifiers.read_iterator(request.shard_iterator)
     if read is None:
         raise invalid("Invalid ShardIterator.")
     state, name = read
     now_ms = model.now_ms()
-    if now_ms - state.created_ms > tokens.ITERATOR_LIFE_MS:
+    if now_ms - state.created_ms > identifiers.ITERATOR_LIFE_MS:
         raise _expired(state.created_ms, now_ms)
     stream = model.stream_of_uid(state.stream_uid)
     shard = None if stream is None else stream.shard(state.shard_index, now_ms)
@@ -254,17 +263,17 @@ def _expired(created_ms: int, now_ms: int) -> ModelError:
         "ExpiredIteratorException",
         f"Iterator expired. The iterator was created at time {utc_text(created_ms)} "
         f"while right now it is {utc_text(now_ms)} which is further in the future than the tolerated delay "
-        f"of {tokens.ITERATOR_LIFE_MS} milliseconds.",
+        f"of {identifiers.ITERATOR_LIFE_MS} milliseconds.",
     )
 
 
 def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorState, limit: int, now_ms: int) -> bytes:
     log = shard.log
     log.trim(stream.horizon_ms(now_ms))
-    if state.kind == tokens.EXPIRED_NUMBER:
+    if state.kind == identifiers.EXPIRED_NUMBER:
         following = state._replace(created_ms=now_ms, serial=model.serial())
         behind_ms = now_ms - state.value
-        return _answer([], behind_ms, tokens.write_iterator(following, stream.name))
+        return _answer([], behind_ms, identifiers.write_iterator(following, stream.name))
     begin = max(state.value, log.first)
     until_ms = _crossed_until_ms(model, stream, shard, state, now_ms)
     if begin == log.end and shard.closed_ms is not None and until_ms == _tip_ms(shard, now_ms):
@@ -278,11 +287,11 @@ def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorStat
     at_tip = page.next_ordinal == log.end and reached_ms >= _tip_ms(shard, now_ms)
     behind_ms = 0 if at_tip else max(1, now_ms - reached_ms)
     following = IteratorState(
-        now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, tokens.AT_ORDINAL, reached_ms
+        now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, identifiers.AT_ORDINAL, reached_ms
     )
     if model.limits.per_shard:
         _volume(model, stream, shard).take(page.payload_bytes, model.clock(), debt_waits=True)
-    return _answer(page.texts, behind_ms, tokens.write_iterator(following, stream.name))
+    return _answer(page.texts, behind_ms, identifiers.write_iterator(following, stream.name))
 
 
 def _tip_ms(shard: Shard, now_ms: int) -> int:

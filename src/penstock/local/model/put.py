@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.local.model.identifiers import COUNTER_STEP, compose, parse
 from penstock.local.model.limits import throttle_text
-from penstock.local.model.sequence import COUNTER_STEP, compose, parse
 from penstock.local.model.validation import ModelError, check, dry_run, invalid, stream_not_found, validation
 from penstock.model import HASH_KEY_MAX
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.local.model import consumers, settings, streams, tags
+from penstock.local.model import consumers, settings, streams
 from penstock.local.model.consumers import Subscription, Subscriptions
 from penstock.local.model.get import get_records, get_shard_iterator
+from penstock.local.model.identifiers import epoch_ms
 from penstock.local.model.limits import Limits, Meters
 from penstock.local.model.put import put_record, put_records
-from penstock.local.model.sequence import epoch_ms
 from penstock.local.model.state import Change, State
 from penstock.local.model.validation import ModelError, check, serialization, stream_not_found, validation
 
@@ -33,10 +33,10 @@ _RAW: dict[str, Callable[[KinesisModel, bytes], bytes]] = {
 """The data plane: they read and write JSON themselves."""
 
 _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None]] = {
-    "AddTagsToStream": tags.add_tags_to_stream,
+    "AddTagsToStream": settings.add_tags_to_stream,
     "CreateStream": streams.create_stream,
     "DecreaseStreamRetentionPeriod": settings.decrease_stream_retention_period,
-    "DeleteResourcePolicy": tags.delete_resource_policy,
+    "DeleteResourcePolicy": settings.delete_resource_policy,
     "DeleteStream": streams.delete_stream,
     "DeregisterStreamConsumer": consumers.deregister_stream_consumer,
     "DescribeAccountSettings": settings.describe_account_settings,
@@ -46,22 +46,22 @@ _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None
     "DescribeStreamSummary": streams.describe_stream_summary,
     "DisableEnhancedMonitoring": settings.disable_enhanced_monitoring,
     "EnableEnhancedMonitoring": settings.enable_enhanced_monitoring,
-    "GetResourcePolicy": tags.get_resource_policy,
+    "GetResourcePolicy": settings.get_resource_policy,
     "IncreaseStreamRetentionPeriod": settings.increase_stream_retention_period,
     "ListShards": streams.list_shards,
     "ListStreamConsumers": consumers.list_stream_consumers,
     "ListStreams": streams.list_streams,
-    "ListTagsForResource": tags.list_tags_for_resource,
-    "ListTagsForStream": tags.list_tags_for_stream,
+    "ListTagsForResource": settings.list_tags_for_resource,
+    "ListTagsForStream": settings.list_tags_for_stream,
     "MergeShards": streams.merge_shards,
-    "PutResourcePolicy": tags.put_resource_policy,
+    "PutResourcePolicy": settings.put_resource_policy,
     "RegisterStreamConsumer": consumers.register_stream_consumer,
-    "RemoveTagsFromStream": tags.remove_tags_from_stream,
+    "RemoveTagsFromStream": settings.remove_tags_from_stream,
     "SplitShard": streams.split_shard,
     "StartStreamEncryption": settings.start_stream_encryption,
     "StopStreamEncryption": settings.stop_stream_encryption,
-    "TagResource": tags.tag_resource,
-    "UntagResource": tags.untag_resource,
+    "TagResource": settings.tag_resource,
+    "UntagResource": settings.untag_resource,
     "UpdateAccountSettings": settings.update_account_settings,
     "UpdateMaxRecordSize": settings.update_max_record_size,
     "UpdateShardCount": streams.update_shard_count,

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from penstock.local.model.sequence import COUNTER_MAX, compose, shard_base, shard_name
+from penstock.local.model.identifiers import COUNTER_MAX, compose, shard_base, shard_name
 from penstock.local.model.validation import not_found
 from penstock.model import HASH_KEY_MAX
 

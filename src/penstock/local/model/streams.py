@@ -5,15 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.local.model import tokens
-from penstock.local.model.sequence import epoch_ms, shard_index_of
+from penstock.local.model import identifiers
+from penstock.local.model.identifiers import epoch_ms, shard_index_of
 from penstock.local.model.state import HOUR_MS, even_ranges
-from penstock.local.model.tags import TAGS_MAX, require_plain
 from penstock.local.model.validation import (
+    TAGS_MAX,
     ModelError,
     in_use,
     invalid,
     limit_exceeded,
+    require_plain,
     shard_not_found,
     stream_not_found,
     validation,
@@ -66,7 +67,7 @@ def list_shards(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"Shards": [shard.describe() for shard in page]}
     if len(matching) > limit:
         state = [stream.uid, shard_filter, page[-1].index]
-        answer["NextToken"] = tokens.write_token("ListShards", now_ms, state)
+        answer["NextToken"] = identifiers.write_token("ListShards", now_ms, state)
     return answer
 
 
@@ -75,10 +76,10 @@ def open_token(model: KinesisModel, operation: str, token: str) -> Any:
     ExpiredNextTokenException.
     """
     try:
-        issued_ms, state = tokens.read_token(operation, token)
-    except tokens.BadTokenError as error:
+        issued_ms, state = identifiers.read_token(operation, token)
+    except identifiers.BadTokenError as error:
         raise invalid("Invalid NextToken.") from error
-    if model.now_ms() - issued_ms > tokens.LIST_TOKEN_LIFE_MS:
+    if model.now_ms() - issued_ms > identifiers.LIST_TOKEN_LIFE_MS:
         raise ModelError("ExpiredNextTokenException", "The NextToken has expired. List again from the start.")
     return state
 
@@ -306,7 +307,7 @@ def list_streams(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]
         "StreamSummaries": [_listed(model.state.streams[name]) for name in page],
     }
     if len(names) > limit:
-        answer["NextToken"] = tokens.write_token("ListStreams", now_ms, page[-1])
+        answer["NextToken"] = identifiers.write_token("ListStreams", now_ms, page[-1])
     return answer
 
 

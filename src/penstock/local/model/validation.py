@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from penstock.local.model.service import KinesisModel
 
 # --- errors ---------------------------------------------------------------------------------------
 
@@ -576,3 +580,34 @@ def _lengths(rule: Text) -> str:
         f"Member must have length less than or equal to {rule.max_length}, "
         f"Member must have length greater than or equal to {rule.min_length}"
     )
+
+
+# --- tags -----------------------------------------------------------------------------------------
+
+TAGS_MAX = 50
+"""Of one resource."""
+
+_ALLOWED_SIGNS = frozenset("_.:/=+-@")
+
+
+def _is_plain(text: str) -> bool:
+    """Letters, digits, separators (no tab, no line end) and a few signs."""
+    return all(char in _ALLOWED_SIGNS or unicodedata.category(char)[0] in "LNZ" for char in text)
+
+
+def require_plain(model: KinesisModel, action: str, tags: Iterable[str] | dict[str, str]) -> None:
+    """Raise InvalidArgumentException for a key or value with characters that tags may not have.
+
+    The service checks twice: only its second check, which has another text, knows that ``%`` is not allowed.
+    """
+    texts = [*tags, *tags.values()] if isinstance(tags, dict) else list(tags)
+    if not all(_is_plain(text.replace("%", "")) for text in texts):
+        raise invalid(
+            "Some tags contain invalid characters. Valid characters: "
+            "Unicode letters, digits, white space, _ . / = + - % @."
+        )
+    if not all(_is_plain(text) for text in texts):
+        raise invalid(
+            f"Failed to {action} under account {model.account_id} because some tags contained illegal characters. "
+            "The allowed characters are Unicode letters, white-spaces, '_',',','/','=','+','-','@'."
+        )
