@@ -47,7 +47,7 @@ from penstock.options import (
 )
 from penstock.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
 from penstock.runtime.consumer.driving import OneByOne, Unordered
-from penstock.runtime.consumer.lifecycle import AssignedShard, ShardChange
+from penstock.runtime.consumer.shards import AssignedShard, ShardChange
 from penstock.runtime.feeds import Deliver
 from penstock.runtime.shard.listener import Origin
 
@@ -61,7 +61,6 @@ CONSTANTS = {
     "penstock.runtime.worker.sight": "leases",
     "penstock.runtime.worker.shard_leases": "leases",
     "penstock.runtime.shard.shard_reader": "shards",
-    "penstock.runtime.consumer.ready": "consumer",
     "penstock.runtime.dead_letters": "dead letters",
     "penstock.runtime.shard.window_reading": "deduplication",
     "penstock.runtime.consumer.sync_consumer": "threads",

@@ -18,7 +18,7 @@ from penstock.options import LeaseOptions
 from penstock.runtime.consumer.consumer import Consumer
 
 if TYPE_CHECKING:
-    from penstock.runtime.consumer.shard import Shard
+    from penstock.runtime.consumer.shards import Shard
 
 
 def say(event: str, **more: Any) -> None:

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.consumer import Consumer
     from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
-    from penstock.runtime.consumer.lifecycle import AssignedShard
-    from penstock.runtime.consumer.shard import Shard
+    from penstock.runtime.consumer.shards import AssignedShard, Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
     from penstock.runtime.feeds import Deliver, Unreadable
     from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
@@ -130,7 +129,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "AnyOrder": "penstock.core.ledger.policies",
-    "AssignedShard": "penstock.runtime.consumer.lifecycle",
+    "AssignedShard": "penstock.runtime.consumer.shards",
     "Batch": "penstock.runtime.shard.batch",
     "BufferFullError": "penstock.errors",
     "BufferOptions": "penstock.options",
@@ -170,7 +169,7 @@ _HOMES = {
     "Retry": "penstock.core.ledger.policies",
     "ServiceError": "penstock.errors",
     "SettlingOptions": "penstock.core.ledger.policies",
-    "Shard": "penstock.runtime.consumer.shard",
+    "Shard": "penstock.runtime.consumer.shards",
     "ShardReadError": "penstock.errors",
     "Skip": "penstock.core.ledger.policies",
     "StartingPosition": "penstock.model",

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.events import Event
     from penstock.model import Record
     from penstock.ports import LeaseTable, Tracer
-    from penstock.runtime.consumer.lifecycle import AssignedShard
+    from penstock.runtime.consumer.shards import AssignedShard
     from penstock.runtime.dead_letters import DeadLetterChoice
     from penstock.runtime.feeds import SubscriptionTimes, UnreadablePolicy
     from penstock.runtime.shard.batch import OnPending

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.given import Options
 from penstock.kclpy.session import ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
-from penstock.runtime.consumer.shard import reader_of
+from penstock.runtime.consumer.shards import reader_of
 from penstock.tasks import awaited, drop, failure_of, give_up, spawn
 
 if TYPE_CHECKING:

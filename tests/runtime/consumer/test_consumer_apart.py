@@ -15,7 +15,7 @@ from penstock import Retry, Skip, SyncConsumer, deserializers, events
 from penstock.checkpoints import Prompt
 from penstock.dead_letters import DeadLettersTo
 from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
-from penstock.runtime.consumer.shard import reader_of
+from penstock.runtime.consumer.shards import reader_of
 from penstock.runtime.loops import Apart, Here
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 

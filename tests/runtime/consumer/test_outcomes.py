@@ -16,7 +16,7 @@ from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError, ShardReadError
 from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from penstock.model import Position
-from penstock.runtime.consumer.shard import reader_of
+from penstock.runtime.consumer.shards import reader_of
 from penstock.runtime.dead_letters import DeadLettersTo
 from penstock.runtime.worker import holding
 from penstock.stores.memory import MemoryLeaseTable

@@ -18,8 +18,8 @@ from penstock.dead_letters import DeadLettersTo
 from penstock.events import ShardLeft, TaskFailed
 from penstock.leases import MemoryLeaseTable
 from penstock.local import LocalKinesis
-from penstock.runtime.consumer import lifecycle
-from penstock.runtime.consumer.lifecycle import Lifecycle
+from penstock.runtime.consumer import shards
+from penstock.runtime.consumer.shards import Lifecycle
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.loops import Apart
 from penstock.runtime.waiting import side_by_side
@@ -185,7 +185,7 @@ async def test_what_tells_callbacks_ends_the_consumer(
     def answer(_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(lifecycle, "_answer", answer)
+    monkeypatch.setattr(shards, "_answer", answer)
 
     async def assigned(_: object) -> None:
         """Hears of it."""

@@ -12,7 +12,7 @@ from penstock.core.given import shows_arguments
 from penstock.options import ConsumerArguments, ConsumerOptions
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.core import ConsumerCore
-from penstock.runtime.consumer.shard import Shard
+from penstock.runtime.consumer.shards import Shard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import ConsumerStatistics
     from penstock.runtime.consumer.driving import Concurrency
-    from penstock.runtime.consumer.lifecycle import Located
+    from penstock.runtime.consumer.shards import Located
     from penstock.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 

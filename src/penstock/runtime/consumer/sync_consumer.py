@@ -19,7 +19,7 @@ from penstock.errors import CheckpointError, OptionError
 from penstock.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
 from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.core import ConsumerCore
-from penstock.runtime.consumer.shard import ShardFace
+from penstock.runtime.consumer.shards import ShardFace
 from penstock.runtime.loops import LoopThread
 from penstock.runtime.shard.batch import Delivered
 from penstock.tasks import logged, thread
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import ConsumerStatistics
     from penstock.runtime.consumer.driving import Concurrency
-    from penstock.runtime.consumer.lifecycle import AssignedShard, Located
+    from penstock.runtime.consumer.shards import AssignedShard, Located
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.letter import Letter
     from penstock.options import ConsumerOptions
-    from penstock.runtime.consumer.shard import Shard
+    from penstock.runtime.consumer.shards import Shard
     from penstock.runtime.shard.batch import FoundPending
     from penstock.runtime.shard.shard_reader import ShardReader
     from penstock.testing.sim.simulator import Simulator

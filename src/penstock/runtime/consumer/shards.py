@@ -1,4 +1,4 @@
-"""What a consumer's callbacks are told of the shards that come and go.
+"""The shards of a consumer as the program sees them: it iterates them, and its callbacks are told which come and go.
 
 Callbacks are awaited one after another, never two at a time. What came of one kind while another was under way is told
 in one call.
@@ -7,27 +7,131 @@ in one call.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from enum import Enum
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
+from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.loops import Here
 from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.runtime.waiting import is_cancelled
 from penstock.tasks import give_up, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Hashable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
-    from penstock.runtime.consumer.ready import Ready
+    from penstock.core.leases.row import Checkpoint
+    from penstock.model import Record
+    from penstock.runtime.consumer.collecting import Collection
+    from penstock.runtime.consumer.core import Ready
     from penstock.runtime.loops import Home
+    from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
+
+
+T = TypeVar("T")
+
+
+# --- shards that the program iterates -------------------------------------------------------------
+
+
+class ShardFace(Generic[T]):
+    """What programs on a loop and programs in threads see alike. Any thread may call it."""
+
+    __slots__ = ("_reader", "origin", "shard_id", "stream", "token")
+
+    def __init__(self, reader: ShardReader) -> None:
+        self._reader = reader
+        self.stream = reader.stream
+        """The stream's name or ARN, as it was given."""
+        self.shard_id = reader.shard_id
+        """The shard's id."""
+        self.token = reader.token
+        """The fencing token of its batches: it grows with every owner of the shard."""
+        self.origin: Origin = reader.origin
+        """How the shard came to this consumer."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing more is delivered: the shard is done, or the lease is gone."""
+        return self._reader.is_over
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the shard is done, and stored as ended."""
+        return self._reader.has_ended
+
+    @property
+    def settled(self) -> Checkpoint:
+        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        return self._reader.settled
+
+    @property
+    def stored(self) -> Checkpoint:
+        """The checkpoint that the lease is known to hold."""
+        return self._reader.stored
+
+    def checkpoint_to(self, checkpoint: Checkpoint) -> None:
+        """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound.
+        For ``CheckpointOptions(manual=True)``.
+        """
+        self._reader.checkpoint_to(checkpoint)
+
+    def let_go(self) -> None:
+        """Free the shard for any worker. What is with handlers may be settled until the drain's deadline."""
+        self._reader.let_go()
+
+
+class Shard(ShardFace[T]):
+    """A shard while a `Consumer` holds it: iterate it for its batches, in a task of its own. It ends when the tenure
+    does. `Consumer.pause`, `Consumer.seek` and the like take it as they take a batch.
+    """
+
+    __slots__ = ()
+
+    def __aiter__(self) -> AsyncIterator[Batch[T]]:
+        """Batches until the tenure ends. What a program that leaves early did not settle is delivered again."""
+        return aiter(self._reader)
+
+    async def next_batch(self) -> Batch[T] | None:
+        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
+        and ShardStoppedError where the policies have stopped the shard (`Stop`).
+        """
+        return await self._reader.next_batch()
+
+    async def until_stored(self, checkpoint: Checkpoint) -> bool:
+        """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
+        return await self._reader.until_stored(checkpoint)
+
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> AsyncGenerator[Collection, None]:
+        """As `Consumer.collect`, out of this shard."""
+        return collect(self, key, records=records, age_s=age_s)
+
+
+def reader_of(shard: ShardFace[Any]) -> ShardReader:
+    """What stands behind it: for parts of the package that drive a shard themselves."""
+    return shard._reader
+
+
+# --- shards that come and go ----------------------------------------------------------------------
 
 
 class Located(Protocol):
