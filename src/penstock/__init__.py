@@ -49,9 +49,8 @@ if TYPE_CHECKING:
         LeaseOptions,
         ProducerOptions,
     )
-    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.consumer import Consumer
-    from penstock.runtime.consumer.driving import OneByOne, Unordered, by_key, unordered
+    from penstock.runtime.consumer.driving import Collection, OneByOne, Unordered, by_key, unordered
     from penstock.runtime.consumer.shards import AssignedShard, Shard
     from penstock.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
     from penstock.runtime.feeds import Deliver, Unreadable
@@ -136,7 +135,7 @@ _HOMES = {
     "ByKey": "penstock.core.ledger.policies",
     "CheckpointError": "penstock.errors",
     "CheckpointOptions": "penstock.options",
-    "Collection": "penstock.runtime.consumer.collecting",
+    "Collection": "penstock.runtime.consumer.driving",
     "ConnectionOptions": "penstock.wiring",
     "Consumer": "penstock.runtime.consumer.consumer",
     "Credentials": "penstock.wiring",

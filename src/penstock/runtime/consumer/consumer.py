@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.core.given import shows_arguments
 from penstock.options import ConsumerArguments, ConsumerOptions
-from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.core import ConsumerCore
+from penstock.runtime.consumer.driving import collect
 from penstock.runtime.consumer.shards import Shard
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.model import Position, Record, StartingPosition
     from penstock.ports import RecordSource
-    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import ConsumerStatistics
-    from penstock.runtime.consumer.driving import Concurrency
+    from penstock.runtime.consumer.driving import Collection, Concurrency
     from penstock.runtime.consumer.shards import Located
     from penstock.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from penstock.events import ShardBegun, ShardLeft
-from penstock.runtime.consumer.collecting import collect
+from penstock.runtime.consumer.driving import collect
 from penstock.runtime.loops import Here
 from penstock.runtime.shard.listener import Origin, ShardListener
 from penstock.runtime.waiting import is_cancelled
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from penstock.core.leases.row import Checkpoint
     from penstock.model import Record
-    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.core import Ready
+    from penstock.runtime.consumer.driving import Collection
     from penstock.runtime.loops import Home
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader

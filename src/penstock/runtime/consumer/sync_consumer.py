@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from penstock.core.given import not_callable, shows_arguments
 from penstock.errors import CheckpointError, OptionError
 from penstock.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
-from penstock.runtime.consumer.collecting import collect
 from penstock.runtime.consumer.core import ConsumerCore
+from penstock.runtime.consumer.driving import collect
 from penstock.runtime.consumer.shards import ShardFace
 from penstock.runtime.loops import LoopThread
 from penstock.runtime.shard.batch import Delivered
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import Checkpoint
     from penstock.model import Position, Record, StartingPosition
     from penstock.ports import RecordSource
-    from penstock.runtime.consumer.collecting import Collection
     from penstock.runtime.consumer.counting import ConsumerStatistics
-    from penstock.runtime.consumer.driving import Concurrency
+    from penstock.runtime.consumer.driving import Collection, Concurrency
     from penstock.runtime.consumer.shards import AssignedShard, Located
     from penstock.runtime.shard.batch import Batch, PendingCheckpoint
     from penstock.runtime.shard.shard_reader import ShardReader
