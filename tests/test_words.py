@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from penstock.cli.app import app
-from penstock.core.withdrawn import FLAGS, JOB_FIELDS, SPARK_OPTIONS
+from penstock.core.given import FLAGS, JOB_FIELDS, SPARK_OPTIONS
 from penstock.options import ProducerOptions
 from penstock.pipeline.job import job_schema
 from penstock.spark.options import READ_OPTIONS, SINK_OPTIONS
@@ -67,7 +67,7 @@ WORDS = (
 OLD_NAMES = "it says what an old name is called now"
 PLACES_THAT_MAY = {
     "CHANGELOG.md": OLD_NAMES,
-    "src/penstock/core/withdrawn.py": OLD_NAMES,
+    "src/penstock/core/given.py": OLD_NAMES,
     "tests/runtime/consumer/test_consumer_misuse.py": OLD_NAMES,
     "docs/DESIGN.md": "the glossary names the words that were withdrawn",
     "tests/cli/test_cli_withdrawn.py": OLD_NAMES,

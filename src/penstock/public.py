@@ -16,7 +16,7 @@ def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object
     def load(name: str) -> object:
         if name not in homes:
             if not name.startswith("_"):  # the import machinery asks for `__path__`, for which nothing is loaded
-                from penstock.core.withdrawn import withdrawn
+                from penstock.core.given import withdrawn
 
                 # An AttributeError would lose its text on the way through `from penstock import ...`.
                 if gone := withdrawn(module, [name]) or withdrawn("penstock", [name]):

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from penstock.cli.app import app
-from penstock.core.withdrawn import FLAGS
+from penstock.core.given import FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,7 +26,7 @@ from botocore import xform_name
 from botocore.validate import ParamValidator
 
 from penstock.cli.app import app
-from penstock.core.withdrawn import FLAGS
+from penstock.core.given import FLAGS
 from penstock.pipeline.job.account import ExitCode
 from scripts import reference_commands
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section

@@ -26,7 +26,7 @@ from penstock.cli import (
 )
 from penstock.cli import run as run_job
 from penstock.cli.output import warn
-from penstock.core.withdrawn import FLAGS, is_called
+from penstock.core.given import FLAGS, is_called
 from penstock.errors import OptionError, PenstockError
 
 

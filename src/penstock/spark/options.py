@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.aws.options import region_fault, url_fault
-from penstock.core.withdrawn import SPARK_OPTIONS, is_called
+from penstock.core.given import SPARK_OPTIONS, is_called
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition, StreamName
 from penstock.spark.cut import UNCAPPED, Caps

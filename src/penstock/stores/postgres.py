@@ -12,10 +12,10 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.given import withdrawn
 from penstock.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from penstock.core.leases.membership import WorkerRow, worker_rows
 from penstock.core.leases.row import Listing, listing_of
-from penstock.core.withdrawn import withdrawn
 from penstock.errors import (
     AccessDeniedError,
     InvalidArgumentError,

@@ -14,7 +14,8 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten, facts
+from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten
+from penstock.core.batching import settling as facts
 from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
 from penstock.core.batching.lanes import PaceLimits
 from penstock.errors import RecordWithdrawnError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.batching import Request
-    from penstock.core.batching.facts import Fact
+    from penstock.core.batching.settling import Fact
 
 EXPIRY_CHECK_S = 0.1
 REFRESH_S = 0.2

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.aggregation import AGGREGATE_BYTES_MAX, Aggregator
-from penstock.core.batching import facts
+from penstock.core.batching import settling as facts
 from penstock.core.batching.chunk import NotWritten, Run
 from penstock.core.batching.lanes import Failure, Lane, Lanes, Load, Request
 from penstock.core.batching.settling import Settling

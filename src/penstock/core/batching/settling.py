@@ -1,12 +1,14 @@
-"""What an answer, or the passing of time, means for the records: written, to be sent again, or given up."""
+"""What an answer, or the passing of time, means for the records: written, to be sent again, or given up.
+
+What was settled is told as facts, which the batcher's caller takes from `Settling.facts_made` after each step.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.batching import facts
 from penstock.core.batching.chunk import NotWritten
 from penstock.core.batching.lanes import chosen_runs, holds_all, remember
 from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
@@ -16,8 +18,91 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.core.batching.chunk import Chunk, EntryResult, Fate, Run
-    from penstock.core.batching.facts import Fact
     from penstock.core.batching.lanes import Lane, Lanes, Load, Request
+
+
+# --- facts ----------------------------------------------------------------------------------------
+# All numbers are counts unless their name says more. A shard id is None where no shard could be predicted.
+
+
+class Landed(NamedTuple):
+    """Kinesis records were written: one that holds all the user records, or one for each."""
+
+    shard_id: str
+    records: int
+    user_records: int
+    record_bytes: int
+    """Their data and keys."""
+    data_bytes: int
+    """The data of the user records."""
+
+
+class Written(NamedTuple):
+    """User records that were put together have their result."""
+
+    shard_id: str
+    user_records: int
+    attempts: int
+    """The requests that carried each of them."""
+    doubtful: bool
+    """True if the stream may hold them twice."""
+    latency_s: float
+    """Since they were put."""
+
+
+class Refused(NamedTuple):
+    """Kinesis records of a request that was answered were not taken; they are tried again."""
+
+    shard_id: str | None
+    records: int
+    error_code: str
+
+
+class Expired(NamedTuple):
+    """The time to live of user records has passed."""
+
+    shard_id: str | None
+    user_records: int
+    attempts: int
+    doubtful: bool
+    latency_s: float
+
+
+class Failed(NamedTuple):
+    """User records can not be written and were given up."""
+
+    shard_id: str | None
+    user_records: int
+    attempts: int
+    error_code: str
+    latency_s: float
+
+
+class Withdrawn(NamedTuple):
+    """User records were withdrawn before they were sent."""
+
+    user_records: int
+
+
+class Repeated(NamedTuple):
+    """Aggregates landed on a shard whose range does not hold them, and are put again by shard."""
+
+    shard_id: str
+    aggregates: int
+    user_records: int
+
+
+class Unknown(NamedTuple):
+    """Whether these Kinesis records were written is not known; they are put again."""
+
+    records: int
+    reason: str
+
+
+Fact = Landed | Written | Refused | Expired | Failed | Withdrawn | Repeated | Unknown
+
+
+# --- outcomes -------------------------------------------------------------------------------------
 
 THROTTLED = "ProvisionedThroughputExceededException"
 NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
@@ -88,7 +173,7 @@ class Settling:
         if bad:
             load.reason = results[bad[0]].error_code or ""
             load.alone = False  # what spoils a request gets no answer of its own
-            self.facts_made.append(facts.Refused(lane.shard_id, len(bad), load.reason))
+            self.facts_made.append(Refused(lane.shard_id, len(bad), load.reason))
         if load.is_aggregate:
             if bad:
                 load.doubtful = load.doubtful or load.reason not in NOT_DONE
@@ -129,7 +214,7 @@ class Settling:
             if shard is None or not holds_all(shard, load.runs):
                 self._repeat(load, shard_id)
                 return
-        self.facts_made.append(facts.Landed(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes))
+        self.facts_made.append(Landed(shard_id, 1, load.user_records, load.payload_bytes, load.data_bytes))
         # A single record goes as it is, unless it would be taken for an aggregate.
         framed = load.user_records > 1 or load.payload_bytes != load.runs[0].payload_bytes()
         sub, number = 0, int(result.sequence_number or 0)
@@ -137,14 +222,14 @@ class Settling:
             attempts, doubtful = load.history_of(run)
             fate = PutResult(shard_id, number, sub if framed else None, attempts, doubtful)
             latency_s = now_s - run.chunk.put_at_s
-            self.facts_made.append(facts.Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
+            self.facts_made.append(Written(shard_id, len(run.keys), attempts, doubtful, latency_s))
             self._settle(run.chunk, run.indices, fate)
             sub += len(run.keys)
         self._lanes.came_back(load.lane)
 
     def _repeat(self, load: Load, shard_id: str) -> None:
         """Put all records of an aggregate again, by shard: the KCL drops it whole, as it leaves its shard's range."""
-        self.facts_made.append(facts.Repeated(shard_id, 1, load.user_records))
+        self.facts_made.append(Repeated(shard_id, 1, load.user_records))
         load.doubtful, load.reason = True, ACROSS_A_RESHARD
         remember(load, *load.runs)
         for run in load.runs:
@@ -191,13 +276,13 @@ class Settling:
             whole = records == load.user_records
             payload_bytes = load.payload_bytes if whole else sum(run.payload_bytes() for run in ours)
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
-            self.facts_made.append(facts.Landed(shard_id, records, records, payload_bytes, data_bytes))
+            self.facts_made.append(Landed(shard_id, records, records, payload_bytes, data_bytes))
             counts: dict[tuple[float, int, bool], int] = {}
             for run in ours:  # with order by key, each is a record: those that went through the same are told as one
                 went_through = (run.chunk.put_at_s, *load.history_of(run))
                 counts[went_through] = counts.get(went_through, 0) + len(run.keys)
             for (put_at_s, attempts, doubtful), count in counts.items():
-                self.facts_made.append(facts.Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
+                self.facts_made.append(Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
         """What was refused of a load, as a load."""
@@ -307,7 +392,7 @@ class Settling:
         """Take a record back that was never sent. False if it was, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
-        self.facts_made.append(facts.Withdrawn(1))
+        self.facts_made.append(Withdrawn(1))
         freed_bytes = chunk.settle((index,), self._withdrawn())
         # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
         # leave a record that is neither sent nor settled, for ever.
@@ -366,7 +451,7 @@ class Settling:
             if indices:
                 self._settle(chunk, indices, outcome)
                 withdrawn += len(indices)
-        self.facts_made.append(facts.Withdrawn(withdrawn))
+        self.facts_made.append(Withdrawn(withdrawn))
         return withdrawn
 
     def _withdrawn(self) -> NotWritten:
@@ -445,7 +530,7 @@ class Settling:
             run.without_withdrawn()
             if len(run):
                 latency_s = now_s - run.chunk.put_at_s
-                self.facts_made.append(facts.Expired(lane.shard_id, len(run), run.attempts, run.doubtful, latency_s))
+                self.facts_made.append(Expired(lane.shard_id, len(run), run.attempts, run.doubtful, latency_s))
         self._fail(expired, RecordExpiredError, "a record's time to live passed", lane.shard_id, reason)
         return left
 
@@ -455,7 +540,7 @@ class Settling:
             self.live.pop(chunk.number, None)
 
     def _tell_failed(self, run: Run, shard_id: str | None, reason: str, now_s: float) -> None:
-        self.facts_made.append(facts.Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
+        self.facts_made.append(Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
 
     def _placed(self, message: str) -> str:
         return f"{self.place}: {message}" if self.place else message

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 
 import msgspec
 
-from penstock.core.withdrawn import JOB_FIELDS, is_called
+from penstock.core.given import JOB_FIELDS, is_called
 from penstock.errors import OptionError
 from penstock.pipeline.hadoop_files import collide, identity
 from penstock.pipeline.job import model

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from penstock.core.withdrawn import FLAGS, is_called
+from penstock.core.given import FLAGS, is_called
 from penstock.errors import OptionError
 from penstock.pipeline.decode import split
 from penstock.pipeline.hadoop_files import HadoopFiles, identity_in

@@ -36,14 +36,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from penstock.core.batching import facts
+from penstock.core.batching import settling as facts
 from penstock.core.batching.settling import THROTTLED
 from penstock.core.histogram import Histogram
 from penstock.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
 from penstock.telemetry.snapshots import Snapshot, sum_of_fields
 
 if TYPE_CHECKING:
-    from penstock.core.batching.facts import Fact
+    from penstock.core.batching.settling import Fact
     from penstock.events import Event
 
 SHARDS_MAX = 10_000
