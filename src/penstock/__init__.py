@@ -14,7 +14,7 @@ from penstock.public import loaded_from
 
 if TYPE_CHECKING:
     from penstock.core.feeding.allowance import PollingOptions
-    from penstock.core.ledger.parts import Part
+    from penstock.core.ledger.grouping import Part
     from penstock.core.ledger.policies import (
         AnyOrder,
         ByKey,
@@ -153,7 +153,7 @@ _HOMES = {
     "OptionError": "penstock.errors",
     "OutRecord": "penstock.model",
     "OutsidePolicy": "penstock.model",
-    "Part": "penstock.core.ledger.parts",
+    "Part": "penstock.core.ledger.grouping",
     "PenstockError": "penstock.errors",
     "PollingOptions": "penstock.core.feeding.allowance",
     "Position": "penstock.model",

@@ -18,7 +18,7 @@ from penstock.core.feeding.allowance import PollingOptions, PollPace
 from penstock.core.feeding.pages import Retention, UserRecords
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Delivery, R, behind
-from penstock.core.ledger.parts import PARTS_MAX, Part, split
+from penstock.core.ledger.grouping import PARTS_MAX, Part, split
 from penstock.core.ledger.policies import DeadLetters, Skip, Stop
 from penstock.core.pacing import Backoff
 from penstock.core.sequence import shard_id_number

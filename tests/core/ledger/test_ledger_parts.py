@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.leases.row import Checkpoint
+from penstock.core.ledger.grouping import Part, SplitError, split
 from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.parts import Part, SplitError, split
 from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
 from penstock.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at

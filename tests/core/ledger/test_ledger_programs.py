@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.collecting import Collector
+from penstock.core.ledger.grouping import Collector
 from penstock.core.ledger.policies import Redeliver
 from penstock.events import RecordsStalled, RecordsUnsettled
 from penstock.model import Position

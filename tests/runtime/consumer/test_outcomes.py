@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.leases import writes
 from penstock.core.leases.writes import Done
-from penstock.core.ledger.parts import Part
+from penstock.core.ledger.grouping import Part
 from penstock.core.ledger.policies import ByKey
 from penstock.core.shard.checkpoints import Prompt
 from penstock.errors import OptionError, ShardReadError

@@ -5,9 +5,8 @@ and ``safe`` says how far all is settled. ``LedgerPolicy`` has the choices.
 """
 
 from penstock.core.ledger.book import DeadLetter, Delivery, Ticket, behind
-from penstock.core.ledger.collecting import Collected, Collector
+from penstock.core.ledger.grouping import Collected, Collector, Part, Split, SplitError, split
 from penstock.core.ledger.ledger import Closing, Ending, Ledger
-from penstock.core.ledger.parts import Part, Split, SplitError, split
 from penstock.core.ledger.policies import (
     AnyOrder,
     ByKey,

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.core.leases import Done, Kind, Unknown
 from penstock.core.leases.membership import WorkerRow, worker_row
-from penstock.core.ledger.parts import Part
+from penstock.core.ledger.grouping import Part
 from penstock.errors import ExpiredIteratorError, OptionError, PenstockError, ServiceError
 from penstock.events import ConsumerMetrics, LeaseTableFailed, WorkerIdShared
 from penstock.model import Position

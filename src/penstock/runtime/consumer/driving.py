@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from penstock.core.given import Options
 from penstock.core.ledger.book import R
-from penstock.core.ledger.collecting import Collected, Collector
+from penstock.core.ledger.grouping import Collected, Collector
 from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
 from penstock.runtime.shard.batch import Delivered, Settleable
 from penstock.runtime.waiting import Breath, is_cancelled

@@ -9,7 +9,7 @@ from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.strategies import lease_view
 from penstock.core.handoff import OwnerInput
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
-from penstock.core.ledger.parts import PARTS_MAX
+from penstock.core.ledger.grouping import PARTS_MAX
 from penstock.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
 from penstock.runtime.dead_letters import LetterWriter
 from penstock.runtime.feeds import Admission, Pages

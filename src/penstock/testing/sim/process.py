@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from penstock.core.leases.tenure import Loss, Lost
-from penstock.core.ledger.parts import Part
+from penstock.core.ledger.grouping import Part
 from penstock.core.ledger.policies import ByKey
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import CheckpointError, PenstockError
