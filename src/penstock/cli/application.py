@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.looking import Earlier, lag_since, looking
-from penstock.cli.output import warn
+from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s, span_text, time_text
 from penstock.wiring import ConnectionOptions

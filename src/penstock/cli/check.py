@@ -10,8 +10,8 @@ import typer
 
 from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window, earlier_of
 from penstock.cli.looking import lag_since, looking
+from penstock.cli.output import Output, Rate, Shape, Since, show_report
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
-from penstock.cli.shapes import Output, Rate, Shape, Since, show_report
 from penstock.errors import PenstockError
 from penstock.inspect.moments import span_s
 from penstock.shown import one_line

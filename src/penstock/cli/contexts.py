@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from penstock.cli.output import replace_file, say
+from penstock.cli.output import Output, Shape, replace_file, say, show_report, table_of
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Shape, show_report, table_of
 from penstock.errors import OptionError
 from penstock.wiring import ConnectionOptions
 

@@ -10,8 +10,8 @@ import typer
 from penstock.cli.application import StoreText, Table
 from penstock.cli.doctor import Application, OfStream, Window, collected, snapshot_in
 from penstock.cli.looking import Earlier
+from penstock.cli.output import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.errors import OptionError
 from penstock.wiring import ConnectionOptions
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.output import Lines, OutputLines, OutputWhole, Whole, show, warn
+from penstock.cli.output import Lines, OutputLines, OutputWhole, Since, Whole, begin_of, show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Since, begin_of
 from penstock.errors import OptionError, PenstockError
 from penstock.shown import one_line
 from penstock.wiring import ConnectionOptions, sink_for, source_for

@@ -11,8 +11,8 @@ import typer
 
 from penstock.cli.application import History, StoreText, Table
 from penstock.cli.looking import Earlier, looking, snapshot_since
+from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.errors import OptionError
 from penstock.inspect.moments import span_s
 from penstock.wiring import ConnectionOptions

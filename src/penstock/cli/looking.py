@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.cli.output import replace_file
-from penstock.cli.shapes import back_s
+from penstock.cli.output import back_s, replace_file
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:

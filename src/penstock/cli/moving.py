@@ -18,9 +18,8 @@ import typer
 
 from penstock.cli.application import Name, OfStream, StoreText, Table
 from penstock.cli.looking import looking
-from penstock.cli.output import say, warn
+from penstock.cli.output import Output, Rate, Shape, pairs_of, say, show_report, table_of, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, pairs_of, show_report, table_of, tell_missing
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, span_s, span_text, time_text
 from penstock.wiring import ConnectionOptions

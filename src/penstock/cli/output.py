@@ -1,20 +1,30 @@
-"""How a subcommand shows what it has to say: text for people, or a line of JSON for programs.
+"""How a subcommand shows what it has to say: text or a table for people; JSON, lines of JSON or YAML for programs.
 
-What is shown may come from a stream, a dead letter or a service. No escape sequence in it reaches the terminal.
+Data goes to standard output, everything else to standard error. What is shown may come from a stream, a dead letter or
+a service: no escape sequence in it reaches the terminal.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from penstock.shown import json_line, lines
+from penstock.errors import OptionError
+from penstock.inspect.moments import moment_s
+from penstock.shown import json_line, lines, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.inspect import Missing
 
 
 class Whole(StrEnum):
@@ -84,3 +94,142 @@ def replace_file(path: Path, data: bytes) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+# --- reports --------------------------------------------------------------------------------------
+# What the tools that look have found.
+
+CELL_CHARACTERS_MAX = 200
+"""A longer cell is cut in a table; the other shapes show it whole."""
+AHEAD_S = 60.0
+"""A time that is no further ahead may be due to clocks that differ."""
+
+
+class Shape(StrEnum):
+    """Shapes of what is shown."""
+
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+    yaml = "yaml"
+
+
+Output = Annotated[
+    Shape, typer.Option("--output", "-o", help="table; or json (the whole report), jsonl (a line per row), yaml.")
+]
+Rate = Annotated[
+    float, typer.Option(help="Read calls a second of each shard, of the 5 that all its readers share.", metavar="CALLS")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Only what is from this time on: a span before now as in 10m, or a time as in 2026-11-22T10:00Z.",
+        metavar="TIME",
+    ),
+]
+"""The same in each command that has it: records by their arrival, looks at leases by when they were made."""
+
+
+def begin_of(since: str | None, now_s: float) -> float | None:
+    """Epoch seconds of ``--since``. Raises OptionError for what is no time, and for one that is still to come."""
+    if since is None:
+        return None
+    begin_s = moment_s(since, now_s)
+    if begin_s > now_s + AHEAD_S:
+        raise OptionError(f"--since {since}: that time is still to come")
+    return begin_s
+
+
+def back_s(since: str | None, now_s: float) -> float | None:
+    """How far back ``--since`` lies. Raises OptionError."""
+    begin_s = begin_of(since, now_s)
+    return None if begin_s is None else max(1.0, now_s - begin_s)
+
+
+def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: Shape) -> None:
+    """Show a report: as a table, whole, or its rows one by one."""
+    if shape is Shape.table:
+        text = table
+    elif shape is Shape.jsonl:
+        text = "\n".join(json_line(row) for row in rows)
+    elif shape is Shape.json:
+        text = _printable(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        text = _printable("\n".join(_yaml(msgspec.to_builtins(report), 0)))
+    if text:
+        print(text, flush=True)
+
+
+def tell_missing(missing: Iterable[Missing]) -> None:
+    """Say what is not shown, and which permission it lacks."""
+    for one in missing:
+        warn(f"not shown: {one.what}. {one.told[0].upper()}{one.told[1:]}")
+
+
+def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns of text, as wide as they must be. Numbers stand to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [all(_is_number(row[place]) for row in cells) and bool(cells) for place in range(len(head))]
+    widths = [max(len(row[place]) for row in [[*head], *cells]) for place in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        aligned = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([line([*head]), *map(line, cells)])
+
+
+def pairs_of(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Names and values, a line each; those without a value are left out."""
+    told = [(name, _cell(value)) for name, value in pairs if value is not None and value != ""]
+    width = max((len(name) for name, _ in told), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in told)
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else one_line(str(value))
+    return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 3] + "..."
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
+
+
+def _printable(text: str) -> str:
+    """Text of several lines, what no terminal should get escaped as JSON writes it."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+
+
+def _yaml(value: Any, depth: int) -> list[str]:
+    """YAML in block style; texts are quoted as in JSON, which YAML reads too."""
+    pad = "  " * depth
+    if isinstance(value, dict) and value:
+        lines = []
+        for name, member in value.items():
+            if isinstance(member, dict | list) and member:
+                lines += [f"{pad}{_scalar(name)}:", *_yaml(member, depth + 1)]
+            else:
+                lines.append(f"{pad}{_scalar(name)}: {_scalar(member)}")
+        return lines
+    if isinstance(value, list) and value:
+        lines = []
+        for member in value:
+            first, *rest = _yaml(member, depth + 1)
+            lines += [f"{pad}- {first.lstrip()}", *rest]
+        return lines
+    return [f"{pad}{_scalar(value)}"]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in _YAML_WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "inf", "nan"})

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.looking import looking
-from penstock.cli.output import of_bytes
-from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
-from penstock.cli.shapes import (
+from penstock.cli.output import (
     Output,
     Rate,
     Shape,
     Since,
     back_s,
+    of_bytes,
     pairs_of,
     show_report,
     table_of,
     tell_missing,
 )
+from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.inspect.moments import span_text, time_text
 from penstock.wiring import ConnectionOptions
 

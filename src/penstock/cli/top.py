@@ -20,8 +20,8 @@ import typer
 from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
 from penstock.cli.interrupt import StoppedError, Stopping
 from penstock.cli.looking import Earlier, looking
+from penstock.cli.output import Output, Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.cli.producing import EndpointUrl, Profile, Region
-from penstock.cli.shapes import Output, Rate, Shape, Since, begin_of, show_report, table_of
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import span_s, span_text
 from penstock.runtime.waiting import wait_set
