@@ -9,10 +9,8 @@ import typer
 from penstock import __version__
 from penstock.cli import (
     application,
-    check,
     console,
     contexts,
-    cost,
     dead_letters,
     doctor,
     kclpy,
@@ -66,9 +64,9 @@ application.app.command("seek")(moving.seek_command)
 application.app.command("import")(moving.import_command)
 application.app.command("apply")(moving.apply_command)
 app.add_typer(records.app, name="records")
-app.add_typer(check.app, name="check")
+app.add_typer(doctor.checks, name="check")
 app.add_typer(doctor.app, name="doctor")
-app.command("cost")(cost.command)
+app.command("cost")(doctor.cost_command)
 app.command("top")(top.command)
 app.command("console")(console.command)
 app.add_typer(contexts.app, name="context")
@@ -103,7 +101,7 @@ def _options(
         contexts.choose(context, name)
     except OptionError as fault:
         if context.invoked_subcommand == "check":
-            check.end_unknown(str(fault))
+            doctor.end_unknown(str(fault))
         raise
 
 
