@@ -252,7 +252,6 @@ MAY_MAKE_TASKS = {
     "penstock.tasks": "the rule itself",
     "penstock.testing.sim": "a simulated process has a loop of its own, which hears of each error",
     # A group raises at its end what its tasks raised, so the code that made them hears of it.
-    "penstock.runtime.waiting": "a group",
     "penstock.runtime.consumer.driving": "groups",
 }
 

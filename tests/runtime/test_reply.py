@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from penstock.runtime.waiting import Reply
+from penstock.tasks import Reply
 
 
 def test_what_is_told_first_counts() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from penstock.core.leases import Done, LeaseRow
 from penstock.core.leases.tenure import Fenced, LeaseTimes, State, claim
+from penstock.runtime.loops import NAP_S, SteadyClock
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.runtime.waiting import NAP_S, SteadyClock
 from penstock.stores.memory import MemoryLeaseTable
 
 

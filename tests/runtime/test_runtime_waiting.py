@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.errors import ThrottledError
-from penstock.runtime.waiting import side_by_side
+from penstock.tasks import side_by_side
 
 
 @pytest.mark.parametrize("at_once_max", [1, 3, 100])

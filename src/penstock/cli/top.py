@@ -24,8 +24,8 @@ from penstock.cli.output import Output, Rate, Shape, Since, begin_of, show_repor
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import span_s, span_text
-from penstock.runtime.waiting import wait_set
 from penstock.shown import one_line
+from penstock.tasks import wait_set
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from penstock.console.security import Gate, Role
 from penstock.console.tailing import Tails
 from penstock.errors import AccessDeniedError, NotFoundError, OptionError, PenstockError
 from penstock.inspect import Inspector
-from penstock.runtime.waiting import wait_set
+from penstock.tasks import wait_set
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from penstock.inspect import Reading, SeenRecord
 from penstock.inspect.filters import parse
 from penstock.inspect.moments import HOW, moment_s, place, time_text
 from penstock.inspect.records import get, read
-from penstock.runtime.waiting import wait_set
 from penstock.shown import one_line
+from penstock.tasks import wait_set
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:

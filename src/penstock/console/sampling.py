@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.errors import AccessDeniedError, PenstockError
 from penstock.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
-from penstock.runtime.waiting import side_by_side, wait_set
-from penstock.tasks import give_up, logged, spawn
+from penstock.tasks import give_up, logged, side_by_side, spawn, wait_set
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:

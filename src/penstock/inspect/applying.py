@@ -26,7 +26,7 @@ from penstock.errors import CredentialsError, NotFoundError, OptionError, Pensto
 from penstock.inspect.applications import ApplicationRows, application_view
 from penstock.inspect.plans import NO_ROWS, QUIET_FAILOVERS, Life, Look, Move, Plan, failover_of, quiet_of, seen
 from penstock.inspect.positions import positions_of
-from penstock.runtime.waiting import side_by_side
+from penstock.tasks import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

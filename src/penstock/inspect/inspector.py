@@ -60,7 +60,7 @@ from penstock.inspect.values import (
     StreamView,
 )
 from penstock.model import IteratorAt
-from penstock.runtime.waiting import side_by_side
+from penstock.tasks import side_by_side
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from penstock.inspect.applications import query_position
 from penstock.inspect.moments import span_text, utc
 from penstock.inspect.values import Missing
 from penstock.model import IteratorAt
-from penstock.runtime.waiting import side_by_side
+from penstock.tasks import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

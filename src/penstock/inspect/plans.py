@@ -29,7 +29,7 @@ from penstock.inspect.moments import HOW, place, utc
 from penstock.inspect.tables import Store, rows_of
 from penstock.inspect.values import Missing
 from penstock.model import IteratorAt, Position
-from penstock.runtime.waiting import side_by_side
+from penstock.tasks import side_by_side
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:

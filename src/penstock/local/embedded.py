@@ -19,8 +19,7 @@ from penstock.local.control import Stats
 from penstock.local.faults import Fault
 from penstock.local.options import LocalOptions, environment
 from penstock.local.server import LocalServer
-from penstock.runtime.waiting import Reply
-from penstock.tasks import logged, thread
+from penstock.tasks import Reply, logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

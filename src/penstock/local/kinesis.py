@@ -19,7 +19,7 @@ from penstock.local.gate import (
 )
 from penstock.local.http import Answer, ChunkedOut, Ending, Request
 from penstock.local.model import ModelError
-from penstock.runtime.waiting import wait_set
+from penstock.tasks import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

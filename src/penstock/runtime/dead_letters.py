@@ -38,8 +38,7 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.waiting import is_cancelled
-from penstock.tasks import spawn
+from penstock.tasks import is_cancelled, spawn
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:

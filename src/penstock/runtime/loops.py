@@ -1,5 +1,6 @@
 """Event loops that are not simply the caller's: one in a thread of its own, for synchronous callers (Spark's driver
-and tasks, the synchronous faces), and the place where a consumer's own work runs.
+and tasks, the synchronous faces), and the place where a consumer's own work runs. And time on a loop: clocks that are
+steady, an alarm, and pauses for others.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import selectors
 import threading
@@ -18,8 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from penstock.runtime.waiting import Reply
-from penstock.tasks import awaited, on_loop, thread
+from penstock.tasks import Reply, awaited, on_loop, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -565,3 +566,130 @@ class Apart(_BesideUser):
     async def close(self) -> None:
         """See `Home`."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
+
+
+# --- time on a loop -------------------------------------------------------------------------------
+# Linux's CLOCK_MONOTONIC, by which event loops go, stands still while a machine is suspended; others' clocks do not. An
+# owner that wakes must know at once that its fence has fallen, so `SteadyClock` adds the time that was slept through:
+# leases are judged by it.
+
+NAP_S = 0.005
+"""Differences below are the time between the reading of two clocks."""
+
+
+_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def _slept_s() -> float:
+    """For how long this machine was suspended since it was started; 0 where no clock tells."""
+    return 0.0 if _BOOT is None else time.clock_gettime(_BOOT) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class SteadyClock:
+    """Seconds that do not stand still and do not go back. What waits by the loop's timers may wake late by it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] | None = None) -> None:
+        """A loop that has a ``slept_s`` of its own is asked, instead of the machine."""
+        self._loop_s = loop.time
+        if slept_s is None:
+            slept_s = getattr(loop, "slept_s", _slept_s)
+        self._slept_s: Callable[[], float] = slept_s
+        self._at_first_s = self._slept_s()
+        self._since_s = 0.0
+
+    def __call__(self) -> float:
+        """The time now."""
+        since_s = self._slept_s() - self._at_first_s
+        if since_s > self._since_s + NAP_S:
+            self._since_s = since_s
+        return self._loop_s() + self._since_s
+
+
+class SteadyEpoch:
+    """Epoch seconds: this machine's at the first moment, and from there at a steady pace.
+
+    Setting the machine's clock forward or back changes nothing. What that clock was wrong by at first stays.
+    """
+
+    def __init__(self, steady: Callable[[], float], wall: Callable[[], float] | None = None) -> None:
+        self._steady = steady
+        self._ahead_s = (wall or time.time)() - steady()
+
+    def __call__(self) -> float:
+        """The time now."""
+        return self._steady() + self._ahead_s
+
+
+BUSY_S = 0.005
+"""Work of so long without a pause has kept others from the loop for long enough."""
+TURNS = 10
+"""A step of others (a page, a renewal) takes several turns of the loop; they get so many after longer work."""
+
+
+class Breath:
+    """Lets an event loop run between pieces of work that may never wait for anything themselves."""
+
+    def __init__(self) -> None:
+        self._last_s = float("-inf")
+        self._is_rested = False
+        self.turns = TURNS
+        """How many turns the loop gets after longer work. Where no other task shares the loop, one is enough."""
+
+    async def take(self) -> None:
+        """Let all that is ready run; several times, when the work before took longer."""
+        loop = asyncio.get_running_loop()
+        # Where time is virtual, work takes none.
+        is_long = loop.time() - self._last_s >= BUSY_S and not hasattr(loop, "virtual")
+        if is_long or not self._is_rested:
+            for _ in range(self.turns if is_long else 1):
+                await asyncio.sleep(0)
+        self._is_rested = False
+        self._last_s = loop.time()
+
+    def rested(self) -> None:
+        """The task has just waited for something."""
+        self._is_rested = True
+        self._last_s = asyncio.get_running_loop().time()
+
+    @property
+    def is_due(self) -> bool:
+        """True when the work since the last one took longer."""
+        return asyncio.get_running_loop().time() - self._last_s >= BUSY_S
+
+
+class Alarm:
+    """Calls a function at the earliest of the times that it was set to since it rang last."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        self._loop = loop
+        self._call = call
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """True while it is to ring."""
+        return self._timer is not None
+
+    def at(self, time_s: float) -> None:
+        """Ring at this time of the loop's clock, if not before; never at infinity."""
+        if math.isinf(time_s):
+            return
+        if self._timer is not None:
+            if self._timer.when() <= time_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(time_s, self._ring)
+
+    def rings_by(self, time_s: float) -> bool:
+        """True when setting it to this time would change nothing."""
+        return math.isinf(time_s) or (self._timer is not None and self._timer.when() <= time_s)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._call()

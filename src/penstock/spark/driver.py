@@ -21,8 +21,7 @@ from penstock.aws.sdk import Sdk
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.leases.row import StreamMark
 from penstock.errors import OptionError, PenstockError
-from penstock.runtime.loops import LoopThread
-from penstock.runtime.waiting import SteadyClock, SteadyEpoch
+from penstock.runtime.loops import LoopThread, SteadyClock, SteadyEpoch
 from penstock.spark.cut import BUSY_INTERVAL_S, Pace
 from penstock.spark.leases import LeaseMirror
 from penstock.spark.lookahead import latest_ms, patience

@@ -48,9 +48,9 @@ from penstock.errors import (
     UnavailableError,
 )
 from penstock.runtime.loops import LoopThread
-from penstock.runtime.waiting import Reply
 from penstock.spark.ranges import EndKind
 from penstock.spark.rows import Batcher, OutsideTally, RowMaker, Rows
+from penstock.tasks import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence

@@ -23,7 +23,7 @@ from penstock.core.ledger.letter import Letter, NotALetterError
 from penstock.core.service_clock import ServiceClock
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.model import HASH_KEY_MAX, OutRecord, Position, Record, StreamName
-from penstock.runtime.waiting import wait_set
+from penstock.tasks import wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

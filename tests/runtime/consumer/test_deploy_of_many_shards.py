@@ -13,7 +13,7 @@ from penstock.core import worker as rounds
 from penstock.events import ShardLeft
 from penstock.leases import MemoryLeaseTable
 from penstock.runtime.shard.listener import Origin
-from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX
+from penstock.tasks import LOOKS_AT_ONCE_MAX
 from penstock.testing.memory_stream import MemoryStream
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until

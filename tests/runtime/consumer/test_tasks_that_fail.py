@@ -22,10 +22,9 @@ from penstock.runtime.consumer import shards
 from penstock.runtime.consumer.shards import Lifecycle
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.loops import Apart
-from penstock.runtime.waiting import side_by_side
 from penstock.runtime.worker.reading_ahead import WarmUp
 from penstock.runtime.worker.worker import Worker
-from penstock.tasks import NotAskedToEndError
+from penstock.tasks import NotAskedToEndError, side_by_side
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:

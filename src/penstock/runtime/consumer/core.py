@@ -43,10 +43,9 @@ from penstock.runtime.consumer.shards import Lifecycle, ShardChange
 from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
 from penstock.runtime.feeds import SubscriptionGate, Values
-from penstock.runtime.loops import CALLER, PING_S, Apart, Here, watch_own
+from penstock.runtime.loops import CALLER, PING_S, Apart, Breath, Here, watch_own
 from penstock.runtime.shard.batch import Delivered
 from penstock.runtime.shard.listener import Asking, ShardListener
-from penstock.runtime.waiting import Breath
 from penstock.runtime.worker.holding import Readers
 from penstock.runtime.worker.worker import Worker
 from penstock.tasks import failure_of, spawn

@@ -14,9 +14,9 @@ from penstock.core.given import Options
 from penstock.core.ledger.book import R
 from penstock.core.ledger.grouping import Collected, Collector
 from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
+from penstock.runtime.loops import Breath
 from penstock.runtime.shard.batch import Delivered, Settleable
-from penstock.runtime.waiting import Breath, is_cancelled
-from penstock.tasks import awaited, give_up
+from penstock.tasks import awaited, give_up, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Hashable, Sequence

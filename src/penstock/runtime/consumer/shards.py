@@ -21,8 +21,7 @@ from penstock.events import ShardBegun, ShardLeft
 from penstock.runtime.consumer.driving import collect
 from penstock.runtime.loops import Here
 from penstock.runtime.shard.listener import Origin, ShardListener
-from penstock.runtime.waiting import is_cancelled
-from penstock.tasks import give_up, spawn
+from penstock.tasks import give_up, is_cancelled, spawn
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -13,7 +13,7 @@ from penstock.core.batching import NotWritten
 from penstock.core.batching.chunk import ALL, Chunk
 from penstock.errors import PutError
 from penstock.model import OutRecord, PutResult
-from penstock.runtime.waiting import Reply
+from penstock.tasks import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.model import Tags
     from penstock.options import ProducerOptions
     from penstock.ports import Tracer
-    from penstock.runtime.waiting import Reply
+    from penstock.tasks import Reply
 
     AnyFuture = asyncio.Future[None] | Reply[None]
 

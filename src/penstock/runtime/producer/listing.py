@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.pacing import Backoff
 from penstock.errors import AccessDeniedError, OptionError, PenstockError, ServiceError
 from penstock.events import AggregationOff, ShardMapChanged, ShardMapFailed
-from penstock.runtime.waiting import wait_set
+from penstock.tasks import wait_set
 
 if TYPE_CHECKING:
     from random import Random

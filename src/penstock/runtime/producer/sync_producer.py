@@ -13,7 +13,7 @@ from penstock.runtime.loops import LoopThread
 from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.producer.intake import Claim
-from penstock.runtime.waiting import Reply
+from penstock.tasks import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence

@@ -24,11 +24,10 @@ from penstock.core.shard.duplicates import Admit
 from penstock.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from penstock.errors import PenstockError, ShardReadError, ShardStoppedError
 from penstock.runtime.background import emits_failure
-from penstock.runtime.loops import Here
+from penstock.runtime.loops import Alarm, Breath, Here
 from penstock.runtime.shard.batch import Batch, PendingCheckpoint, choose
 from penstock.runtime.shard.listener import Asking, Origin, ShardListener
-from penstock.runtime.waiting import Alarm, Breath, is_cancelled, wait_set
-from penstock.tasks import spawn
+from penstock.tasks import is_cancelled, spawn, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence

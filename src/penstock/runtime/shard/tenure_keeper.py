@@ -22,8 +22,7 @@ from penstock.core.leases.tenure import (
     step,
 )
 from penstock.core.leases.writes import Unknown, creates
-from penstock.runtime.waiting import wait_set
-from penstock.tasks import spawn
+from penstock.tasks import spawn, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

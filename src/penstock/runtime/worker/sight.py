@@ -24,7 +24,7 @@ from penstock.core.leases import Done
 from penstock.core.leases.membership import Members, Observed
 from penstock.core.leases.row import NotALeaseError
 from penstock.errors import PenstockError
-from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, side_by_side
+from penstock.tasks import LOOKS_AT_ONCE_MAX, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

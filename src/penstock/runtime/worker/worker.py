@@ -54,13 +54,14 @@ from penstock.errors import PenstockError, ServiceError
 from penstock.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from penstock.ports import SharedWithKcl
 from penstock.runtime.background import Chores, emits_failure
+from penstock.runtime.loops import SteadyClock
 from penstock.runtime.shard.shard_reader import ShardReader
 from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.runtime.waiting import LOOKS_AT_ONCE_MAX, SteadyClock, side_by_side, wait_set
 from penstock.runtime.worker.holding import Holding
 from penstock.runtime.worker.reading_ahead import ReadingAhead
 from penstock.runtime.worker.shard_leases import ShardLeases
 from penstock.runtime.worker.sight import KclTimes, KclWatch, Sight
+from penstock.tasks import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
