@@ -1,5 +1,6 @@
-"""A batch inside of ``foreachBatch``: read once for several outputs, its rows in the order of the stream, and which
-batch of which query it is, as Spark's own logs have it. Sinks that have to know a batch again ask for that.
+"""Serve the code inside of ``foreachBatch``: keep a batch while several outputs are written, sort its rows into the
+order of the stream, and find in Spark's own logs which batch of which query it is. Sinks that have to know a batch
+again ask for that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def read_once(batch: DataFrame) -> Iterator[DataFrame]:
     """Keep a batch while it is written to several outputs, so that the stream is read for it once.
 
-    For use inside of ``foreachBatch``. Without this every output reads the stream again, and runs the steps again.
+    Use it inside of ``foreachBatch``. Without it every output reads the stream again, and runs the steps again.
     The rows lie in the executors' memory, and on their disks where that is too small, until the block ends (a batch
     that is cached already stays so)::
 
@@ -53,7 +54,7 @@ POSITION = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
 
 
 def position_order() -> list[Column]:
-    """What to sort by to have the records of one partition key in the order in which they were written.
+    """Return what to sort by to have the records of one partition key in the order in which they were written.
 
     Sequence numbers are decimal text of different lengths: the longer is the larger. A shard's children go on with
     larger ones (AWS API reference, PutRecord: they grow over time for one partition key), so this holds across splits.
@@ -63,10 +64,10 @@ def position_order() -> list[Column]:
 
 
 def sort_by_key(batch: DataFrame, key: str = "partition_key", *, first: list[str] | None = None) -> DataFrame:
-    """A batch whose rows of one key lie together, in one partition, in the order in which they were written.
+    """Return a batch whose rows of one key lie together, in one partition, in the order in which they were written.
 
-    ``first`` names columns to sort by before the key (one that the output is partitioned by). For a batch inside of
-    ``foreachBatch``, or a batch read: Spark does not sort a stream.
+    ``first`` names columns to sort by before the key (one that the output is partitioned by). Give it a batch inside
+    of ``foreachBatch``, or a batch read: Spark does not sort a stream.
     """
     by = [fn.col(name) for name in (*(first or []), key)]
     return batch.repartition(fn.col(key)).sortWithinPartitions(*by, *position_order())
@@ -80,24 +81,26 @@ _QUERIES_MAX = 100
 
 
 class BatchRun(NamedTuple):
-    """One run of one batch of a streaming query. What this Spark does not tell is None."""
+    """One run of one batch of a streaming query. A field that this version of Spark does not report is None."""
 
     query_id: str
-    """Stays with the checkpoint directory."""
+    """The id of the query, which stays with the checkpoint directory."""
     run_id: str | None = None
-    """Of this start of the query."""
+    """The id of this start of the query."""
     bounds: str | None = None
     """A digest of the batch's offsets in the checkpoint: the same in each run of it."""
     planned_at_s: float | None = None
-    """When the batch's offsets were written down, before it ran for the first time; seconds since 1970."""
+    """The time at which the batch's offsets were stored, before it ran for the first time; seconds since 1970."""
 
 
 _queries: OrderedDict[str, tuple[Any, str]] = OrderedDict()
-"""By id: the queries that batches were asked of, as Spark's JVM has them, and their runs."""
+"""The queries that were asked about their batches, by id: each as Spark's JVM has it, and the id of its run."""
 
 
 def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
-    """The run of this batch, in whose ``foreachBatch`` this is called; None outside of one, and in Spark Connect."""
+    """Return the run of the batch in whose ``foreachBatch`` this is called; None outside of one, and in Spark
+    Connect.
+    """
     query_id = _query_of(batch)
     if query_id is None:
         return None
@@ -108,7 +111,9 @@ def batch_run(batch: DataFrame, batch_id: int) -> BatchRun | None:
 
 
 def query_run(batch: DataFrame) -> BatchRun | None:
-    """The same without what the logs say of the batch, which takes the fewest questions to the JVM."""
+    """Return what `batch_run` returns, without what the logs say of the batch: this takes the fewest questions to the
+    JVM.
+    """
     query_id = _query_of(batch)
     if query_id is None:
         return None
@@ -127,7 +132,7 @@ def _query_of(batch: DataFrame) -> str | None:
 
 
 def _running(spark: Any, query_id: str) -> tuple[Any, str] | None:
-    """The query and its run; None where Spark has none of this id."""
+    """Return the query and the id of its run; None where Spark has no query of this id."""
     known = _queries.get(query_id)
     if known is not None and _is_active(known[0]):
         return known
@@ -145,12 +150,12 @@ def _running(spark: Any, query_id: str) -> tuple[Any, str] | None:
 def _is_active(query: Any) -> bool:
     try:
         return bool(query.isActive())
-    except (Py4JError, OSError):  # of another JVM, which is gone
+    except (Py4JError, OSError):  # the query belongs to another JVM, which is gone
         return False
 
 
 def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
-    """What the query has of the batch in its offset log."""
+    """Return what the query's offset log has of the batch."""
     known = _running(spark, query_id)
     if known is None:
         return BatchRun(query_id)
@@ -170,14 +175,15 @@ def _told_by_spark(spark: Any, query_id: str, batch_id: int) -> BatchRun:
 
 
 _written: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-"""By place and writer: the run and the batch that are being written, or were written last, in this process."""
+"""The run and the batch that are being written, or were written last, in this process; by place and writer."""
 
 
 @contextmanager
 def one_write(place: str, writer: str, run: BatchRun | None, batch_id: int, *, why: str) -> Iterator[None]:
-    """The write of a batch to a place. One that fails may be tried again.
+    """Guard the write of a batch to a place. A write that fails may be tried again.
 
-    Raises OptionError for a second one in the same run under the same name. ``why``: what would become of its rows.
+    Raises OptionError for a second write of a batch in the same run under the same writer's name. ``why``: the part of
+    its text that says what a second write would do.
     """
     if run is None or not run.run_id:
         yield

@@ -1,4 +1,4 @@
-"""From raw records to values, and what could not be decoded set apart.
+"""Decode raw records to values, and set apart what could not be decoded.
 
 Every ``decode_...`` function keeps the columns of the source and adds two: ``value``, and ``reason``, which is null
 where the value is good and says why there is none where it is not. ``split`` parts the two.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # --- JSON types -----------------------------------------------------------------------------------
-# JSON types as strict as a schema says them, built from Spark's own expressions.
+# This part makes JSON types as strict as a schema says them, from Spark's own expressions.
 #
 # ``from_json`` turns any JSON value into text where a string is wanted, and forgets which fields are required. So
 # required fields are looked at after parsing, and text that could be that of a number, ``true``, ``false``, an object
@@ -53,8 +53,8 @@ def has_string(of: DataType) -> bool:
 
 
 def parsed_as(of: DataType, *, variants: bool) -> DataType:
-    """The type for ``from_json``, which may give null for all of it: nothing is required. ``variants``: every string is
-    parsed as one, so that it can be told from other values.
+    """Return the type for ``from_json``, which may give null for all of it: nothing is required. ``variants``: every
+    string is parsed as a variant, so that it can be told from other values.
     """
     if isinstance(of, StructType):
         fields = [StructField(field.name, parsed_as(field.dataType, variants=variants)) for field in of.fields]
@@ -67,7 +67,7 @@ def parsed_as(of: DataType, *, variants: bool) -> DataType:
 
 
 def restored(column: Column, of: DataType) -> Column:
-    """A column parsed with variants in the type that was asked for: they are made strings."""
+    """Return a column that was parsed with variants in the type that was asked for: the variants are made strings."""
     if not has_string(of):
         return column
     if isinstance(of, StructType):
@@ -95,8 +95,8 @@ def may_be_no_strings(column: Column, of: DataType) -> Column:
         value = of.valueType
         found = fn.exists(fn.map_values(column), lambda item: may_be_no_strings(item, value))
     else:
-        # Compared as bytes: a string may have a collation by which others are equal to it. The first byte rules out
-        # most, and costs least.
+        # Texts are compared as bytes: a string may have a collation by which others are equal to it. The first byte
+        # rules out most of them, and costs least.
         text = column.cast("binary")
         number = _begins(text, b"-", b":") & ~column.cast("string").rlike(_NO_NUMBER)
         words = (text == fn.lit(b"true")) | (text == fn.lit(b"false"))
@@ -105,7 +105,7 @@ def may_be_no_strings(column: Column, of: DataType) -> Column:
 
 
 def _begins(text: Column, first: bytes, behind: bytes) -> Column:
-    """True where the first byte lies from the one to before the other."""
+    """True where the first byte of a text is ``first``, or a later one that lies before ``behind``."""
     return (text >= fn.lit(first)) & (text < fn.lit(behind))
 
 
@@ -138,7 +138,8 @@ def has_required(of: DataType) -> bool:
 def required_are_there(column: Column, of: DataType, *, required: bool = True) -> Column:
     """True where nothing that the type requires is null.
 
-    ``required``: the column itself, too. What lies inside of an optional value is required where that value is there.
+    ``required``: the column itself may not be null either. What lies inside of an optional value is required where that
+    value is there.
     """
     inside = fn.lit(True)
     if isinstance(of, StructType):
@@ -157,7 +158,7 @@ def required_are_there(column: Column, of: DataType, *, required: bool = True) -
 
 
 def fields_of(of: StructType, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    """Every field with the path to it, also those of nested structs, parents first."""
+    """Yield every field with the path to it, also those of nested structs, parents first."""
     for field in of.fields:
         path = (*at, field.name)
         yield path, field
@@ -227,7 +228,7 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     parsed = _parse(records, parsed_as(wanted, variants=False))
     strict, extra = parsed, [_TEXT, _PARSED]
     if has_string(wanted):
-        # A column of its own: else Spark would parse the record again for each of its strings.
+        # This is a column of its own: else Spark would parse the record again for each of its strings.
         doubtful = may_be_no_strings(fn.col(f"{_PARSED}.{VALUE}"), wanted)
         strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted, variants=True))))
         extra.append(_STRICT)
@@ -237,7 +238,7 @@ def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
 
 
 def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame:
-    """Dead letters of ``decode_json`` with reasons that name the fields: ``amount is not decimal(10,2)``.
+    """Return dead letters of ``decode_json`` with reasons that name the fields: ``amount is not decimal(10,2)``.
 
     Give the same schema. Data is looked at a second time, which is why ``decode_json`` does not do this for all.
     What was in a field is never shown.
@@ -248,7 +249,9 @@ def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame
 
 
 class JsonFaults:
-    """``explain_json`` for dead letters of these columns, batch by batch: what Spark is asked is made once."""
+    """Does what ``explain_json`` does for dead letters of the same columns, batch by batch: the questions to Spark are
+    made once.
+    """
 
     def __init__(self, schema: StructType | str, columns: Sequence[str]) -> None:
         self._schema = schema
@@ -260,7 +263,7 @@ class JsonFaults:
         ]
 
     def of(self, dead_letters: DataFrame) -> DataFrame:
-        """Those with reasons that name the fields."""
+        """Return the dead letters with reasons that name the fields."""
         return reduce(lambda rows, step: step.of(rows), self._steps, dead_letters)
 
     @property
@@ -273,7 +276,7 @@ class JsonFaults:
 
 
 def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """(what was decoded, what was not) of a DataFrame that a ``decode_...`` function made.
+    """Return (what was decoded, what was not) of a DataFrame that a ``decode_...`` function made.
 
     The first has no ``reason``, and keeps ``data`` beside the ``value``. The second, the dead letters, has no
     ``value``: it keeps the position, the raw ``data`` and the ``reason``.
@@ -296,7 +299,7 @@ def _struct(schema: StructType | str) -> StructType:
 
 
 def _parse(records: DataFrame, of: DataType) -> DataFrame:
-    """Adds the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
+    """Add the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
     return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(of))
 
 
@@ -305,7 +308,7 @@ def _text() -> Column:
 
 
 def _parsed(wanted: DataType) -> Column:
-    """The text as Spark's JSON reader sees it."""
+    """Return the text as Spark's JSON reader sees it."""
     # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
     # not look at, then breaks the outer object, or hides its second field.
     outer = StructType(
@@ -320,7 +323,7 @@ def _parsed(wanted: DataType) -> Column:
 
 
 def _explained(wanted: StructType) -> Column:
-    """The reason of a dead letter that was parsed again, with the names of fields."""
+    """Return the reason of a dead letter that was parsed again, with the names of fields."""
     value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
     return (
         fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
@@ -330,7 +333,7 @@ def _explained(wanted: StructType) -> Column:
 
 
 def _reason(wanted: StructType) -> Column:
-    """The first fault of a parsed record; null where there is none."""
+    """Return the first fault of a parsed record; null where there is none."""
     parsed = fn.col(f"{_PARSED}.{VALUE}")
     wrong_type = fn.col(f"{_PARSED}.{_BROKEN}").isNotNull()
     if has_string(wanted):
@@ -347,7 +350,7 @@ def _reason(wanted: StructType) -> Column:
 
 
 def _wrong_types(wanted: StructType) -> Column:
-    """Names the fields that are in the text, but not of their type; null where none is found."""
+    """Name the fields that are in the text, but not of their type; null where none is found."""
     wrong = []
     for path, field in fields_of(wanted):
         parsed = _at(fn.col(f"{_PARSED}.{VALUE}"), path)
@@ -362,7 +365,7 @@ def _wrong_types(wanted: StructType) -> Column:
 
 
 def _missing(value: Column, wanted: StructType) -> Column:
-    """Names the required fields that are not there; null where none is found."""
+    """Name the required fields that are not there; null where none is found."""
     missing = []
     for path, field in fields_of(wanted):
         if not field.nullable:
@@ -377,5 +380,5 @@ def _at(column: Column, path: tuple[str, ...]) -> Column:
 
 
 def _listed(faults: list[Column]) -> Column:
-    """The texts that are not null, with commas between; null when there is none."""
+    """Join the texts that are not null by commas; null when there is none."""
     return fn.nullif(fn.concat_ws(", ", *faults), fn.lit(""))

@@ -1,4 +1,4 @@
-"""Removing duplicates: rows whose key was seen before, within a window of arrival time.
+"""Remove duplicates: rows whose key was seen before, within a window of arrival time.
 
 The key is made of columns, or it is the stamp that a writer put on each row. Such a row comes in an envelope, which
 ``penstock.spark.stamps`` describes and makes; Spark's own functions open it here, in the JVM.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ARRIVAL = "approximate_arrival_timestamp"
 
 EXACT_DUPLICATES = "penstock_duplicates"
-"""The observed metric that says how many rows were removed, and how the name of its observation begins."""
+"""The name of the observed metric that counts the removed rows, and the beginning of its observation's name."""
 
 STAMP = "stamp"
 """The column that says what was on the envelope."""
@@ -38,25 +38,26 @@ _KEY, _ALONE, _TIME, _RANK = "_penstock_key", "_penstock_alone", "_penstock_time
 def deduplicate(
     records: DataFrame, keys: Sequence[str] | str, *, window: str, time: str = ARRIVAL, exact: bool = False
 ) -> DataFrame:
-    """Rows without duplicates: of rows with equal ``keys`` that lie within ``window`` of the one that stays, none does.
+    """Return the rows without duplicates: of rows with equal ``keys`` that lie within ``window`` of the one that stays,
+    no other stays.
 
     ``keys`` are columns or fields of structs (``"value.order_id"``); a row with a null among them is taken for
     unique. ``window`` is a time span such as ``"10 minutes"``: longer than the longest time after which a producer
-    repeats itself. Rows that could not be decoded (``reason`` is not null) go past it: none is removed, and none
-    comes too late.
+    repeats itself. Rows that could not be decoded (``reason`` is not null) pass this step as they are: none is removed,
+    and none comes too late.
 
     On a stream this is ``dropDuplicatesWithinWatermark`` on ``time``: duplicates further away than ``window`` may be
     removed too, all those that come in one batch with the row that stays, and others until Spark has forgotten the
     key, about twice ``window`` later. It drops rows more than ``window`` older than the newest seen in earlier
-    batches: ``late_rows`` counts them. The arrival time of the source makes none. Within one batch the first of equal
-    rows stays as long as they come in one Spark partition, as those of one partition key do. On a batch read the
+    batches: ``late_rows`` counts them. By the arrival time of the source no row is late. Within one batch the first of
+    equal rows stays as long as they come in one Spark partition, as those of one partition key do. On a batch read the
     whole DataFrame is one window.
 
-    ``exact``: a row goes where one of its key was kept at most ``window`` before it, by ``time``, and only there,
-    wherever batches end; batch reads too. No row is late: one that comes more than ``window`` behind the newest is
-    compared with what is still known, and else kept. How many were removed is among the ``observedMetrics`` of a
-    progress, as ``penstock_duplicates``. It runs in Python, and its state is another one: a query that began without
-    ``exact`` needs a new checkpoint directory for it, and the other way round.
+    ``exact``: a row is removed where one of its key was kept at most ``window`` before it, by ``time``, and only there,
+    wherever batches end; this holds for batch reads too. No row is late: one that comes more than ``window`` behind the
+    newest is compared with what is still known, and else kept. How many were removed is among the ``observedMetrics``
+    of a progress, as ``penstock_duplicates``. This way runs in Python, and its state is another one: a query that began
+    without ``exact`` needs a new checkpoint directory for it, and the other way round.
 
     Raises OptionError for no keys; for ``exact`` also in a declarative pipeline, and where ``window`` is no number of
     seconds, minutes, hours, days or weeks.
@@ -86,13 +87,13 @@ def deduplicate(
 
 
 def _position_text() -> Column:
-    """What sorts as ``position_order`` does, as text."""
+    """Return a text that sorts as ``position_order`` does."""
     length, sequence, sub = position_order()
     return fn.concat_ws("/", fn.lpad(length.cast("string"), 3, "0"), sequence, fn.lpad(sub.cast("string"), 10, "0"))
 
 
 def late_rows(progress: Mapping[str, Any]) -> int:
-    """How many rows a batch dropped because they came later than the watermark allows.
+    """Return how many rows a batch dropped because they came later than the watermark allows.
 
     ``progress`` is ``query.lastProgress``, an element of ``query.recentProgress``, or what a listener is given.
     """
@@ -103,27 +104,30 @@ def late_rows(progress: Mapping[str, Any]) -> int:
 
 
 def open_stamps(records: DataFrame) -> DataFrame:
-    """Records with their envelopes opened: ``data`` is what was inside, and a column ``stamp`` says what was on it.
+    """Open the envelopes of records: ``data`` becomes what was inside, and a column ``stamp`` says what was on the
+    envelope.
 
     ``stamp`` is a struct: ``stream``, ``shard_id``, ``sequence_number``, ``sub_sequence_number`` of the record that
     the row was made from, and ``row_index`` where the writer numbered such rows; or ``key``, where rows are stamped
     by a key column. It is null for a record in no envelope, which stays as it is. An envelope in an envelope, as
     written by a pipeline that stamps what was stamped, stays closed.
 
-    Removes nothing; ``deduplicate_by_stamps`` does. A query fails on an envelope of a version that is not known here.
+    This removes no row; ``deduplicate_by_stamps`` does. A query fails on an envelope of a version that is not known
+    here.
     """
     _check(records)
     return without(_opened(records), _LABEL)
 
 
 def deduplicate_by_stamps(records: DataFrame, *, window: str, time: str = ARRIVAL) -> DataFrame:
-    """Records with their envelopes opened, as by ``open_stamps``, and of those with equal stamps the first only.
+    """Open the envelopes of records, as ``open_stamps`` does, and keep only the first of those with equal stamps.
 
     ``window`` is a time span such as ``"1 hour"``: longer than the longest time between a batch that was broken off
     and its next run, so as long as the longest outage of the job that writes. Records in no envelope are never
     duplicates of one another.
 
-    On a stream this is ``deduplicate`` by the stamp: Spark keeps one state row per record for about ``window``. On a
+    On a stream this does what ``deduplicate`` does, by the stamp: Spark keeps one state row per record for about
+    ``window``. On a
     batch read the whole DataFrame is one window, and the first is the one with the lowest position. Rows come out in
     any order: ``sort_by_key`` puts a batch into the order in which each key was written.
     """
@@ -149,7 +153,7 @@ def _check(records: DataFrame) -> None:
 
 
 def _opened(records: DataFrame) -> DataFrame:
-    """``data`` replaced, ``stamp`` and the label added, both null where there is no envelope."""
+    """Replace ``data``, and add ``stamp`` and the label, which are both null where there is no envelope."""
     data = fn.col(_DATA)
     stamp_bytes = _number(_part(data, stamps.LABEL_AT + 1, 2))
     framed = (
@@ -168,7 +172,7 @@ def _opened(records: DataFrame) -> DataFrame:
     unknown = fn.raise_error(
         fn.lit("penstock: a record is in an envelope of a version that is not known here: read it with a newer one")
     ).cast("binary")
-    # From here on the label alone tells, so that the long conditions are there once.
+    # From here on the label alone says what is an envelope, so that the long conditions are there once.
     labelled = with_column(records, _LABEL, fn.when(framed & known, label).when(framed, unknown))
     inside = fn.substr(data, (fn.length(fn.col(_LABEL)) + (stamps.LABEL_AT + 1)).cast("int"))
     opened = with_column(labelled, _DATA, fn.when(fn.col(_LABEL).isNull(), data).otherwise(inside), new=False)
@@ -176,7 +180,7 @@ def _opened(records: DataFrame) -> DataFrame:
 
 
 def _stamp(label: Column) -> Column:
-    """What a label says, as a struct."""
+    """Return what a label says, as a struct."""
     kind = _number(_part(label, 0, 1))
     by_key = kind == stamps.KEY
     at = fn.lit(stamps.STAMP_AT - stamps.LABEL_AT)
@@ -205,10 +209,10 @@ def _stamp(label: Column) -> Column:
 
 
 def _part(column: Column, at: int, count: int) -> Column:
-    """So many bytes, the first at the place ``at`` from 0."""
+    """Return ``count`` bytes, the first at the place ``at``, which is counted from 0."""
     return fn.substr(column, fn.lit(at + 1), fn.lit(count))
 
 
 def _number(column: Column) -> Column:
-    """Bytes, the high one first, as a number below 2**63."""
+    """Return bytes, the high one first, as a number below 2**63."""
     return fn.conv(fn.hex(column), 16, 10).cast("bigint")

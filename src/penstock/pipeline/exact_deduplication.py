@@ -1,14 +1,15 @@
-"""Removing duplicates exactly: a row goes where one of its key was kept at most ``window`` before it, and only there.
+"""Remove duplicates exactly: a row is removed where one of its key was kept at most ``window`` before it, and only
+there.
 
 Spark's own de-duplication forgets a key when the watermark has passed it, at the end of some batch; so what becomes of
-a row further away depends on where batches end. Here the time of the row that was kept is what is kept for a key.
+a row further away depends on where batches end. Here the state holds, for each key, the time of the row that was kept.
 
 Rows go through Python three times, as columns, so that no value of theirs changes:
 
 1. *packed*: each Arrow batch is cut into its rows of each bucket; a key's digest says which bucket it belongs to
 2. *chosen*: a bucket's rows of a batch are put into the order of their times and compared with the bucket's state,
    which is the digest and the time of each key that can still matter, 24 bytes a key, as one value
-3. *unpacked*: rows as they were
+3. *unpacked*: the rows come out as they were
 
 A call for each key, as such a state invites to, would take some hundred times as long.
 """
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 BUCKETS = 128
-"""Of a query's state, for ever: its number is part of what is stored."""
+"""The number of buckets of a query's state. It never changes: a bucket's number is part of what is stored."""
 
 _KEY, _MICROS, _ORDER, _HIGH, _LOW = (f"_penstock_{name}" for name in ("key", "micros", "order", "high", "low"))
 _BUCKET, _ROWS = "bucket", "rows"
 _DUPLICATES = "duplicates"
 _CHOSEN = f"{_ROWS} BINARY, {_DUPLICATES} BIGINT"
 _ROWS_MAX = 10_000
-"""In one value."""
+"""The largest number of rows in one value."""
 _VERSION = 1
 _HEAD = struct.Struct("<Bq")
 _LONG_AGO = -(1 << 62)
@@ -61,8 +62,8 @@ _MICROS_OF = {
 
 
 def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, order: Column, window: str) -> DataFrame:
-    """The rows that are no duplicates. ``key``: a struct, null for a row that stands alone; ``order``: a text, by which
-    rows of one time are told apart.
+    """Return the rows that are no duplicates. ``key``: a struct, null for a row that stands alone; ``order``: a text,
+    by which rows of one time are told apart.
 
     Raises OptionError for a span that is no number of units, and where the columns are not known.
     """
@@ -97,7 +98,9 @@ def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, o
 
 
 def micros_of(span: str) -> int:
-    """Microseconds of a span such as ``10 minutes`` or ``1 hour 30 minutes``. Raises OptionError."""
+    """Return the microseconds of a span such as ``10 minutes`` or ``1 hour 30 minutes``. Raises OptionError for a text
+    that is none.
+    """
     parts = _PART.findall(span)
     if not parts or _PART.sub("", span):
         raise OptionError(f"window: {span!r} is no number of seconds, minutes, hours, days or weeks")
@@ -114,7 +117,9 @@ class Kept:
 
     @classmethod
     def read(cls, stored: bytes) -> Kept:
-        """As ``write`` made it; nothing for none. Raises PenstockError for what a later version has written."""
+        """Read what ``write`` made; without bytes there are no keys. Raises PenstockError for what a later version has
+        written.
+        """
         if not stored:
             return cls()
         if stored[0] != _VERSION:
@@ -122,11 +127,11 @@ class Kept:
         return cls(np.frombuffer(stored, _ENTRY, offset=_HEAD.size), _HEAD.unpack_from(stored)[1])
 
     def write(self) -> bytes:
-        """A version, the newest time, and the entries in the order of their digests."""
+        """Return the bytes of a version, the newest time, and the entries in the order of their digests."""
         return _HEAD.pack(_VERSION, self._newest) + self._entries.tobytes()
 
     def choose(self, rows: Sequence[tuple[int, int, int | None]], window: int) -> list[bool]:
-        """Which rows are kept, of (half a digest, the other half, time) in the order of their times.
+        """Return which rows are kept. ``rows``: (half a digest, the other half, time), in the order of their times.
 
         A row without a time is always kept.
         """
@@ -150,7 +155,7 @@ class Kept:
         return chosen
 
     def _of(self, digests: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """Where the entries of those digests are that have one."""
+        """Return the places of entries, by digest, for those digests that have one."""
         wanted = sorted(digests)
         highs = self._entries["high"]
         begins = np.searchsorted(highs, np.array([high for high, _ in wanted], "<u8"))
@@ -164,7 +169,9 @@ class Kept:
         return found
 
     def _renew(self, now: dict[tuple[int, int], int], replaced: list[int], window: int) -> None:
-        """No row that comes in time, ``window`` behind the newest, lies within ``window`` of what is left out."""
+        """Put new entries in the place of old ones, and leave out those that no longer matter: no row that comes in
+        time, ``window`` behind the newest, lies within ``window`` of what is left out.
+        """
         new = np.array([(high, low, at) for (high, low), at in now.items()], _ENTRY)
         entries = np.concatenate([np.delete(self._entries, replaced), new])
         entries = entries[entries["at"] >= self._newest - 2 * window]
@@ -172,14 +179,14 @@ class Kept:
 
 
 def _chosen(frames: Iterable[pd.DataFrame], kept: Kept, window: int) -> pd.DataFrame:
-    """The rows of a bucket that are kept, packed, and how many are not."""
+    """Return the rows of a bucket that are kept, packed, and how many are not."""
     rows = pa.concat_tables([_table(rows) for frame in frames for rows in frame[_ROWS]])
     rows = rows.sort_by([(_MICROS, "ascending"), (_ORDER, "ascending")])
     columns = [rows[name].to_pylist() for name in (_HIGH, _LOW, _MICROS)]
     left = rows.filter(pa.array(kept.choose(list(zip(*columns, strict=True)), window)))
     portions = [left.slice(at, _ROWS_MAX) for at in range(0, left.num_rows, _ROWS_MAX)]
     packed: list[bytes | None] = [_bytes(one.combine_chunks().to_batches()[0]) for one in portions]
-    packed = packed or [None]  # the number is told all the same
+    packed = packed or [None]  # the number of removed rows is reported all the same
     first = [rows.num_rows - left.num_rows] + [0] * (len(packed) - 1)
     return pd.DataFrame({_ROWS: pd.Series(packed, dtype=object), _DUPLICATES: pd.Series(first, dtype="int64")})
 
@@ -188,7 +195,7 @@ def _chosen(frames: Iterable[pd.DataFrame], kept: Kept, window: int) -> pd.DataF
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of each batch its rows of each bucket, as one value."""
+    """Yield, for each batch, its rows of each bucket as one value."""
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -211,7 +218,7 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _digest(key: Any) -> bytes:
-    """The same for the same values, whatever run and process they are met in."""
+    """Return a key's digest, which is the same for the same values, whatever run and process they are met in."""
     return hashlib.blake2b(msgspec.msgpack.encode(key, enc_hook=repr), digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""Files and folders on any file system that Spark knows: which place a path names, and what is done with files."""
+"""Handle files and folders on any file system that Spark knows, and find which place a path names."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # --- places ---------------------------------------------------------------------------------------
-# Which place a path names, however it is spelled: two writers of one folder take each other's files away.
+# This part finds which place a path names, however it is spelled: two writers of one folder would take each other's
+# files away.
 #
 # ``out``, ``./out``, ``file:/data/out``, ``FILE:///data//out/`` and a link to it are one folder, and ``s3a://`` and
 # ``s3://`` are one bucket. An *identity* is what such spellings have in common. It is for comparing only: what is
 # written keeps the spelling that it was given.
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-"""As Hadoop reads it: what lies before the first colon, if no slash lies before that."""
+"""The pattern of a path with a scheme as Hadoop reads it: the scheme lies before the first colon, if no slash lies
+before that.
+"""
 _SAME_SYSTEM = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
 """Schemes that name the same files as another one."""
 
 
 def identity(path: str) -> str:
-    """What all spellings of a place have in common, as far as the text and this machine's links tell.
+    """Return what all spellings of a place have in common, as far as the text and this machine's links tell.
 
     A path without a scheme is taken for one of this machine, relative to where the process runs.
     """
@@ -50,12 +53,16 @@ def identity(path: str) -> str:
 
 
 def identity_in(spark: SparkSession, path: str) -> str:
-    """As ``identity``, of what this Spark makes of the path: one without a scheme may be of another file system."""
+    """Return the ``identity`` of what this Spark makes of the path: one without a scheme may be of another file
+    system.
+    """
     return identity(qualified(spark, path))
 
 
 def qualified(spark: Any, path: str) -> str:
-    """The path with its file system and from its root, as Spark's writers take it; as it is where Spark cannot tell."""
+    """Return the path with its file system and from its root, as Spark's writers take it; where Spark cannot tell, the
+    path as it is.
+    """
     try:
         found = spark._jvm.org.apache.hadoop.fs.Path(path)
         return str(found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).makeQualified(found))
@@ -66,7 +73,8 @@ def qualified(spark: Any, path: str) -> str:
 def collide(one: str, other: str) -> bool:
     """True where writers of two places, given by their identities, would take each other's files away.
 
-    That is one place, or a folder of one column's value (``kind=a``) in a folder that may be partitioned by it.
+    They do in one place, and where one is a folder of one column's value (``kind=a``) in the other, which may be
+    partitioned by it.
     """
     if one == other:
         return True
@@ -78,11 +86,12 @@ def collide(one: str, other: str) -> bool:
 # --- operations -----------------------------------------------------------------------------------
 
 _PART = "part-"
-"""How the names of files begin that Spark writes."""
+"""The beginning of the names of files that Spark writes."""
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""Nothing reads the empty file that says that a write is done."""
+"""Hadoop's option that leaves out the empty file that says that a write is done: nothing reads it."""
 _NO_CHECKSUMS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-"""Hadoop's checksum files would stay behind when a file is renamed out of its folder."""
+"""Hadoop's options that leave out its checksum files: these would stay behind when a file is renamed out of its folder.
+"""
 _PLAIN = ("org.apache.hadoop.fs.LocalFileSystem", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
 """The classes for local files of Hadoop itself, and of the Hive that lies in Spark's distribution."""
 
@@ -97,7 +106,7 @@ class HadoopFiles:
     mode = "overwrite"
     """The mode in which Spark writes into a folder for files that are moved to their place afterwards."""
     options: Mapping[str, str] = _NO_MARK
-    """What Hadoop is told for that, beside the options of the format."""
+    """The options that Hadoop gets for that write, beside those of the format."""
 
     def __init__(self, spark: SparkSession) -> None:
         check_classic("what moves files into a folder")
@@ -105,27 +114,27 @@ class HadoopFiles:
         self._hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
 
     def glob(self, folder: str, pattern: str) -> list[str]:
-        """The full names of what matches in a folder; none when nothing does, or there is no folder."""
+        """Return the full names of what matches in a folder; none when nothing does, or there is no folder."""
         path = self._hadoop.Path(re.sub(r"([\\{}\[\]*?])", r"\\\1", folder) + "/" + pattern)
         return [status.getPath().toString() for status in self._system(path).globStatus(path) or ()]
 
     def parts(self, folder: str, depth: int) -> list[str]:
-        """The full names of the files that Spark wrote into a folder, in folders of so many columns."""
+        """Return the full names of the files that Spark wrote into a folder partitioned by ``depth`` columns."""
         return self.glob(folder, "*=*/" * depth + _PART + "*")
 
     def names(self, folder: str) -> list[str]:
-        """The names of all that is in a folder, sorted; none when it is empty, or there is no folder."""
+        """Return the names of all that is in a folder, sorted; none when it is empty, or there is no folder."""
         path = self._hadoop.Path(folder)
         system = self._system(path)
         return sorted(one.getPath().getName() for one in system.listStatus(path)) if system.exists(path) else []
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all in it. No error when it is not there."""
+        """Remove a file, or a folder with all in it. It is no error when it is not there."""
         path = self._hadoop.Path(name)
         self._system(path).delete(path, True)
 
     def make_ready(self, folder: str) -> None:
-        """Before Spark writes into a folder that is not there."""
+        """Prepare a folder that is not there for a write by Spark. Here nothing is to be done."""
 
     def move(self, file: str, folder: str, name: str) -> None:
         """Rename a file into a folder, which is made if it is not there.
@@ -147,7 +156,8 @@ class HadoopFiles:
 
 
 class LocalFiles(HadoopFiles):
-    """The same for folders of this machine: no call goes to the JVM for each file, and no program is started.
+    """Does what `HadoopFiles` does for folders of this machine: no call goes to the JVM for each file, and no program
+    is started.
 
     Without its native library Hadoop runs ``chmod`` for each file and each folder that it makes, at milliseconds each.
     """
@@ -159,10 +169,10 @@ class LocalFiles(HadoopFiles):
         super().__init__(spark)
         umask: int = self._hadoop.permission.FsPermission.getUMask(self._conf).toShort()
         self._folder_mode = 0o777 & ~umask
-        """As Hadoop makes them, whatever the process's own mask is."""
+        """The mode with which Hadoop makes folders, whatever the process's own mask is."""
 
     def local(self, path: str) -> str | None:
-        """The path of a folder from this machine's root; None where it lies elsewhere."""
+        """Return the path of a folder from this machine's root; None where it lies elsewhere."""
         if os.name != "posix":
             return None
         try:
@@ -170,22 +180,22 @@ class LocalFiles(HadoopFiles):
             system = found.getFileSystem(self._conf)
             is_plain = system.getClass().getName() in _PLAIN
             return str(system.makeQualified(found).toUri().getPath()) if is_plain else None
-        except (Py4JError, PySparkException):  # no such file system, which is told where it is used
+        except (Py4JError, PySparkException):  # there is no such file system: the use of the path says so
             return None
 
     def glob(self, folder: str, pattern: str) -> list[str]:
-        """As without this class."""
+        """Return the paths of what matches in a folder; none when nothing does, or there is no folder."""
         return [name.removeprefix("file:") for name in super().glob(folder, pattern)]
 
     def parts(self, folder: str, depth: int) -> list[str]:
-        """As without this class."""
+        """Return the paths of the files that Spark wrote into a folder partitioned by ``depth`` columns."""
         folders = [folder]
         for _ in range(depth):
             folders = [one.path for at in folders for one in os.scandir(at) if "=" in one.name]
         return [one.path for at in folders for one in os.scandir(at) if one.name.startswith(_PART)]
 
     def remove(self, name: str) -> None:
-        """As without this class."""
+        """Remove a file, or a folder with all in it. It is no error when it is not there."""
         if os.path.isdir(name) and not os.path.islink(name):
             shutil.rmtree(name)
         else:
@@ -193,11 +203,11 @@ class LocalFiles(HadoopFiles):
                 os.unlink(name)
 
     def make_ready(self, folder: str) -> None:
-        """Makes the folders that Hadoop would make for its tasks."""
+        """Make the folders that Hadoop would make for its tasks."""
         self._make(f"{folder}/_temporary/0/_temporary")
 
     def move(self, file: str, folder: str, name: str) -> None:
-        """As without this class."""
+        """Rename a file into a folder, which is made if it is not there. Raises OptionError where that cannot be."""
         self._make(folder)
         _rename(file, f"{folder}/{name}")
 
@@ -213,7 +223,9 @@ class LocalFiles(HadoopFiles):
 
 
 def files_for(spark: SparkSession, *paths: str) -> tuple[HadoopFiles, list[str]]:
-    """What handles files in these folders, and how it calls them. Raises OptionError in a Spark Connect session."""
+    """Return what handles files in these folders, and the folders' paths as it takes them. Raises OptionError in a
+    Spark Connect session.
+    """
     local = LocalFiles(spark)
     found = [local.local(path) for path in paths]
     there = [path for path in found if path is not None]

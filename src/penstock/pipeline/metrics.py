@@ -1,4 +1,4 @@
-"""A query's numbers in Spark's own places: its progress, and Spark's metrics system.
+"""Put a query's numbers into Spark's own places: the query's progress, and Spark's metrics system.
 
 ``observed`` puts what only the rows can tell into each progress, as Spark's observed metrics. ``stream_metrics`` reads
 a progress. ``MetricsListener`` makes gauges of it in Spark's metrics system, which every sink that is set up there
@@ -47,18 +47,18 @@ class StreamMetrics(NamedTuple):
     stream: str
     batch_id: int
     rows: int
-    """Rows read. An action more on a batch that is not kept reads, and counts, them again."""
+    """The rows that were read. Each further action on a batch that is not kept reads, and counts, its rows again."""
     bytes: int | None
-    """Their data; None without ``observed``."""
+    """Bytes of the rows' data; None without ``observed``."""
     lag_s: float
     """How long the oldest record that is known and unread has been waiting, in seconds. On Spark 4.0 and 4.1: the time
     from the batch's cut to its end."""
     cut_ms: int
     """The time up to which the batch read, epoch milliseconds of the service's clock."""
     shards: int
-    """Shards in the offset."""
+    """The number of shards in the offset."""
     unread_shards: int
-    """Those of them that are not read to their ends."""
+    """The number of shards in the offset that are not read to their ends."""
     aggregates_outside_range: int | None
     """KPL aggregates with user records outside of their shard's hash range; None where they are not counted."""
     possible_losses: int
@@ -67,16 +67,16 @@ class StreamMetrics(NamedTuple):
     """Shards that cross a silence and for which the cut of all waits; None on Spark 4.0 and 4.1, which do not say."""
     left_out_shards: int | None = None
     """Shards that cross a silence and for which the cut waits no more: their rows may come later than those of the
-    others. None as above."""
+    others. None on Spark 4.0 and 4.1."""
 
 
 def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
-    """Records of the source, as they are, whose numbers Spark shows in the query's progress.
+    """Return the records of the source as they are, and have Spark show their numbers in the query's progress.
 
     ``observedMetrics[name]`` has ``stream``, ``rows`` and, where the columns are there, ``bytes`` (of data) and
-    ``aggregates_outside_range``. For that last one read with all columns, and with ``aggregatesOutsideRange`` deliver,
-    its default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; the column that tells is gone behind this
-    step. Put it right behind ``load()``. Two streams in one query need two names.
+    ``aggregates_outside_range``. To have that last one, read with all columns, and with ``aggregatesOutsideRange``
+    deliver, its default: ``spark.readStream.format("penstock").schema(ALL_COLUMNS)``; this step drops the column that
+    it is counted by. Put this step right behind ``load()``. Two streams in one query need two names.
     """
     numbers = [fn.first("stream", ignorenulls=True).alias("stream"), fn.count(fn.lit(1)).alias("rows")]
     columns = columns_of(records) or ["data"]
@@ -91,7 +91,8 @@ def observed(records: DataFrame, *, name: str = OBSERVATION) -> DataFrame:
 
 
 def stream_metrics(progress: Mapping[str, Any]) -> list[StreamMetrics]:
-    """What a progress says of the streams that its query reads by ``format("penstock")``; empty for other sources.
+    """Return what a progress says of the streams that its query reads by ``format("penstock")``. The list is empty for
+    other sources.
 
     ``progress`` is ``query.lastProgress``, an element of ``query.recentProgress``, or what a listener is given.
     """
@@ -138,7 +139,7 @@ class MetricsListener(StreamingQueryListener):
     seconds: an exporter of `penstock.telemetry` is one. ``sinks`` has, by the names of queries, the streams that they
     write to by ``format("penstock")``, which Spark does not tell: for these it is called with `ProducerMetrics`, too.
 
-    With Spark Connect there is no metrics system at hand: there ``on_metrics`` and ``on_event`` are all.
+    With Spark Connect there is no metrics system at hand: only ``on_metrics`` and ``on_event`` are called there.
     """
 
     def __init__(
@@ -156,16 +157,16 @@ class MetricsListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no number is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Sets the gauges. Never raises: Spark would tell the other listeners nothing of it."""
+        """Set the gauges. This never raises: Spark would not give the event to the other listeners then."""
         progress: Any = event.progress
         self.show(progress)
 
     def show(self, progress: Mapping[str, Any]) -> None:
-        """Sets the gauges by a progress, and never raises: for a program that reads the progresses itself. A listener
-        in Python costs some hundred questions to Spark's JVM for each.
+        """Set the gauges by a progress, and never raise. A program that reads the progresses itself calls this: a
+        listener in Python costs some hundred questions to Spark's JVM for each progress.
         """
         try:
             name = progress["name"] or str(progress["id"]).partition("-")[0]
@@ -178,7 +179,7 @@ class MetricsListener(StreamingQueryListener):
                     self._tell(self._numbers, name, progress, metrics)
             if self._numbers is not None and name in self._sinks:
                 self._names[str(progress["id"])] = name
-                rows = max(0, int(progress["sink"]["numOutputRows"] or 0))  # -1: the sink does not tell
+                rows = max(0, int(progress["sink"]["numOutputRows"] or 0))  # -1 stands for a sink that does not say
                 self._numbers.wrote(name, self._sinks[name], rows)
         except Exception as error:  # what cannot be shown must not end anything
             logger.warning("the metrics of a query's batch were not shown: %s: %s", type(error).__name__, error)
@@ -188,7 +189,7 @@ class MetricsListener(StreamingQueryListener):
         if "addBatch" in durations:
             seconds = int(durations.get("triggerExecution", 0)) / 1000
             numbers.batch(name, metrics, BatchNumbers(metrics.rows, metrics.bytes or 0, seconds))
-        else:  # Spark tells now and then that nothing happens
+        else:  # Spark reports now and then that nothing happens
             numbers.idle(name)
 
     def _set_gauges(self, name: str, metrics: StreamMetrics) -> None:
@@ -201,18 +202,18 @@ class MetricsListener(StreamingQueryListener):
             logger.warning("Spark's metrics system takes no gauges here: %s", error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """The gauges stay as they are. Exporters hear that the query is there."""
+        """Leave the gauges as they are, and emit the levels again, so that exporters see that the query is there."""
         if self._numbers is not None and (name := self._names.get(str(event.id))) is not None:
             self._numbers.idle(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """The gauges stay: the same query goes on with them when it is started again."""
+        """Leave the gauges, as the same query goes on with them when it is started again, and end its events."""
         if self._numbers is not None and (name := self._names.pop(str(event.id), None)) is not None:
             self._numbers.ended(name, failed=event.exception is not None)
 
 
 class BatchNumbers(NamedTuple):
-    """What is counted of one batch."""
+    """The counts of one batch."""
 
     records: int
     data_bytes: int
@@ -223,23 +224,25 @@ class BatchNumbers(NamedTuple):
 
 
 class QueryNumbers:
-    """Tells the numbers of queries as `QueryMetrics` events. For one thread."""
+    """Emits the numbers of queries as `QueryMetrics` and `ProducerMetrics` events. One thread may use it."""
 
     def __init__(self, on_event: Callable[[Any], object], *, now: Callable[[], float] = time.time) -> None:
         self._on_event = on_event
         self._now = now
         self._written: dict[tuple[str, str], float] = {}
-        """Of each query, and each stream that it writes to: when that was told last."""
+        """The time of the last `ProducerMetrics` event, by the query and the stream that it writes to."""
         self._last: dict[tuple[str, str], QuerySnapshot] = {}
-        """Of each query and stream: what was told last."""
+        """The snapshot that was emitted last, by query and stream."""
 
     def begin(self, query: str, stream: str) -> None:
-        """The query starts: what it waits for from here on counts, also before its first batch."""
+        """Begin the numbers of a query that starts: the time that it waits from here on counts, also before its first
+        batch.
+        """
         now_s = self._now()
         self._tell(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
 
     def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
-        """A batch is committed."""
+        """Emit the numbers of a batch that was committed."""
         now_s = self._now()
         before = self._last.get((query, metrics.stream))
         snapshot = QuerySnapshot(
@@ -263,7 +266,7 @@ class QueryNumbers:
         self._tell(query, metrics.stream, snapshot)
 
     def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
-        """The query has written so many rows to a stream, each as a user record."""
+        """Emit that the query has written ``rows`` rows to a stream, each as a user record."""
         now_s = self._now()
         before_s = self._written.get((query, stream), now_s)
         snapshot = ProducerSnapshot(
@@ -273,15 +276,19 @@ class QueryNumbers:
         self._on_event(ProducerMetrics(stream, snapshot, last))
 
     def idle(self, query: str) -> None:
-        """No batch was committed, as nothing came. The levels stay."""
+        """Emit the same levels again: no batch was committed, as nothing came."""
         self._again(query, 0.0)
 
     def busy(self, query: str) -> None:
-        """No batch was committed, though one runs, or its end is looked for: what waits has waited for longer."""
+        """Emit the levels with a larger lag: no batch was committed, though one runs, or its end is looked for, so what
+        waits has waited for longer.
+        """
         self._again(query, 1.0)
 
     def ended(self, query: str, *, failed: bool) -> None:
-        """The query has ended. One that has failed is missed: its numbers grow old."""
+        """Emit the last event of a query that has ended. For one that has failed there is none: it is to be missed, as
+        its numbers grow old.
+        """
         for name, stream in [key for key in self._last if key[0] == query]:
             last = self._last.pop((name, stream))
             if not failed:
@@ -309,15 +316,15 @@ class QueryNumbers:
 
 
 class _Gauges:
-    """Gauges in the metrics system of Spark's driver, by accumulators, the way that Spark has for it."""
+    """Keeps gauges in the metrics system of Spark's driver by accumulators, which is the way that Spark has for it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
         self._known: dict[str, tuple[Any, int]] = {}
-        """Name to accumulator and value."""
+        """The accumulator and the value of each gauge, by the gauge's name."""
 
     def set(self, query: str, metrics: StreamMetrics) -> None:
-        """The numbers of one batch."""
+        """Set the gauges to the numbers of one batch."""
         before = f"{OBSERVATION}.{query}.{metrics.stream}."
         self._make(before, metrics)
         for name, value, adds in _numbers(metrics):
@@ -327,7 +334,7 @@ class _Gauges:
             self._known[before + name] = accumulator, old + by
 
     def _make(self, before: str, metrics: StreamMetrics) -> None:
-        """Those that are not there yet, in one registration."""
+        """Make the gauges that are not there yet, in one registration."""
         jvm: Any = self._context._jvm
         scala = self._context._jsc.sc()
         made = {
@@ -348,7 +355,7 @@ class _Gauges:
 
 
 def _numbers(metrics: StreamMetrics) -> Iterator[tuple[str, int, bool]]:
-    """(name, value, True if it adds up)."""
+    """Yield (name, value, True if it adds up) for each gauge."""
     yield "lagMs", round(metrics.lag_s * 1000), False
     yield "shards", metrics.shards, False
     yield "unreadShards", metrics.unread_shards, False
@@ -380,7 +387,7 @@ def _told_count(told: Mapping[str, Any], name: str) -> int | None:
 
 
 def _observation(progress: Mapping[str, Any], stream: str) -> dict[str, Any]:
-    """The observed metrics of a stream; those of a batch without rows name none."""
+    """Return the observed metrics of a stream; those of a batch without rows name no stream."""
     found: list[dict[str, Any]] = [row.asDict() for row in (progress["observedMetrics"] or {}).values()]
     ours = [row for row in found if {"stream", "rows"} <= row.keys()]
     for row in ours:
@@ -392,7 +399,7 @@ def _observation(progress: Mapping[str, Any], stream: str) -> dict[str, Any]:
 
 
 def _offset(text: Any) -> StreamOffset | None:
-    """An offset of ours; None for that of another source, and before the first batch."""
+    """Return the offset of our source; None for that of another source, and before the first batch."""
     value = _decoded(text)
     if is_initial(value) or "arn" not in value:
         return None
@@ -403,7 +410,7 @@ def _offset(text: Any) -> StreamOffset | None:
 
 
 def _decoded(text: Any) -> dict[str, Any]:
-    """An offset, which is JSON; PySpark 4.0 has the text of a Python dict in its place, but for listeners."""
+    """Decode an offset, which is JSON; PySpark 4.0 has the text of a Python dict in its place, except for listeners."""
     for decode in (json.loads, ast.literal_eval):
         try:
             value = decode(text) if isinstance(text, str) else text

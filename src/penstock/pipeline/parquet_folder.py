@@ -1,4 +1,4 @@
-"""A folder of files that any reader sees each row once in, whenever the query that writes it was killed.
+"""Write a folder of files in which any reader sees each row once, whenever the query that writes it was killed.
 
 Spark runs a batch again when it cannot know whether the batch was finished. So what a batch wrote has to be found and
 replaced: its files carry the batch's number, and the query's.
@@ -47,46 +47,50 @@ _CONTAINERS = ("parquet", "orc")
 
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
 _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
-"""Of a file that Spark wrote: part-00000-UUID-c000.json, or part-00000-UUID.c000.json.gz in a partition."""
+"""The pattern of the name of a file that Spark wrote, whose group is the suffix: part-00000-UUID-c000.json, or
+part-00000-UUID.c000.json.gz in a partition.
+"""
 _SECOND = "folder before in the same run: the second write would take the first one's files away"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-"""What takes a step with all that lies before it out of a plan, once it turns out that no row reaches it."""
+"""Spark's rule that takes a step with all that lies before it out of a plan, once it turns out that no row reaches it.
+"""
 _SECONDS_PER_HOUR = 3600
 FILES_MAX = 4
-"""So many files of a batch are few, however small they are."""
+"""The number of files up to which a batch is said to have few, however small they are."""
 _FIRST_FILE = "part-00000-"
-"""How Spark's name of the first partition's file begins."""
+"""The beginning of Spark's name of the first partition's file."""
 
 
 class _Place(NamedTuple):
-    """A folder, as one Spark's JVM knows it: what is asked once, and not for each batch."""
+    """A folder, as one Spark's JVM knows it. This is asked once, and not for each batch."""
 
     context: Any
-    """Of the Spark that was asked."""
+    """The context of the Spark that was asked."""
     files: HadoopFiles
     folder: str
     staging: str
-    """With no writer's name behind it."""
+    """The folder for files that are being written, without a writer's name behind it."""
     identity: str
     options: Any
-    """Of Spark's writer, as a Java map."""
+    """The options of Spark's writer, as a Java map."""
     folders: Any
     """The columns that folders are made of."""
     hour: Any
-    """The column that is made where one of them is the hour."""
+    """The column of the hour, which is made where files lie in folders of hours; None where they do not."""
 
 
 class BatchFolder:
-    """Writes batches of a streaming query into a folder of files, each batch exactly once. For ``foreachBatch``.
+    """Writes batches of a streaming query into a folder of files, each batch exactly once. Call it in
+    ``foreachBatch``.
 
     ``path``: the folder, on any file system that Spark knows and that renames files (local, HDFS; on S3 a rename is
     a copy). ``format``: one of Spark's file formats, ``options`` are its options. ``partition_by``: columns that the
     files lie in folders of; ``hour``, if the batch has no such column, is made of the TIMESTAMP column ``time``, in
     UTC. ``key``: with it, the rows of a batch lie in its files sorted by this column and by position, which has to be
-    among the columns; all rows of one key and one folder in one file. ``writer``: names the query in file names,
-    letters, digits and ``_``; by default the beginning of Spark's own query id, which stays with the checkpoint
+    among the columns; all rows of one key and one folder lie in one file. ``writer``: the query's name in file names,
+    of letters, digits and ``_``; by default the beginning of Spark's own query id, which stays with the checkpoint
     directory. A query with a new checkpoint directory therefore adds to what is there and replaces nothing.
     ``staging``: the folder for files that are being written, on the same file system; by default the folder's name
     with ``.staging`` behind it.
@@ -120,7 +124,7 @@ class BatchFolder:
         self._staging = (staging or f"{self._path}.staging").rstrip("/")
         self._place: _Place | None = None
         self._finished: int | None = None
-        """The batch that was finished last, by this object; None before the first and while one is under way."""
+        """The batch that this object finished last; None before the first and while one is under way."""
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch, in place of what an earlier run of it wrote. Its columns become the file's.
@@ -136,11 +140,12 @@ class BatchFolder:
     def staged(
         self, batch: DataFrame, batch_id: int, *, as_divided: bool = False, columns: Collection[str] | None = None
     ) -> Iterator[StagedBatch]:
-        """The same in two steps: the batch's files are there, beside the folder, and come into it by ``put``.
+        """Write a batch in two steps: its files are written beside the folder, and `StagedBatch.put` moves them into
+        it.
 
         What is not put is written again by the next try. ``as_divided``: each partition of the batch becomes a file of
-        each hour, and no row is sent to another task for it. That is left where ``key`` or other columns than the hour
-        say which rows lie together. ``columns``: the batch's, if they are known.
+        each hour, and no row is sent to another task for it. This is not done where ``key`` or other columns than the
+        hour say which rows lie together. ``columns``: the batch's columns, if they are known.
         """
         names = self._needed_names(batch) if columns is None else set(columns)
         self._check_names(names)
@@ -153,7 +158,7 @@ class BatchFolder:
             yield StagedBatch(self, writer, batch_id, direct=direct)
 
     def _at(self, spark: SparkSession) -> _Place:
-        """Where this is. What Spark makes of the path stays, as long as it is the same Spark."""
+        """Return the folder's place. What Spark makes of the path is kept as long as it is the same Spark."""
         if self._place is None or self._place.context is not spark.sparkContext:
             identity = identity_in(spark, self._path)
             files, (folder, staging) = files_for(spark, self._path, self._staging)
@@ -168,7 +173,7 @@ class BatchFolder:
 
     @property
     def _begun_at(self) -> _Place:
-        """Where the batch was staged that is put into place."""
+        """The place at which the batch was staged that is put now."""
         assert self._place is not None
         return self._place
 
@@ -178,7 +183,7 @@ class BatchFolder:
         return self._key is None and set(self._partition_by) <= {HOUR}
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """As ``write``, for a batch known to have no rows: without running it. Takes away what it had written."""
+        """Take away what an earlier run of a batch wrote. The batch is known to have no rows, and is not run."""
         run = query_run(batch)
         place, writer = self._at(batch.sparkSession), self._writer or _writer_of(run)
         with one_write(place.identity, writer, run, batch_id, why=_SECOND):
@@ -190,7 +195,7 @@ class BatchFolder:
         self._check_names(self._needed_names(batch))
 
     def _needed_names(self, batch: DataFrame) -> set[str]:
-        """The columns of a batch; none where nothing hangs on them, since they are a question to the JVM."""
+        """Return the columns of a batch; none where nothing depends on them, since they are a question to the JVM."""
         return set(batch.columns) if self._key or self._partition_by else set()
 
     def _check_names(self, columns: set[str]) -> None:
@@ -211,7 +216,7 @@ class BatchFolder:
             self._sweep(place, writer, batch_id)
 
     def _sweep(self, place: _Place, writer: str, batch_id: int) -> None:
-        """Remove what this or a later batch of this writer left: it is written again now, or will be."""
+        """Remove what this or a later batch of this writer left: the batch is written again now, or will be."""
         folders = "*=*/" * len(self._partition_by)
         for file in place.files.glob(place.folder, f"{folders}batch-{_at_least(batch_id)}-{writer}-*.*"):
             place.files.remove(file)
@@ -269,7 +274,7 @@ class StagedBatch:
         self._writer = writer
         self._batch_id = batch_id
         self.is_direct = direct
-        """True where the batch was written as it is divided."""
+        """True where each partition of the batch was written as it is."""
 
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
@@ -278,7 +283,7 @@ class StagedBatch:
         self._folder._finish(self._writer, self._batch_id)
 
     def put_nothing(self) -> None:
-        """Of a batch that turned out to have no row for the folder."""
+        """End a batch that turned out to have no row for the folder: what is staged is removed."""
         self._folder._finish(self._writer, self._batch_id)
 
 
@@ -306,7 +311,7 @@ class ParquetFolder(BatchFolder):
 
 
 def hour_of(time: Column) -> Column:
-    """``yyyy-MM-dd-HH`` in UTC, whatever the session's time zone is."""
+    """Return ``yyyy-MM-dd-HH`` in UTC, whatever the session's time zone is."""
     hours = fn.floor(fn.unix_micros(time) / (_SECONDS_PER_HOUR * 1_000_000))
     day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(hours / 24).cast("int"))
     return fn.concat_ws("-", day.cast("string"), fn.lpad(fn.pmod(hours, fn.lit(24)).cast("string"), 2, "0"))
@@ -334,7 +339,7 @@ def few_files(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def with_what_is_observed(spark: SparkSession) -> Iterator[None]:
-    """Let a write tell what was observed of its rows also where none of them is left behind a shuffle.
+    """Let a write report what was observed of its rows also where none of them is left behind a shuffle.
 
     Spark's adaptive execution puts an empty relation in place of a plan then, and gives an observation of that plan an
     empty row; before Spark 4.1 it gives none at all, and what waits for it waits for ever.
@@ -355,7 +360,7 @@ def with_what_is_observed(spark: SparkSession) -> Iterator[None]:
 
 
 def _at_least(batch_id: int) -> str:
-    """The pattern of all numbers of nine digits that are not smaller: the file system sorts out the many others."""
+    """Return the pattern of all numbers of nine digits that are not smaller: the file system sorts out the others."""
     digits = f"{batch_id:09d}"
     larger = [
         f"{digits[:place]}[{int(digit) + 1}-9]{'?' * (8 - place)}" for place, digit in enumerate(digits) if digit != "9"
@@ -364,7 +369,9 @@ def _at_least(batch_id: int) -> str:
 
 
 def _writer_of(run: BatchRun | None) -> str:
-    """The first part of the id of the streaming query that runs this batch; it stays with the checkpoint directory."""
+    """Return the first part of the id of the streaming query that runs this batch; the id stays with the checkpoint
+    directory.
+    """
     if run is None:
         raise OptionError("write() was called outside of foreachBatch: name the writer, ParquetFolder(..., writer=...)")
     return run.query_id.partition("-")[0]

@@ -1,4 +1,6 @@
-"""Calls to Spark: what is known without one, what is made once for all batches, and the error of one into the JVM."""
+"""The module has what calls to Spark share: the error of a call into the JVM, what is known without a call, and what is
+made once for all batches.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 # --- the error of a call --------------------------------------------------------------------------
-# The error of a call into Spark's JVM, also where there is none: a Spark Connect client has no py4j.
+# This part has the error of a call into Spark's JVM, also where there is no JVM: a Spark Connect client has no py4j.
 
 try:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 except ModuleNotFoundError:
 
     class Py4JError(Exception):  # type: ignore[no-redef]
-        """Never raised: nothing calls into a JVM here."""
+        """A stand-in that is never raised: nothing calls into a JVM here."""
 
 
 __all__ = ["Py4JError"]
 
 
 # --- known without a call -------------------------------------------------------------------------
-# What is known of a DataFrame: its columns, whether it is a stream; also where Spark must not be asked.
+# This part says what is known of a DataFrame, its columns and whether it is a stream, also where Spark must not be
+# asked.
 #
 # In the query functions of a declarative pipeline (``pyspark.pipelines``) Spark refuses every question about a
 # DataFrame: tables that it reads may not be there yet. A step that wants to know something gets by without, or reads
@@ -48,28 +51,28 @@ _REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 
 def columns_of(records: DataFrame) -> list[str] | None:
-    """The names of the columns; None where Spark must not be asked."""
+    """Return the names of the columns; None where Spark must not be asked."""
     return None if _defines_a_pipeline() else records.columns
 
 
 def column_or_null(records: DataFrame, name: str) -> Column:
-    """The column of this name, of letters and digits; null in every row where there is none."""
+    """Return the column of this name, of letters and digits; null in every row where there is none."""
     columns = columns_of(records)
     if columns is None:
-        # A pattern stands for the columns that it matches, none also: Spark looks when it resolves the plan.
+        # A pattern stands for the columns that it matches, and may match none: Spark looks when it resolves the plan.
         return fn.coalesce(records.colRegex(f"`{name}`"), fn.lit(None))
     return fn.col(name) if name in columns else fn.lit(None)
 
 
 def with_column(records: DataFrame, name: str, column: Column, *, new: bool = True) -> DataFrame:
-    """As ``withColumn``, for a name that needs no quotes; ``new``: there is no such column yet."""
+    """Do what ``withColumn`` does, for a name that needs no quotes. ``new``: there is no such column yet."""
     if not _defines_a_pipeline():
         return records.withColumn(name, column)
     return records.select("*" if new else fn.expr(f"* EXCEPT ({name})"), column.alias(name))
 
 
 def without(records: DataFrame, *names: str) -> DataFrame:
-    """As ``drop``, for columns that are there and need no quotes."""
+    """Do what ``drop`` does, for columns that are there and need no quotes."""
     return records.selectExpr(f"* EXCEPT ({', '.join(names)})") if _defines_a_pipeline() else records.drop(*names)
 
 
@@ -82,7 +85,9 @@ def is_stream(records: DataFrame) -> bool:
 
 
 def schema_of(ddl: str) -> DataType:
-    """The type that a text says. Raises OptionError where Spark must not be asked, since Spark parses it."""
+    """Return the type that a DDL text describes. Raises OptionError where Spark must not be asked, since Spark parses
+    it.
+    """
     try:
         return StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -95,7 +100,7 @@ def schema_of(ddl: str) -> DataType:
 
 
 def check_classic(what: str) -> None:
-    """Raises OptionError in a Spark Connect session: for what works through Spark's own JVM."""
+    """Raises OptionError in a Spark Connect session. ``what``: the thing that works through Spark's own JVM."""
     if is_remote():
         raise OptionError(
             f"{what} works through Spark's own JVM, which a Spark Connect session does not reach: write with Spark's "
@@ -130,7 +135,7 @@ def _reads_a_stream(message: Any) -> bool:
 
 
 # --- made once ------------------------------------------------------------------------------------
-# What each batch asks of Spark in the same words: made once, and only sent.
+# What each batch asks of Spark in the same words is made once here, and only sent for each batch.
 #
 # Each function of ``pyspark.sql.functions`` is a dozen questions to Spark's JVM, and each class that is looked up by
 # its name is searched for in all packages that PySpark imports. What is made so knows no DataFrame, and serves all of
@@ -138,29 +143,29 @@ def _reads_a_stream(message: Any) -> bool:
 
 
 def java_column(column: Any) -> Any:
-    """A column as the JVM has it."""
+    """Return a column as the JVM has it."""
     return column._jc
 
 
 def java_seq(spark: SparkSession, items: Sequence[Any]) -> Any:
-    """Strings, or columns as the JVM has them, as a sequence of Scala's."""
+    """Return strings, or columns as the JVM has them, as a sequence of Scala's."""
     from pyspark.sql.classic.column import _to_seq  # not there in an installation for Spark Connect alone
 
     return _to_seq(spark.sparkContext, items)
 
 
 class Selection:
-    """Rows of which a condition is true, if there is one, and columns of them; for any number of DataFrames."""
+    """Selects columns, and the rows of which a condition is true if there is one, from any number of DataFrames."""
 
     def __init__(self, columns: Callable[[], Sequence[Column]], where: Callable[[], Column] | None = None) -> None:
         self._columns = columns
         self._where = where
         self._context: Any = None
         self._made: tuple[Any, Any] = None, None
-        """As the JVM of that context has them."""
+        """The columns and the condition, as the JVM of that context has them."""
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Of these rows."""
+        """Return the chosen columns and rows of a DataFrame."""
         context = rows.sparkSession.sparkContext
         if context is not self._context:
             chosen = java_seq(rows.sparkSession, [java_column(column) for column in self._columns()])

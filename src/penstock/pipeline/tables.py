@@ -57,17 +57,23 @@ class History(NamedTuple):
     """What a table still knows of one writer."""
 
     commits: dict[int, Commit]
-    """Those that the history has, by batch."""
+    """The writer's commits that the history has, by batch."""
     since_s: float | None = None
-    """The history may lack commits from before this, in seconds since 1970; None: it lacks none that matter."""
+    """The time before which the history may lack commits, in seconds since 1970; None where it lacks none that
+    matter.
+    """
     newest: Newest | None = None
-    """None: the table has never had a commit of this writer, or keeps no such state."""
+    """The newest commit as the table's state has it; None where the table has never had a commit of this writer, or
+    keeps no such state.
+    """
     may_skip: bool = False
-    """The table has such a state, which could not be asked, and leaves a write out in silence where that says so."""
+    """True where the table has such a state, which could not be asked: the table leaves a write out in silence where
+    the state says so.
+    """
 
 
 class TableSink(ABC):
-    """What Delta and Iceberg share. One object serves one query."""
+    """The base class of the sinks for Delta and Iceberg. One object serves one query."""
 
     RESERVED: tuple[str, ...] = ()
     """Options that the sink sets itself, in lower case."""
@@ -89,7 +95,9 @@ class TableSink(ABC):
         self._options = dict(options or {})
         self._writer = writer
         self._finished: tuple[str, int] | None = None
-        """What this object wrote last; None before that, while a batch is under way, and after one that was there."""
+        """The writer and the batch that this object wrote last; None before the first, while a batch is under way, and
+        after a batch that the table had already.
+        """
         faults = [
             f"option {name} is set by the sink itself: it is what makes a batch known again"
             for name in self._options
@@ -99,7 +107,7 @@ class TableSink(ABC):
             raise OptionError(faults)
 
     def write(self, batch: DataFrame, batch_id: int) -> bool:
-        """Append a batch, unless the table has it: then nothing is written. True when it was written.
+        """Append a batch, unless the table has it: then nothing is written. Return True when it was written.
 
         Raises OptionError when a column is missing, when the table's history says that it has other rows under this
         number, or cannot say whether it has them. The table is then as before.
@@ -116,12 +124,12 @@ class TableSink(ABC):
                 self._append(self._with_hour(batch), commit)
                 if history is not None and history.may_skip:
                     self._see(batch.sparkSession, commit)
-            # Behind a batch that was there may come another one that is.
+            # The batch after one that the table had already may be in the table too: it has to be looked up.
             self._finished = None if there else (writer, batch_id)
         return not there
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """As ``write``, for a batch known to have no rows: nothing is written or looked up."""
+        """Pass over a batch that is known to have no rows: nothing is written or looked up."""
         writer = self._writer_of(batch_run(batch, batch_id))
         if self._finished == (writer, batch_id - 1):
             self._finished = (writer, batch_id)
@@ -137,7 +145,7 @@ class TableSink(ABC):
 
     @abstractmethod
     def _append(self, rows: DataFrame, commit: Commit) -> None:
-        """Append rows in one commit that says what it is."""
+        """Append rows in one commit that carries its writer and the batch's number."""
 
     def _make_if_missing(self, spark: SparkSession, rows: DataFrame) -> None:
         """Make a table of the catalog, without rows; another writer may do so at the same moment."""
@@ -151,11 +159,11 @@ class TableSink(ABC):
 
     @abstractmethod
     def _make(self, rows: DataFrame) -> None:
-        """Make a table of the catalog with the columns of these rows, and none of them."""
+        """Make a table of the catalog with the columns of these rows, but without the rows."""
 
     @abstractmethod
     def _history(self, spark: SparkSession, writer: str) -> History:
-        """What the table knows of a writer's commits; none where there is no table yet."""
+        """Return what the table knows of a writer's commits; there are none where there is no table yet."""
 
     def _has(self, history: History, commit: Commit, run: BatchRun | None) -> bool:
         if commit.batch_id in history.commits:
@@ -214,7 +222,7 @@ class TableSink(ABC):
 
 
 def newest_of(commits: Iterable[Commit]) -> dict[int, Commit]:
-    """By batch; of two commits of a batch the one that comes first."""
+    """Return the commits by batch; of two commits of a batch the one that comes first."""
     found: dict[int, Commit] = {}
     for commit in commits:
         found.setdefault(commit.batch_id, commit)
@@ -222,7 +230,7 @@ def newest_of(commits: Iterable[Commit]) -> dict[int, Commit]:
 
 
 def _is_newest(newest: Newest, commit: Commit, planned_at_s: float | None) -> bool:
-    """True where the newest commit is this batch: of its number, and not older than the batch as it is now."""
+    """True where the newest commit is this batch: it has the batch's number, and is not older than its offsets."""
     if newest.batch_id != commit.batch_id:
         return False
     return newest.at_s is None or planned_at_s is None or planned_at_s <= newest.at_s
@@ -244,7 +252,7 @@ def _same(place: str, there: Commit, now: Commit) -> None:
 # commit itself. So of two drivers that write one batch at the same time one commits, and the other fails.
 
 HISTORY_MAX = 1_000
-"""Commits that are looked through for those of a writer."""
+"""The number of newest commits that are searched for those of a writer."""
 TRIES_MAX = 5
 
 _NO_TABLE = (
@@ -257,17 +265,19 @@ _OTHERS_COMMIT = (
     "DELTA_CONCURRENT_APPEND",
     "DELTA_CONCURRENT_WRITE",
 )
-"""Another writer made the table, or changed its columns, meanwhile. A second try is safe: a batch commits once."""
+"""Delta's errors where another writer made the table, or changed its columns, meanwhile. A second try is safe: a batch
+commits once.
+"""
 _KEY = "penstock"
 _FORGETS = "delta.setTransactionRetentionDuration"
 
 
 class DeltaSink(TableSink):
-    """Appends batches of a streaming query to a Delta table, each batch exactly once. For ``foreachBatch``.
+    """Appends batches of a streaming query to a Delta table, each batch exactly once. Call it in ``foreachBatch``.
 
-    ``path`` or ``table``: the one or the other. The table is made if it is not there. ``partition_by``: columns that a
-    new table is partitioned by, and an existing one must be; ``hour``, if the batch has no such column, is made of the
-    TIMESTAMP column ``time``, in UTC. ``options``: of Delta's writer; columns that the table does not have are an error
+    Give either ``path`` or ``table``. The table is made if it is not there. ``partition_by``: columns that a new table
+    is partitioned by, and an existing one must be; ``hour``, if the batch has no such column, is made of the TIMESTAMP
+    column ``time``, in UTC. ``options``: those of Delta's writer; columns that the table does not have are an error
     unless ``mergeSchema`` is true. ``writer``: the writer's name in the table's log; by default the id of the
     streaming query, which stays with its checkpoint directory, and the table. Two sinks that write one batch into one
     table need two names.
@@ -296,13 +306,14 @@ class DeltaSink(TableSink):
 
     def _append(self, rows: DataFrame, commit: Commit) -> None:
         if self._table is not None:
-            # What makes a table of the catalog does not carry what the commit says of itself.
+            # The commit that makes a table of the catalog does not carry the writer and the batch: so the table is
+            # made before.
             self._make_if_missing(rows.sparkSession, rows)
         for left in reversed(range(TRIES_MAX)):
             try:
                 self._commit(rows, commit)
                 return
-            except (PySparkException, Py4JError) as error:  # the latter where Delta's own Python package is not there
+            except (PySparkException, Py4JError) as error:  # Py4JError where Delta's own Python package is not there
                 if not left or not any(f"[{name}" in str(error) for name in _OTHERS_COMMIT):
                     raise
 
@@ -347,11 +358,13 @@ class _State(NamedTuple):
 
     newest: Newest | None
     forgets: bool
-    """It keeps writers for a while only."""
+    """True where the state keeps writers for a while only."""
 
 
 def _state_of(spark: Any, name: str, writer: str) -> _State:
-    """Delta answers this by no statement of SQL, so its own classes are asked, those that it decides by in a commit."""
+    """Return what the state of a table says of a writer. No statement of SQL answers this, so Delta's own classes are
+    asked: those by which it decides in a commit.
+    """
     place = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]
     log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
     snapshot = log.forTableWithSnapshot(spark._jsparkSession, place)._2()
@@ -370,7 +383,7 @@ def _each(of_scala: Any) -> Iterator[Any]:
 
 
 def delta_settings() -> dict[str, str]:
-    """What a Spark session needs beside Delta's package, as settings for its builder."""
+    """Return the settings for a session's builder that Delta needs beside its package."""
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -378,7 +391,7 @@ def delta_settings() -> dict[str, str]:
 
 
 def _told(text: str | None) -> Commit | None:
-    """What a commit says of itself; None for a commit of another program."""
+    """Return what a commit says of itself; None for a commit of another program."""
     try:
         about = json.loads(text or "")[_KEY]
         return Commit(str(about["writer"]), int(about["batch"]), about["bounds"])
@@ -391,9 +404,10 @@ def _told(text: str | None) -> Commit | None:
 # snapshot that the table's current one descends from says so: a rollback takes a batch out of the table and out of this
 # history.
 #
-# Why not MERGE: it would need columns for it in the table, and read it in each batch. Why not the newest snapshot
-# alone: another writer, or a compaction, may have come after. Why not simply "none found": maintenance expires old
-# snapshots. Where the history begins later than the batch, the answer is an error and no second copy.
+# MERGE is not used, as it would need columns for it in the table, and read the table in each batch. The newest snapshot
+# alone is not enough, as another writer, or a compaction, may have come after. That no snapshot is found is not enough
+# either, as maintenance expires old ones: where the history begins later than the batch, the sink raises an error, and
+# writes no second copy.
 
 _PREFIX = "snapshot-property."
 _OURS = "penstock."
@@ -402,16 +416,17 @@ _BRANCH = "branch"
 
 
 class IcebergSink(TableSink):
-    """Appends batches of a streaming query to an Iceberg table, each batch exactly once. For ``foreachBatch``.
+    """Appends batches of a streaming query to an Iceberg table, each batch exactly once. Call it in ``foreachBatch``.
 
-    ``table``: as Spark names it, with its catalog. It is made if it is not there. ``partition_by``: columns that a new
-    table is partitioned by; one that is there keeps its own partitions. ``hour``, if the batch has no such column, is
-    made of the TIMESTAMP column ``time``, in UTC. ``options``: of Iceberg's writer; a column that the table does not
-    have is an error unless the table (``write.spark.accept-any-schema``) and the options (``merge-schema``) allow it.
+    ``table``: the table's name in Spark, with its catalog. The table is made if it is not there. ``partition_by``:
+    columns that a new table is partitioned by; one that is there keeps its own partitions. ``hour``, if the batch has
+    no such column, is made of the TIMESTAMP column ``time``, in UTC. ``options``: those of Iceberg's writer; a column
+    that the table does not have is an error unless the table (``write.spark.accept-any-schema``) and the options
+    (``merge-schema``) allow it.
     ``writer``: the writer's name in the snapshots; by default the id of the streaming query, which stays with its
     checkpoint directory, and the table. Two sinks that write one batch into one table need two names.
 
-    One driver at a time: of two that write one batch at the same moment both could commit.
+    Only one driver may write at a time: of two that write one batch at the same moment both could commit.
     """
 
     RESERVED = tuple(_PREFIX + name for name in (_SUMMARY_WRITER, _BATCH, _BOUNDS))
@@ -462,7 +477,7 @@ class IcebergSink(TableSink):
 
 
 def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> History:
-    """A writer's commits among a snapshot and those it descends from."""
+    """Return a writer's commits among the snapshot ``head`` and those that it descends from."""
     commits: list[Commit] = []
     at, since_s = head, None
     while at is not None:

@@ -1,4 +1,4 @@
-"""Jobs declared in a file: one read of one stream, steps, sinks. ``penstock run`` runs them."""
+"""A job is declared in a file: one read of one stream, steps, and sinks. ``penstock run`` runs it."""
 
 from penstock.pipeline.job.account import ExitCode
 from penstock.pipeline.job.faults import JobFileError

@@ -1,4 +1,4 @@
-"""``python -m penstock.pipeline.job job.toml``."""
+"""Run a job file: ``python -m penstock.pipeline.job job.toml``."""
 
 import sys
 

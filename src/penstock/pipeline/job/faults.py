@@ -1,4 +1,4 @@
-"""What is wrong in a job file, each fault with its line, and on which line each value stands."""
+"""Say what is wrong in a job file, each fault with its line, and find the line on which each value stands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 # --- lines ----------------------------------------------------------------------------------------
-# On which line of a TOML text each value stands: the standard library's parser does not say.
+# This part finds the line on which each value of a TOML text stands: the standard library's parser does not say.
 #
 # The text has been parsed by it before, so it is valid, and this only has to find its way: which key is where, and
 # what is inside of a string. A value's place is its path, names and numbers: ``("sinks", 1, "path")``.
@@ -31,14 +31,14 @@ _ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([btnfr"\\]))')
 
 
 def lines_of(text: str) -> dict[KeyPath, int]:
-    """The line (from 1) of every table, key and item of an array in a valid TOML text."""
+    """Return the line (from 1) of every table, key and item of an array in a valid TOML text."""
     scanner = _Scanner(text.replace("\r\n", "\n"))
     scanner.document()
     return scanner.lines
 
 
 def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:
-    """The line of a path, or of the nearest thing around it; 1 where there is none."""
+    """Return the line of a path, or of the nearest thing around it; 1 where there is none."""
     while path:
         if path in lines:
             return lines[path]
@@ -52,11 +52,11 @@ class _Scanner:
         self._at = 0
         self._line, self._counted = 1, 0
         self._items: dict[KeyPath, int] = {}
-        """Arrays of tables -> the number of their newest table."""
+        """The number of the newest table of each array of tables, by the array's path."""
         self.lines: dict[KeyPath, int] = {}
 
     def document(self) -> None:
-        """All of it."""
+        """Find the lines of the whole text."""
         table: KeyPath = ()
         while self._skip(_BLANK) or self._at < len(self._text):
             if self._at >= len(self._text):
@@ -168,14 +168,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class Fault(NamedTuple):
-    """One fault: where in the file, and what."""
+    """One fault: where in the file it is, and what is wrong."""
 
     path: KeyPath
     what: str
 
     @property
     def place(self) -> str:
-        """``sinks[1].path``, as messages call it."""
+        """The place of the fault as messages call it, such as ``sinks[1].path``."""
         text = ""
         for part in self.path:
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -189,12 +189,12 @@ class JobFileError(OptionError):
         super().__init__(list(faults))
 
     def __str__(self) -> str:
-        """A line for each."""
+        """Return a line for each fault."""
         return "\n".join(self.faults)
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """`` (did you mean ...?)``, or the names there are when they are few, or nothing."""
+    """Return ``: did you mean ...?``, or the names there are when they are few, or nothing."""
     by_lower = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     if near:

@@ -1,4 +1,4 @@
-"""An archive of Java's classes, by which Spark starts faster on this machine.
+"""Write and use an archive of Java's classes, by which Spark starts faster on this machine.
 
 A start of Spark loads and checks thousands of classes: more than a quarter of the CPU that a job takes until its first
 file. Java can write the classes that a run has loaded into a file, and map that file into memory at the next start
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ARCHIVE = "PENSTOCK_JAVA_ARCHIVE"
-"""Names the file; ``off``: none is used."""
+"""The environment variable that names the archive's file; with ``off`` none is used."""
 OPTIONS = "spark.driver.extraJavaOptions"
 RUN_S_MAX = 600.0
-"""The job, and the writing of the archive at its end."""
+"""Seconds that the job, and the writing of the archive at its end, may take."""
 _QUIET = "-Xshare:auto -Xlog:cds*=off -Xlog:class+path=off"
-"""An archive that does not fit is no news: without it Spark starts as it always did."""
+"""Java's options by which it says nothing of an archive that does not fit: Spark starts without it as it always did."""
 STREAM, RECORDS = "orders", 2_000
 
 _JOB = """\
@@ -78,7 +78,7 @@ class ArchiveError(PenstockError):
 
 
 def archive_file() -> Path | None:
-    """Where this Spark's archive is, or would be. None: the environment says that none is to be used."""
+    """Return where this Spark's archive is, or would be; None where the environment says that none is to be used."""
     named = os.environ.get(ARCHIVE, "")
     if named:
         return None if named == "off" else Path(named)
@@ -91,7 +91,7 @@ def archive_file() -> Path | None:
 
 
 def with_archive(settings: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings, with the archive if there is one, and if they name none themselves."""
+    """Return Spark's settings, with the archive if there is one and if they name none themselves."""
     given = settings.get(OPTIONS, "")
     file = None if "SharedArchiveFile" in given or "ArchiveClassesAtExit" in given else archive_file()
     # A path with a space would be two options to Java.
@@ -112,7 +112,7 @@ def _is_whole(file: Path) -> bool:
 
 
 def remove_archive() -> Path | None:
-    """Remove it; the file, or None where there is none."""
+    """Remove the archive. Return its file, or None where there is none."""
     file = archive_file()
     if file is None or not file.is_file():
         return None
@@ -122,8 +122,8 @@ def remove_archive() -> Path | None:
 
 
 def write_archive() -> Path:
-    """Run a small job, and have its Java write the archive. Takes about a minute, and about 200 MB of disk. Returns the
-    file. Raises ArchiveError.
+    """Run a small job, and have its Java write the archive. This takes about a minute, and about 200 MB of disk. Return
+    the archive's file. Raises ArchiveError where it was not written.
     """
     file = archive_file()
     if file is None:
@@ -134,7 +134,7 @@ def write_archive() -> Path:
         )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Beside its place, so that a run never finds half of it.
+        # The archive is made beside its place, so that a run never finds half of it.
         with tempfile.TemporaryDirectory(prefix=".archive-", dir=file.parent) as folder:
             written = Path(folder) / "classes.jsa"
             _train(Path(folder), written)
@@ -157,7 +157,7 @@ def _train(folder: Path, archive: Path) -> None:
     with LocalKinesis(streams={STREAM: 2}) as local:
         environment = os.environ | local.environment() | {ARCHIVE: "off"}
         _put_records(local.endpoint_url, local.region)
-        local.clock.advance(10)  # behind the cut
+        local.clock.advance(10)  # the cut has to lie behind the records
         job = folder / "job.toml"
         text = _JOB.format(
             folder=folder, stream=STREAM, region=local.region, endpoint_url=local.endpoint_url,
@@ -174,7 +174,9 @@ def _train(folder: Path, archive: Path) -> None:
 
 
 def _put_records(endpoint_url: str, region: str) -> None:
-    """What takes Spark through most of a job's steps: good records, duplicates, broken ones, and doubtful strings."""
+    """Put records that take Spark through most of a job's steps: good ones, duplicates, broken ones, and doubtful
+    strings.
+    """
     from penstock import ConnectionOptions, Credentials, OutRecord, SyncProducer
 
     connection = ConnectionOptions(endpoint_url=endpoint_url, region=region, credentials=Credentials("local", "local"))
@@ -187,7 +189,7 @@ def _put_records(endpoint_url: str, region: str) -> None:
 
 
 def _run(job: str) -> int:
-    """The job; then wait until its Java has ended, which writes the archive then."""
+    """Run the job, and wait until its Java has ended, which writes the archive then. Return the exit status."""
     from pyspark import SparkContext
 
     from penstock.pipeline.job.running import run_file

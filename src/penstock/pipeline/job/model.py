@@ -1,7 +1,8 @@
-"""A job as its file declares it: one read of one stream, steps, and sinks. Its JSON schema, and its options as text.
+"""The module has a job as its file declares it (one read of one stream, steps, and sinks), the JSON schema of the file,
+and its options as text.
 
-The structs are what ``load`` gives, what a TOML file is checked against, and what the JSON schema is made from; the
-texts here are those that an editor shows. Rules between fields are in ``files``.
+``load_job`` gives the structs, a TOML file is checked against them, and the JSON schema is made from them; their texts
+are those that an editor shows. Rules between fields are in ``files``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Scalar = str | int | float | bool
-"""What an option may be in the file; Spark gets it as text."""
+"""The types that an option may have in the file; Spark gets it as text."""
 
 Options = dict[str, Scalar]
 
@@ -42,7 +43,7 @@ class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a record's data becomes the column ``value``."""
+    """Says how a record's data becomes the column ``value``."""
 
     format: Annotated[
         Literal["json", "text", "bytes", "avro", "protobuf"],
@@ -56,7 +57,7 @@ class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where records go that cannot be decoded: into a folder, into a stream, or only into the count."""
+    """Says where records go that cannot be decoded: into a folder, into a stream, or only into the count."""
 
     path: Annotated[Text | None, Meta(description="A folder, in files by the hour of arrival.")] = None
     format: Annotated[Literal["parquet", "json"], Meta(description="The format of the files in the folder.")] = (
@@ -91,7 +92,7 @@ class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of the decoded rows of a batch. Give one of the three."""
+    """Says what becomes of the decoded rows of a batch. Give one of the three fields."""
 
     sql: Annotated[Text | None, Meta(description="A query over the view `records`.")] = None
     sql_file: Annotated[Text | None, Meta(description="The query in a file, beside the job file.")] = None
@@ -139,7 +140,7 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def label(self) -> str:
-        """How messages and progress call it: never an option."""
+        """The name of the sink in messages and progress: its format, and its table, path or stream."""
         what = self.format or f"function {self.function}"
         where = self.table or self.path or ""
         if self.format == "penstock":
@@ -148,14 +149,14 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When Spark makes a batch. Without either option, one batch follows the other."""
+    """Says when Spark makes a batch. Without either option, one batch follows the other."""
 
     every: Annotated[Span | None, Meta(description='Time between the starts of batches, such as "10 seconds".')] = None
     available_now: Annotated[bool, Meta(description="true: the job reads what is in the stream now, and ends.")] = False
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the job's numbers go, beside the lines that it writes: all that are given."""
+    """Says where the job's numbers go, beside the lines that it writes. They go to each place that is given."""
 
     port: Annotated[
         Port | None, Meta(description="/metrics for Prometheus, and probes, on this port; 0 takes a free one.")
@@ -199,11 +200,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 # --- options --------------------------------------------------------------------------------------
-# Options in a job file, as Spark and ``format("penstock")`` take them.
+# These functions give options of a job file as Spark and ``format("penstock")`` take them.
 
 
 def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:
-    """Options as text, ``true`` and ``false`` as Spark writes them."""
+    """Return options as text, with ``true`` and ``false`` as Spark writes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
@@ -213,14 +214,14 @@ def check_stream_columns(rows: DataFrame, options: Mapping[str, str]) -> None:
 
 
 # --- JSON schema ----------------------------------------------------------------------------------
-# The JSON schema of a job file, for editors that complete and check TOML by one.
+# Editors complete and check TOML by the JSON schema of a job file.
 
 _REFERENCE = {"type": "string", "pattern": r"\$\{"}
-"""Any value may come from the environment: then it is text in the file."""
+"""The schema of a value that comes from the environment, as any value may: it is text in the file then."""
 
 
 def job_schema() -> dict[str, Any]:
-    """The schema, as JSON values."""
+    """Return the JSON schema of a job file, as JSON values."""
     schema: dict[str, Any] = msgspec.json.schema(Job)
     definitions = {name: _open(definition) for name, definition in schema["$defs"].items()}
     job = definitions.pop("Job")
@@ -243,7 +244,7 @@ def job_schema() -> dict[str, Any]:
 
 
 def _open(value: Any) -> Any:
-    """Lets ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
+    """Let ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
     if isinstance(value, list):
         return [_open(one) for one in value]
     if not isinstance(value, dict):

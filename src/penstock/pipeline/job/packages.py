@@ -1,8 +1,8 @@
-"""Code from elsewhere that a job needs: packages for a format of Spark's, and functions of the user's.
+"""Find the code from elsewhere that a job needs: packages for a format of Spark's, and functions of the user's.
 
-Of a package this module knows the coordinates, and whether this machine's Spark is given it. A package is of one
-version of Spark (its first two numbers) and of Scala. The newest that was published for each, and that our tests run
-with, is written down here; what a later one is called can be seen from these.
+This module knows the coordinates of packages, and finds out whether this machine's Spark is given one. A package is
+for one version of Spark (its first two numbers) and of Scala. The newest package that was published for each, and that
+our tests run with, is written down here; the name of a later one can be seen from these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TABLE_PACKAGES: dict[str, dict[str, str]] = {
         "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_{scala}:1.12.0",
     },
 }
-"""By format, and by the version of Spark."""
+"""The coordinates of the packages for tables, by format and by the version of Spark."""
 
 _OWN = {
     "avro": "org.apache.spark:spark-avro_{scala}:{version}",
@@ -56,19 +56,21 @@ _NAMED = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
 
 
 class Spark(NamedTuple):
-    """A Spark as far as packages go."""
+    """The versions of a Spark that its packages depend on."""
 
     version: str
     scala: str
 
     @property
     def short(self) -> str:
-        """Its first two numbers."""
+        """The first two numbers of Spark's version."""
         return ".".join(self.version.split(".")[:2])
 
 
 def hint(name: str, spark: Spark) -> str:
-    """What to give Spark for a format: a sentence's end, empty for one that is not known here."""
+    """Return the end of a sentence that says which package Spark needs for a format; empty for a format that is not
+    known here.
+    """
     if name in TABLE_PACKAGES:
         by_spark = TABLE_PACKAGES[name]
         if spark.short in by_spark:
@@ -82,10 +84,11 @@ def hint(name: str, spark: Spark) -> str:
 
 
 def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = None) -> str:
-    """What is wrong with the package of a table's format, as far as can be told without Spark; empty: nothing.
+    """Return what is wrong with the package of a table's format, as far as can be told without Spark; empty where
+    nothing is.
 
-    Looked at: the job's settings, ``PYSPARK_SUBMIT_ARGS``, Spark's folder of jars and its file of defaults. A cluster
-    may have the package elsewhere: so this is a note, and no fault.
+    The function looks at the job's settings, ``PYSPARK_SUBMIT_ARGS``, Spark's folder of jars and its file of defaults.
+    A cluster may have the package elsewhere: so the text is a note, and no fault.
     """
     spark = here() if spark is None else spark
     given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *_given_here()])
@@ -98,7 +101,9 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
 
 
 def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
-    """Packages that Spark fetches when it starts: of the job, of spark-submit's arguments, of Spark's defaults."""
+    """Return the packages that Spark fetches when it starts: those of the job, of spark-submit's arguments and of
+    Spark's defaults.
+    """
     named = str(settings.get("spark.jars.packages", ""))
     for text in _given_here():
         found = re.findall(r"(?:--packages[ =]|spark\.jars\.packages[ =]+)['\"]?([^\s'\"]+)", text)
@@ -107,7 +112,7 @@ def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
 
 
 def here() -> Spark:
-    """The Spark that ``penstock run`` starts on this machine."""
+    """Return the versions of the Spark that ``penstock run`` starts on this machine."""
     names = [path.name for path in _jars().glob("scala-library-*.jar")]
     scala = re.search(r"scala-library-(\d+\.\d+)", " ".join(names))
     return Spark(pyspark.__version__, scala[1] if scala else "2.13")
@@ -133,11 +138,11 @@ def _given_here() -> list[str]:
 
 
 # --- functions ------------------------------------------------------------------------------------
-# Functions of the user's, named ``module:function``: beside the job file, or anywhere Python looks.
+# Functions of the user's are named ``module:function``; they lie beside the job file, or anywhere Python looks.
 
 
 def load_function(name: str, folder: Path) -> Callable[..., Any]:
-    """The function. ``folder`` is looked in first. Raises OptionError that says what is missing."""
+    """Import and return a function. ``folder`` is searched first. Raises OptionError that says what is missing."""
     module_name, _, function_name = name.partition(":")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -159,7 +164,9 @@ def load_function(name: str, folder: Path) -> Callable[..., Any]:
 
 
 def file_to_send(name: str, folder: Path) -> Path | None:
-    """The file or folder of the function's module when it lies beside the job file: executors do not have that."""
+    """Return the file of the function's module when it lies beside the job file, as executors do not have it; else
+    None.
+    """
     module = sys.modules.get(name.partition(":")[0].partition(".")[0])
     file = getattr(module, "__file__", None)
     if file is None:

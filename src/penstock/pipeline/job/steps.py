@@ -1,4 +1,4 @@
-"""The steps of a job, from DataFrame to DataFrame: those of ``penstock.pipeline``, as the job chooses them."""
+"""The steps of a job are functions from DataFrame to DataFrame: those of ``penstock.pipeline``, as the job chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 UNREADABLE = {"avro": "not of the Avro schema", "protobuf": "not of the Protobuf message"}
 KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")
-"""What rows keep of the source beside their value, where no transform says otherwise."""
+"""The source's columns that rows keep beside their value, where no transform says otherwise."""
 _CLASSES = {
     "avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "protobuf": "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst",
@@ -41,13 +41,15 @@ class MissingPackageError(PenstockError):
 
 
 def records_of(spark: SparkSession, job: Job) -> DataFrame:
-    """The stream's records, as they are, with their numbers in the query's progress."""
+    """Return the stream's records as they are, and have Spark show their numbers in the query's progress."""
     reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
     return observed(reading.options(**as_options(job.source)).load())
 
 
 def opened(records: DataFrame, job: Job) -> DataFrame:
-    """Without the envelopes that a writer with stamps has put around the data, and without its duplicates if asked."""
+    """Return records without the envelopes that a writer with stamps has put around the data, and without its
+    duplicates if the job asks for that.
+    """
     if job.stamps is None:
         return records
     if job.stamps.window is None:
@@ -56,7 +58,9 @@ def opened(records: DataFrame, job: Job) -> DataFrame:
 
 
 def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
-    """With ``value`` and ``reason``. Raises MissingPackageError, OptionError, or what Spark says of a schema."""
+    """Return records with ``value`` and ``reason``. Raises MissingPackageError, OptionError, or what Spark raises for a
+    schema.
+    """
     decode = job.decode
     if decode.format == "bytes":
         return decode_bytes(records)
@@ -69,15 +73,15 @@ def decoded(records: DataFrame, job: Job, folder: Path) -> DataFrame:
 
 
 def slimmed(rows: DataFrame, job: Job) -> DataFrame:
-    """The same columns, null in good rows where no step behind this one reads them: they would go through the shuffle
-    of a de-duplication, and nowhere.
+    """Return rows with the same columns, of which those are null in good rows that no step behind this one reads: they
+    would go through the shuffle of a de-duplication, and nowhere else.
     """
     if job.transform is not None:
         return rows
     asked = job.deduplicate
     read = {VALUE, REASON, *KEPT}
     read |= set() if asked is None else {name.partition(".")[0].strip("`") for name in (*asked.keys, asked.time)}
-    # What is told apart by case only is one column to Spark.
+    # Names that differ by case only are one column to Spark.
     kept = {name.lower() for name in read}
     idle = {
         name: fn.when(fn.col(REASON).isNotNull(), fn.col(name)) for name in rows.columns if name.lower() not in kept
@@ -86,12 +90,12 @@ def slimmed(rows: DataFrame, job: Job) -> DataFrame:
 
 
 def explained(dead: DataFrame, job: Job, folder: Path) -> DataFrame:
-    """Dead letters with reasons that name fields, where that can be."""
+    """Return dead letters with reasons that name fields, where the format allows that."""
     return explain_json(dead, schema_text(job, folder)) if job.decode.format == "json" else dead
 
 
 def without_duplicates(rows: DataFrame, job: Job) -> DataFrame:
-    """Each key once within the window, if the job asks for it."""
+    """Keep each key once within the window, if the job asks for that."""
     if job.deduplicate is None:
         return rows
     asked = job.deduplicate
@@ -99,13 +103,13 @@ def without_duplicates(rows: DataFrame, job: Job) -> DataFrame:
 
 
 def chosen(job: Job) -> list[Column]:
-    """What the sinks get without a transform."""
+    """Return the columns that the sinks get without a transform."""
     value = VALUE if job.decode.format in ("text", "bytes") else f"{VALUE}.*"
     return [fn.col(name) for name in (value, *KEPT)]
 
 
 def transformed(good: DataFrame, job: Job, folder: Path) -> DataFrame:
-    """What the sinks get: by the transform, or else the fields of the value and the row's position."""
+    """Return what the sinks get: what the transform makes, or else the fields of the value and the row's position."""
     transform = job.transform
     if transform is None:
         return good.select(*chosen(job))
@@ -121,13 +125,13 @@ def transformed(good: DataFrame, job: Job, folder: Path) -> DataFrame:
 
 
 def queried(rows: DataFrame, view: str, sql: str) -> DataFrame:
-    """A query over rows under a view's name, in the session that they are of."""
+    """Return the result of a query over rows, which stand under a view's name in the session that they are of."""
     rows.createOrReplaceTempView(view)
     return rows.sparkSession.sql(sql)
 
 
 def schema_text(job: Job, folder: Path) -> str:
-    """The schema of the data, from the job or from its file."""
+    """Return the schema of the data, from the job or from its file."""
     if job.decode.schema_file is not None:
         return (folder / job.decode.schema_file).read_text("utf-8").strip()
     assert job.decode.schema is not None
@@ -140,20 +144,21 @@ def require_package(spark: SparkSession, name: str) -> None:
     found = jvm
     for part in _CLASSES[name].split("."):
         found = getattr(found, part)
-    if type(found).__name__ == "JavaClass":  # what is not there is taken for a package
+    if type(found).__name__ == "JavaClass":  # py4j takes a class that is not there for a package
         return
     package = packages.hint(name, packages.Spark(spark.version, scala_of(jvm)))
     raise MissingPackageError(f"Spark has no {name} functions here: {package}")
 
 
 def scala_of(jvm: Any) -> str:
-    """The version of Scala that Spark is of: its first two numbers."""
+    """Return the first two numbers of the version of Scala that Spark is made with."""
     version: str = jvm.scala.util.Properties.versionNumberString()
     return ".".join(version.split(".")[:2])
 
 
 def _by_spark(records: DataFrame, job: Job, folder: Path) -> DataFrame:
-    """Avro and Protobuf: what cannot be read gives a value whose fields are all null."""
+    """Decode Avro or Protobuf by Spark's own functions: what they cannot read gives a value whose fields are all null.
+    """
     data = fn.col("data")
     if job.decode.format == "avro":
         from pyspark.sql.avro.functions import from_avro

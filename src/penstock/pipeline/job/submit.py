@@ -1,8 +1,9 @@
-"""What to give to ``spark-submit``: this file, and a job file behind it."""
+"""Run a job file under ``spark-submit``, which is given this file and the job file behind it."""
 
 import sys
 
-# Python looks for modules beside the program first: here that is inside of a package, whose modules are none of them.
+# Python looks for modules beside the program first: that is inside of a package here, whose modules are not to be found
+# by their last names alone.
 sys.path[:] = [place for place in sys.path if place != __file__.rpartition("/")[0]]
 
 from penstock.pipeline.job.running import main  # noqa: E402

@@ -1,4 +1,4 @@
-"""The sinks of a job: what each promises when a batch runs again, and how each takes a batch."""
+"""Write batches to the sinks of a job, and say what each sink promises when a batch runs again."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from penstock.pipeline.tables import TableSink
 
 # --- what each sink promises ----------------------------------------------------------------------
-# What each sink promises when a batch runs again: said by the check, and on the reference page.
+# The check and the reference page say what each sink promises when a batch runs again.
 
 FOLDER_FORMATS = ("parquet", "json", "orc", "csv")
-"""Written as a folder of files that carry the batch's number."""
+"""The formats that are written as a folder of files, which carry the batch's number."""
 
 TABLE_FORMATS = {
     "delta": "its commit carries the batch's number (txnVersion): a batch that runs again writes nothing",
     "iceberg": "its snapshot carries the batch's number: a batch that runs again writes nothing",
 }
-"""Written as a table whose commits carry the batch's number; what that says of a batch that runs again."""
+"""The formats that are written as a table whose commits carry the batch's number, and what that means for a batch that
+runs again.
+"""
 
 EXACTLY_ONCE, AT_LEAST_ONCE, NOT_KEPT = "exactly once", "at least once", "not kept"
 
@@ -49,7 +51,7 @@ KNOWN_FORMATS = (
 
 
 class Delivery(NamedTuple):
-    """How often a row is in a sink after a kill at any moment."""
+    """Says how often a row is in a sink after a kill at any moment."""
 
     sink: str
     how: str
@@ -57,12 +59,12 @@ class Delivery(NamedTuple):
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields that are not empty, for JSON."""
         return {name: value for name, value in self._asdict().items() if value}
 
 
 def deliveries(job: Job) -> list[Delivery]:
-    """One for each sink, in order, and one for the dead letters."""
+    """Return what each sink promises, in order, and what the place of the dead letters does."""
     found = [_of_sink(number, sink, job) for number, sink in enumerate(job.sinks)]
     if job.dead_letters is not None:
         found.append(_of_dead_letters(job.dead_letters))
@@ -117,29 +119,29 @@ def _of_stream(name: str, options: dict[str, Any]) -> Delivery:
 
 
 def stream_of(options: Mapping[str, Any]) -> str:
-    """The name of the stream that options of ``format("penstock")`` mean."""
+    """Return the name of the stream that options of ``format("penstock")`` mean."""
     given = {key.lower(): str(value) for key, value in options.items()}
     return given.get("streamname") or given.get("streamarn", "").rpartition("/")[2]
 
 
 def is_folder(sink: Sink) -> bool:
-    """True for a sink that is a folder of files, each batch once."""
+    """True for a sink that is a folder of files, which has each batch once."""
     return sink.format in FOLDER_FORMATS and sink.table is None and sink.path is not None
 
 
 def is_table(sink: Sink) -> bool:
-    """True for a sink that is a table of a format with transactions, each batch once."""
+    """True for a sink that is a table of a format with transactions, which has each batch once."""
     return sink.format in TABLE_FORMATS and sink.mode == "append"
 
 
 # --- tables ---------------------------------------------------------------------------------------
-# Tables as sinks of a job: Delta and Iceberg, each batch once.
+# Tables of Delta and Iceberg are sinks of a job that have each batch once.
 
 _EXTENSIONS = "spark.sql.extensions"
 
 
 def table_sink_of(sink: Sink) -> TableSink:
-    """The sink that writes each batch once. Raises OptionError for an option that it sets itself."""
+    """Return the sink that writes each batch once. Raises OptionError for an option that it sets itself."""
     options = as_options(sink.options)
     if sink.format == "delta":
         return DeltaSink(sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
@@ -148,13 +150,15 @@ def table_sink_of(sink: Sink) -> TableSink:
 
 
 def reserved_options(sink: Sink) -> list[str]:
-    """The options of a table's sink that it sets itself."""
+    """Return the given options of a table's sink that it sets itself."""
     reserved = {"delta": DeltaSink.RESERVED, "iceberg": IcebergSink.RESERVED}.get(sink.format or "", ())
     return [name for name in sink.options if name.lower() in reserved]
 
 
 def with_tables(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
-    """The session's settings, and those that Delta needs where a sink is one of its tables and they are not given."""
+    """Return the session's settings, and those that Delta needs where a sink is one of its tables and they are not
+    given.
+    """
     if not any(sink.format == "delta" for sink in job.sinks):
         return dict(settings)
     needed = delta_settings()
@@ -170,7 +174,7 @@ CONSOLE_ROWS = 20
 
 
 class Target(Protocol):
-    """Where batches go."""
+    """A place that batches are written to."""
 
     def check(self, batch: DataFrame) -> None:
         """Raises OptionError where a batch of these columns cannot be written."""
@@ -179,11 +183,11 @@ class Target(Protocol):
         """Write one batch."""
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """A batch without rows; ``batch`` has none."""
+        """Take a batch without rows; ``batch`` has none."""
 
 
 def target_of(sink: Sink, folder: Path, out: TextIO) -> Target:
-    """A sink, ready to write. ``out`` is where ``console`` shows rows."""
+    """Return a sink's target, ready to write. ``out`` is where ``console`` shows rows."""
     if sink.function is not None:
         return FunctionTarget(load_function(sink.function, folder), sink.sql)
     options = as_options(sink.options)
@@ -207,7 +211,7 @@ def target_of(sink: Sink, folder: Path, out: TextIO) -> Target:
 
 
 def dead_letter_target(dead: DeadLetters) -> Target | None:
-    """Where dead letters go; None where nothing is kept."""
+    """Return the target that dead letters go to; None where nothing is kept."""
     if dead.path is not None:
         return FolderTarget(BatchFolder(dead.path, format=dead.format, partition_by=[HOUR]), None)
     if dead.stream is not None:
@@ -231,7 +235,7 @@ def require_format(spark: SparkSession, name: str) -> None:
 
 
 class _Queried:
-    """What the targets share: the sink's own query."""
+    """The base class of the targets, which runs the sink's own query."""
 
     def __init__(self, sql: str | None) -> None:
         self._sql = sql
@@ -240,22 +244,22 @@ class _Queried:
         return batch if self._sql is None else queried(batch, ROWS, self._sql)
 
     def check(self, batch: DataFrame) -> None:
-        """The query fits the columns."""
+        """Raises what Spark raises where the query does not fit the columns."""
         self._rows(batch)
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """Nothing is written."""
+        """Write nothing."""
 
 
 class FolderTarget(_Queried):
-    """A folder of files: exactly once."""
+    """Writes each batch exactly once, into a folder of files."""
 
     def __init__(self, folder: BatchFolder, sql: str | None) -> None:
         super().__init__(sql)
         self._folder = folder
 
     def check(self, batch: DataFrame) -> None:
-        """All columns are there."""
+        """Raises OptionError where a column that is needed is missing."""
         self._folder.check(self._rows(batch))
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -263,14 +267,15 @@ class FolderTarget(_Queried):
         self._folder.write(self._rows(batch), batch_id)
 
     def write_few(self, batch: DataFrame, batch_id: int, columns: Collection[str]) -> None:
-        """As ``write``, for a batch of one partition and these columns."""
+        """Do what ``write`` does, for a batch of one partition and these columns."""
         with self.staged(batch, batch_id, as_divided=True, columns=columns) as staged:
             staged.put()
 
     def staged(
         self, batch: DataFrame, batch_id: int, *, as_divided: bool, columns: Collection[str] | None = None
     ) -> AbstractContextManager[StagedBatch]:
-        """Write a batch beside the folder; it comes into it by ``put``. ``columns``: the batch's, if known."""
+        """Write a batch beside the folder; `StagedBatch.put` moves it in. ``columns``: the batch's, if they are known.
+        """
         return self._folder.staged(self._rows(batch), batch_id, as_divided=as_divided, columns=columns)
 
     @property
@@ -279,43 +284,43 @@ class FolderTarget(_Queried):
         return self._sql is not None
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """Takes away what an earlier run of the batch wrote."""
+        """Take away what an earlier run of the batch wrote."""
         self._folder.write_nothing(batch, batch_id)
 
 
 class TableTarget(_Queried):
-    """A table of Delta or Iceberg: exactly once."""
+    """Writes each batch exactly once, into a table of Delta or Iceberg."""
 
     def __init__(self, table: TableSink, sql: str | None) -> None:
         super().__init__(sql)
         self._table = table
 
     def check(self, batch: DataFrame) -> None:
-        """All columns are there."""
+        """Raises OptionError where a column that is needed is missing."""
         self._table.check(self._rows(batch))
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Unless an earlier run of the batch did."""
+        """Write the batch, unless an earlier run of it did."""
         self._table.write(self._rows(batch), batch_id)
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """Nothing, and the next batch follows this one."""
+        """Write nothing, and note that the next batch follows this one."""
         self._table.write_nothing(batch, batch_id)
 
 
 class FunctionTarget(_Queried):
-    """The user's function: gets every batch, also one without rows."""
+    """Calls the user's function with every batch, also with one without rows."""
 
     def __init__(self, function: Callable[[DataFrame, int], object], sql: str | None) -> None:
         super().__init__(sql)
         self._function = function
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Calls it."""
+        """Call the function."""
         self._function(self._rows(batch), batch_id)
 
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
-        """Calls it all the same."""
+        """Call the function all the same."""
         self._function(self._rows(batch), batch_id)
 
 
@@ -333,20 +338,22 @@ class ConsoleTarget(_Queried):
         self._out = out
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Prints a table."""
+        """Print the first rows of the batch as a table."""
         with redirect_stdout(self._out):
             print(f"batch {batch_id}")
             self._rows(batch).show(self._rows_max, self._truncate)
 
 
 TOLD_S = 10.0
-"""Spark tells what an action has observed a moment after it; what it has not told by then it does not tell."""
+"""Seconds to wait for what an action has observed: Spark reports it a moment after the action. What it has not reported
+by then it does not report.
+"""
 _LOOK_S = 0.005
 _ROWS_WRITTEN = "rows"
 
 
 class FormatTarget(_Queried):
-    """Any format of Spark's, a stream of ours among them: at least once."""
+    """Writes each batch at least once, by any format of Spark's, a stream of ours among them."""
 
     def __init__(self, sink: Sink, options: Mapping[str, str]) -> None:
         super().__init__(sink.sql)
@@ -355,10 +362,12 @@ class FormatTarget(_Queried):
         self._sink = sink
         self._options = dict(options)
         self.stream = stream_of(options) if sink.format == "penstock" else None
-        """The stream that it writes to; None where it writes to something else."""
+        """The name of the stream that this target writes to; None where it writes to something else."""
 
     def write_counted(self, batch: DataFrame) -> int | None:
-        """As ``write``; returns how many rows were written, as the write itself counts them. None: Spark tells none."""
+        """Write one batch. Return how many rows were written, as the write itself counts them; None where Spark does
+        not report it.
+        """
         observation = Observation()
         self._write(self._rows(batch).observe(observation, fn.count(fn.lit(1)).alias(_ROWS_WRITTEN)))
         java: Any = observation._jo  # noqa: SLF001 - what PySpark has for this waits without an end
@@ -371,7 +380,7 @@ class FormatTarget(_Queried):
         return int(observation.get.get(_ROWS_WRITTEN) or 0)
 
     def check(self, batch: DataFrame) -> None:
-        """The columns that folders are made of are there; a stream has those it needs."""
+        """Raises OptionError where a column is missing that folders are made of, or that a stream needs."""
         rows = self._rows(batch)
         missing = sorted(set(self._sink.partition_by) - set(rows.columns))
         if missing:
@@ -380,7 +389,7 @@ class FormatTarget(_Queried):
             check_stream_columns(rows, self._options)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a target's form
-        """Spark's writer, with the sink's mode."""
+        """Write the batch by Spark's writer, in the sink's mode."""
         self._write(self._rows(batch))
 
     def _write(self, rows: DataFrame) -> None:
@@ -394,16 +403,16 @@ class FormatTarget(_Queried):
 
 
 class DeadLetterStream(_Queried):
-    """Another stream: the data as it came, under its partition key."""
+    """Puts dead letters into another stream: the data as it came, under its partition key."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(None)
         self._options = dict(options)
 
     def check(self, batch: DataFrame) -> None:
-        """The options fit."""
+        """Raises OptionError where the options do not fit the columns."""
         check_stream_columns(batch.drop("reason"), self._options)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:  # noqa: ARG002 - a target's form
-        """Puts them."""
+        """Put the dead letters."""
         batch.drop("reason").write.format("penstock").mode("append").options(**self._options).save()
