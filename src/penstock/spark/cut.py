@@ -1,4 +1,4 @@
-"""The cut of a batch: how much is taken, for which shards it waits, and how often the driver looks for one."""
+"""Choose the cut of a batch: how much it takes, for which shards it waits, and how often the driver looks for one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # --- how much a batch takes -----------------------------------------------------------------------
-# How much a batch takes: the time at which it is cut, for all shards the same.
+# How much a batch takes is decided by the time at which it is cut, which is the same for all shards.
 #
 # Cutting every shard at one time keeps a replayed backlog in step, so that Spark's event-time watermark does not run
 # ahead of a shard that is read more slowly. No count of rows comes back from the tasks, so the number of rows before a
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 SHARD_ROWS_PER_MS = 1.0
 SHARD_BYTES_PER_MS = 1024 * 1024 / 1000
-"""What a shard takes at most (1,000 records and 1 MiB a second): assumed where nothing better is known."""
+"""The fastest that a shard can be written (1,000 records and 1 MiB a second): assumed where nothing better is known."""
 
 BURST_MS = 1000
-"""What a shard takes in a second may come in one moment."""
+"""Milliseconds whose writes may come in one moment: those that a shard takes in a second."""
 WORST = 3.0
-"""A batch is at most this many times its cap, however unevenly the shards were written."""
+"""The multiple of its cap that a batch never exceeds, however unevenly the shards were written."""
 
 OVERSHOOT = 1.25
-"""A batch estimated above its cap by more than this is cut again, earlier."""
+"""The part of its cap above which an estimated batch is cut again, earlier."""
 UNDERSHOOT = 0.5
-"""A batch estimated below this part of its cap is cut again, later."""
+"""The part of its cap below which an estimated batch is cut again, later."""
 
 
 class Caps(NamedTuple):
-    """What a batch should not exceed by much; None: no cap."""
+    """The limits that a batch should not exceed by much; None stands for no cap."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -51,12 +51,12 @@ class Caps(NamedTuple):
         return self.rows is None and self.bytes is None
 
     def share(self, rows: float, size: float) -> float:
-        """How much of the caps this is: 1.0 is full."""
+        """Return how much of the caps ``rows`` and ``size`` (bytes) are: 1.0 is full."""
         return max(rows / self.rows if self.rows else 0.0, size / self.bytes if self.bytes else 0.0)
 
 
 UNCAPPED = Caps()
-"""No cap at all."""
+"""Caps that limit nothing."""
 
 
 class Profile:
@@ -78,7 +78,9 @@ class Profile:
         self._rows_per_ms_max = max(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS * rows / max(size, 1) if aggregated else 0.0)
 
     def expected(self, cut_ms: int, after: tuple[float, float] | None = None) -> tuple[float, float]:
-        """(rows, bytes) before the cut: at the sampled rate beyond what was seen, or the mean of it and ``after``."""
+        """Return (rows, bytes) before the cut: at the sampled rate beyond what was seen, or at the mean of it and
+        ``after``.
+        """
         rows, size = self._before(cut_ms)
         if self._open and cut_ms > self._last_ms:
             rates = [rate for rate in (self._rate, after) if rate] or [(SHARD_ROWS_PER_MS, SHARD_BYTES_PER_MS)]
@@ -88,7 +90,8 @@ class Profile:
         return rows, size
 
     def worst(self, cut_ms: int) -> tuple[float, float]:
-        """(rows, bytes) before the cut at most: beyond what was seen, all that a shard can be written in that time.
+        """Return the most (rows, bytes) before the cut: beyond what was seen, all that a shard can be written in that
+        time.
 
         Where aggregates were seen, all of it is taken for aggregates with as many rows a byte.
         """
@@ -104,20 +107,20 @@ class Profile:
 
 
 def expected(lookahead: Lookahead, cut_ms: int, after: Lookahead | None = None) -> tuple[float, float]:
-    """(rows, bytes) that one shard is expected to hold before the cut.
+    """Return the (rows, bytes) that one shard is expected to hold before the cut.
 
-    ``after`` is what was sampled at the cut, if it was: then the stretch between has the mean of both rates.
+    ``after`` is what was sampled at the cut, if anything was: then the stretch between has the mean of both rates.
     """
     return Profile(lookahead).expected(cut_ms, after.rate() if after else None)
 
 
 def total_share(caps: Caps, estimates: Sequence[tuple[float, float]]) -> float:
-    """How much of the caps all shards together are expected to take."""
+    """Return how much of the caps all shards together are expected to take."""
     return caps.share(sum(rows for rows, _ in estimates), sum(size for _, size in estimates))
 
 
 def latest_cut_within(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: int, latest_ms: int) -> int:
-    """The latest cut at which the shards are expected to keep within the caps; at least ``earliest_ms``."""
+    """Return the latest cut at which the shards are expected to keep within the caps; at least ``earliest_ms``."""
     profiles = [Profile(one) for one in lookaheads]
     return _latest(
         lambda cut_ms: total_share(caps, [one.expected(cut_ms) for one in profiles]) <= 1.0, earliest_ms, latest_ms
@@ -125,7 +128,7 @@ def latest_cut_within(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: 
 
 
 def latest_sure_cut(caps: Caps, lookaheads: Sequence[Lookahead], earliest_ms: int, latest_ms: int) -> int:
-    """The latest cut at which the shards surely keep within ``WORST`` times the caps; at least ``earliest_ms``."""
+    """Return the latest cut at which the shards surely keep within ``WORST`` times the caps, or ``earliest_ms``."""
     profiles = [Profile(one) for one in lookaheads]
     return _latest(
         lambda cut_ms: total_share(caps, [one.worst(cut_ms) for one in profiles]) <= WORST, earliest_ms, latest_ms
@@ -145,10 +148,10 @@ def _latest(fits: Callable[[int], bool], low_ms: int, high_ms: int) -> int:
 
 
 class CutSearch:
-    """Corrects a cut by what was sampled at it: later when the batch would be small, earlier when large.
+    """Corrects a cut by what was sampled at it: later when the batch would be small, earlier when it would be large.
 
-    Feed it each cut that was probed with its estimated share of the caps; it answers with the next to try, or None
-    when the cut is good enough or its tries are used up.
+    Feed it each cut that was probed with its estimated share of the caps; it answers with the next cut to try, or None
+    when the cut is good enough or the tries are used up.
     """
 
     TRIES_MAX = 4
@@ -160,11 +163,11 @@ class CutSearch:
         self._tries = 0
 
     def keep_below(self, sure_ms: int) -> None:
-        """No later cut than this is worth a try."""
+        """Try no later cut than ``sure_ms``."""
         self._high_ms = min(self._high_ms, sure_ms)
 
     def next_cut(self, cut_ms: int, share: float, next_ms: int) -> int | None:
-        """The cut to probe instead, or None to take this one.
+        """Return the cut to probe instead, or None to take this one.
 
         ``next_ms``: the earliest record that was found behind the cut; until there, no later cut takes more.
         """
@@ -184,7 +187,7 @@ class CutSearch:
 
 
 # --- shards that the cut waits for ----------------------------------------------------------------
-# For which shards the cut of all waits: those whose next record is still searched for over a silence.
+# The cut of all shards waits for those whose next record is still searched for over a silence.
 #
 # A shard that is silent for a night answers with empty pages, one after the other. As long as it comes nearer to the
 # tip, no batch is cut behind the place it has reached: its rows would come hours after those of the others, and a
@@ -192,21 +195,23 @@ class CutSearch:
 # of the cut until its next record is found.
 
 STANDING_S = 60.0
-"""A shard that has come no further for so long, in several looks, is not waited for."""
+"""Seconds after which a shard that has come no further, in several looks, is not waited for."""
 STANDING_LOOKS_MIN = 3
-"""So many looks at least without any progress: a batch may lie between two, and takes what it takes."""
+"""The least number of looks without any progress: a batch may lie between two, however long it takes."""
 WAIT_MAX_S = 900.0
-"""Nor is one that all others have waited for so long."""
+"""Seconds after which the others do not wait for a shard any more, even where it comes further."""
 
 
 class Waits(NamedTuple):
-    """The shard for which the cut waits now."""
+    """The shards for which the cut waits now."""
 
     until_ms: int | None
-    """How far the slowest of them has come: epoch milliseconds of the service. None: the cut waits for none."""
+    """How far the slowest of these shards has come, in epoch milliseconds of the service; None where the cut waits for
+    none.
+    """
     shards: tuple[str, ...]
     left_out: tuple[str, ...]
-    """They are searched too, but the cut does not wait for them any more."""
+    """Shards that cross a silence too, but for which the cut does not wait any more."""
 
 
 class _Wait(NamedTuple):
@@ -217,14 +222,18 @@ class _Wait(NamedTuple):
 
 
 class CutWait:
-    """Told after each round of looks where the shards are that cross a silence."""
+    """Decides for which shards the cut waits. It is told after each round of looks where those are that cross a
+    silence.
+    """
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
         self.now = Waits(None, (), ())
 
     def looked(self, crossing: Mapping[str, int], now_s: float) -> Waits:
-        """``crossing``: shard to the time (milliseconds) that it has reached; ``now_s`` is monotonic."""
+        """Take in a round of looks. ``crossing``: the time (milliseconds) that each shard has reached; ``now_s`` is
+        monotonic.
+        """
         self._waits = {one: self._wait(one, reached_ms, now_s) for one, reached_ms in sorted(crossing.items())}
         out = tuple(one for one, wait in self._waits.items() if _is_left_out(wait, now_s))
         waited = tuple(one for one in self._waits if one not in out)
@@ -255,23 +264,22 @@ def _is_left_out(wait: _Wait, now_s: float) -> bool:
 
 
 # --- how often the driver looks -------------------------------------------------------------------
-# How often the driver looks: at each of Spark's calls while there is data, within a limit, and seldom while there is
-# none.
+# The driver looks at each of Spark's calls while there is data, within a limit, and seldom while there is none.
 #
 # Spark asks at its trigger's times, and an idle query without one some 70 times a second. Its times are a little early
 # or late, so an interval is kept on average: one look may come a little sooner, and moves the next one back by
 # nothing.
 
 BUSY_INTERVAL_S = 0.5
-"""Between two batches while there is data. A batch costs a shard up to two of the five GetRecords calls that all its
-readers have together each second: one of the driver, one of a task."""
+"""Seconds between two batches while there is data. A batch costs a shard up to two of the five GetRecords calls that
+all its readers have together each second: one of the driver, one of a task."""
 EARLY_SHARE = 0.2
-"""By so much of the interval a look may come too early: a trigger of one second does not fire to the millisecond."""
+"""The part of the interval by which a look may come too early: a trigger does not fire to the millisecond."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """When something is to be looked at again. ``now_s`` is any clock that does not go back."""
+    """Says when something is to be looked at again. ``now_s`` is any clock that does not go back."""
 
     next_s: float = 0.0
     early_s: float = 0.0
@@ -281,19 +289,22 @@ class Pace:
         return now_s >= self.next_s - self.early_s
 
     def looked(self, now_s: float, interval_s: float) -> None:
-        """It was looked at; the next time comes an interval later."""
+        """Take note of a look; the next one comes an interval later."""
         self.next_s = max(self.next_s, now_s) + interval_s
         self.early_s = EARLY_SHARE * interval_s
 
 
 CUT_LAG_LEAST_MS = 50
-"""A live batch is cut at least so far behind the service's clock: less saves nothing that a reader would notice."""
+"""Milliseconds by which a live batch is cut behind the service's clock at least: less saves nothing that a reader would
+notice.
+"""
 SILENT_SHARE = 0.1
-"""Of a batch's shards at most this part may be found silent at a cut that comes nearer."""
+"""The largest part of a batch's shards that may be found silent at a cut that comes nearer."""
 
 
 class CutLag:
-    """How far behind the service's clock a live batch is cut: near where shards are busy, else up to ``most_ms``.
+    """Decides how far behind the service's clock a live batch is cut: near it where shards are busy, else up to
+    ``most_ms``.
 
     A shard that has a record behind the cut is cheap: that record is the end. For one that has none the driver looks
     for its last record. So the cut comes nearer, by half each time, while nearly all shards have one, and goes back
@@ -305,7 +316,7 @@ class CutLag:
         self._most_ms = most_ms
 
     def found(self, shards: int, silent: int) -> None:
-        """Of the shards of a batch, so many had no record behind its cut."""
+        """Take note of a batch: of its ``shards``, ``silent`` had no record behind its cut."""
         if silent > shards * SILENT_SHARE:
             self.ms = self._most_ms
         elif shards:

@@ -1,4 +1,5 @@
-"""The planner for Spark's synchronous calls: a loop in a thread, a client, and the pace at which it is asked.
+"""The driver runs the planner for Spark's synchronous calls: on a loop in a thread, with a client of its own, and at a
+limited pace.
 
 Spark asks an idle query's source for its latest offset some 70 times a second; nearly all of these calls must cost
 nothing.
@@ -37,7 +38,9 @@ CLOCK_WAIT_S = 0.1
 
 
 def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
-    """How the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. No secrets: each side has its own."""
+    """Return how the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. There are no secrets in it: each
+    side has its own.
+    """
     return ConnectionOptions(
         region=options.region,
         endpoint_url=options.endpoint_url,
@@ -50,10 +53,10 @@ def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
 
 
 class Driver:
-    """What one query knows of its stream, on Spark's driver.
+    """Keeps what one query knows of its stream, on Spark's driver.
 
-    ``all_at_first``: the first plan after a start goes up to the very moment, for which it waits up to a second (as
-    after :meth:`freeze`, where Spark does not call that); the next ones are cut a little before now.
+    ``all_at_first``: the first plan after a start goes up to the very moment, for which it waits up to a second, as it
+    does after :meth:`freeze`, which some versions of Spark do not call; the next ones are cut a little before now.
     """
 
     def __init__(self, options: ReadOptions, task_options: TaskOptions, *, all_at_first: bool = False) -> None:
@@ -65,7 +68,7 @@ class Driver:
         self._wire: Wire | None = None
         self._pace = Pace()
         self._answer: dict[str, Any] | None = None
-        """The newest offset as Spark got it: with 10,000 shards, making it anew 70 times a second is a core's work."""
+        """The newest offset as Spark got it: with 10,000 shards, to make it anew 70 times a second is a core's work."""
         self._target_ms: int | None = None
         self._all_next = all_at_first
         self._leases: LeaseMirror | None = None
@@ -76,7 +79,7 @@ class Driver:
     # --- what Spark asks -------------------------------------------------------------------------------------------
 
     def latest(self, start: Mapping[str, Any] | None, *, capped: bool) -> dict[str, Any]:
-        """The end of the next batch as Spark's offset; the newest one again while there is nothing new."""
+        """Return the end of the next batch as Spark's offset; the newest one again while there is nothing new."""
         if self._planned is not None:
             # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
             self._loop.run(self._committed(self._planned))
@@ -86,28 +89,30 @@ class Driver:
         return self._answer
 
     def freeze(self) -> None:
-        """AvailableNow: read what is there now, and then answer with the offset given."""
+        """Fix the end for AvailableNow: batches read what is there now, and then the offset stays the same."""
         self._loop.run(self._freeze())
 
     def stand_at(self, offset: Mapping[str, Any]) -> None:
-        """Says where a restarted query stands: Spark 4.0 and 4.1 tell only before the first plan, and in this way."""
+        """Take the place of a restarted query: Spark 4.0 and 4.1 give it only before the first plan, in this way."""
         self._loop.run(self._begun(StreamOffset.from_dict(offset)))
 
     def partitions(self, end: Mapping[str, Any]) -> list[ShardPartition]:
-        """The tasks of the batch that ends at ``end``. A replay gets the same."""
+        """Return the tasks of the batch that ends at ``end``. A replay gets the same."""
         return self._loop.run(self._partitions(StreamOffset.from_dict(end)))
 
     def committed(self, end: Mapping[str, Any]) -> None:
-        """Spark has committed the batch that ends at ``end``. It says so late: with the next one."""
+        """Take note that Spark has committed the batch that ends at ``end``. Spark says so late: with the next one."""
         if self._options.leases is not None and not self._has_committed:
             self._loop.run(self._committed(StreamOffset.from_dict(end)))
 
     def whole(self) -> list[ShardPartition]:
-        """The tasks of a batch read: everything from the start to the ending time."""
+        """Return the tasks of a batch read: everything from the start to the ending time."""
         return self._loop.run(self._whole())
 
     def report(self) -> dict[str, Any] | None:
-        """What Spark shows as the source's latest offset in a query's progress: the lag, and losses passed over."""
+        """Return what Spark shows as the source's latest offset in a query's progress, such as the lag, and the losses
+        that were passed over.
+        """
         planner = self._planner
         if planner is None or planner.offset is None:
             return None
@@ -124,7 +129,7 @@ class Driver:
         }
 
     def close(self) -> None:
-        """Ends the loop and its connections."""
+        """End the loop and its connections."""
         if self._leases is not None:
             self._loop.run(self._leases.close())
             self._leases = None
@@ -167,7 +172,9 @@ class Driver:
         return self._planner
 
     def _new_wire(self) -> Wire:
-        """By a clock that does not jump: positions are judged by the service's time, which is counted from it."""
+        """Make a wire with a clock that does not jump: positions are judged by the service's time, which is counted
+        from it.
+        """
         return Wire(connection_options(self._options, "driver"), now=self._now_s)
 
     async def _open_leases(self, options: QueryLeases) -> LeaseMirror:
@@ -226,7 +233,9 @@ class Driver:
             self._target_ms = latest_ms(wire.clock, wire.now())
 
     async def _until(self, planner: Planner, moment_ms: int) -> None:
-        """Waits until the service's clock has surely passed a moment: its answers tell the time to about a second."""
+        """Wait until the service's clock has surely passed a moment: the service's answers give the time to about a
+        second.
+        """
         # Without answers the bounds of the service's clock only widen. The moment was taken before, so the lower bound
         # passes it all the same; one that is taken anew in each turn would stay ahead of it.
         while planner.service_ms() < moment_ms:
@@ -236,7 +245,7 @@ class Driver:
         planner = await self._begun(end)
         self._planned = end if self._leases is not None else None
         if end.created_s != int(planner.summary.creation_timestamp_s):
-            return []  # told as a loss when the query took its place in the new stream
+            return []  # it was reported as a loss when the query took its place in the new stream
         return await self._tasks(planner, end)
 
     async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
@@ -254,18 +263,18 @@ class Driver:
 
 
 # --- where the stream is --------------------------------------------------------------------------
-# Where the stream is, for tasks: where the driver finds it.
+# The tasks look for the stream where the driver finds it.
 
 _ENDPOINTS = "AWS_ENDPOINT_URL"
-"""So begin the variables that name endpoints: for all services, or for one."""
+"""The beginning of the names of variables that name endpoints, for all services or for one."""
 
 
 def as_the_driver_finds_it(connection: ConnectionOptions) -> ConnectionOptions:
-    """The connection of tasks, with the region and the endpoint that the driver's environment gives.
+    """Return the connection of tasks, with the region and the endpoint that the driver's environment gives.
 
     An executor is another machine. With an environment of its own it would look for a stream of that name in another
     region, or find no region at all. Credentials are not looked up: each machine has its own. What the driver does
-    not find either is left open, and said where it is needed.
+    not find either is left open, and is an error where it is needed.
     """
     sdk = Sdk(connection.profile)
     region, endpoint_url = connection.region, connection.endpoint_url

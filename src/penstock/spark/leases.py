@@ -1,7 +1,7 @@
-"""A query's share in an application's lease table: begin where it says, and keep it up with what Spark has committed.
+"""Keep a query's share in an application's lease table: begin where it says, and write what Spark has committed to it.
 
 Spark's checkpoint directory stays the truth. The table is written to in the background, so that it never holds a
-batch up, and a table that fails never fails the query: each failure is told, and tried again.
+batch up, and a table that fails never fails the query: failures are logged, and the write is tried again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 # --- a position as a lease says it ----------------------------------------------------------------
-# A query's position in a shard as a lease says it, and back: pure, and the note makes it exact.
+# This part says a query's position in a shard as a lease does, and the other way round. It is pure, and the note makes
+# it exact.
 #
 # A lease's checkpoint names the last record that is done. A query often knows only the next one: then the checkpoint
 # is the number just before it (`penstock.core.sequence.just_before`), which no record carries, and at which the
@@ -54,7 +55,7 @@ _WORDS = {
 
 
 def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
-    """What a lease says of a position. ``unread``: the word for a shard of which no record is read."""
+    """Return what a lease says of a position. ``unread``: the word for a shard of which no record is read."""
     number = position.sequence_number
     if position.kind is Kind.ENDED:
         return Checkpoint.SHARD_END
@@ -66,7 +67,7 @@ def checkpoint_of(position: ShardPosition, unread: Checkpoint) -> Checkpoint:
 
 
 def marks_of(offset: StreamOffset, lineage: Lineage, start: StartingPosition) -> list[Mark]:
-    """How far each shard is read at an offset. Shards that are listed no longer are left out."""
+    """Return how far each shard is read at an offset. Shards that are listed no longer are left out."""
     marks, of_stream = [], StreamMark(offset.stream_arn, offset.created_s)
     for shard_id, position in offset.shards.items():
         shard = lineage.shards.get(shard_id)
@@ -90,14 +91,16 @@ def marks_of(offset: StreamOffset, lineage: Lineage, start: StartingPosition) ->
 
 
 def read_until_ms(position: ShardPosition) -> int | None:
-    """Up to when all that had arrived is surely read, in epoch milliseconds; None where nothing is known."""
+    """Return the time up to which all that had arrived is surely read, in epoch milliseconds; None where it is not
+    known.
+    """
     if position.kind is Kind.ENDED or position.witness_ms == 0:
         return None
     return position.witness_ms - 1
 
 
 def gone_of(keys: Collection[str], offset: StreamOffset, lineage: Lineage) -> list[str]:
-    """The leases of shards that the retention has trimmed, and that the query has done with."""
+    """Return the keys of the leases of shards that the retention has trimmed, and that the query has done with."""
     newest = max((number for one in lineage.shards if (number := shard_id_number(one)) is not None), default=-1)
     gone = []
     for key in keys:
@@ -109,12 +112,13 @@ def gone_of(keys: Collection[str], offset: StreamOffset, lineage: Lineage) -> li
 
 
 def note_of(position: ShardPosition, created_s: int) -> str:
-    """The position as the offset log has it, behind the stream's creation time."""
+    """Return the position as the offset log has it, behind the stream's creation time."""
     return f"{created_s} {position.encode()}"
 
 
 def noted(row: LeaseRow, created_s: int) -> ShardPosition | None:
-    """The position in a row's note, if the row still says the same; None when another reader has moved the row since.
+    """Return the position in a row's note, if the row still says the same; None when another reader has moved the row
+    since.
 
     Raises ValueError for the note of another stream, or of a former one of this name.
     """
@@ -135,7 +139,7 @@ def noted(row: LeaseRow, created_s: int) -> ShardPosition | None:
 def without_lease(
     lineage: Lineage, held: Mapping[str, bool], start: StartingPosition, now_ms: int
 ) -> dict[str, ShardPosition]:
-    """Where the shards stand that have no lease, beside those that have one.
+    """Return where the shards stand that have no lease, beside those that have one.
 
     ``held`` says of each shard with a lease whether it has ended.
     """
@@ -156,7 +160,8 @@ def without_lease(
 
 
 def since(word: str, start: StartingPosition, now_ms: int, read_until_ms: int | None = None) -> ShardPosition:
-    """The position of a shard that begins at LATEST or AT_TIMESTAMP, or later where a reader has looked at it since.
+    """Return the position of a shard that begins at LATEST or AT_TIMESTAMP, or later where a reader has looked at it
+    since.
 
     Raises ValueError where no time is known.
     """
@@ -176,17 +181,19 @@ log = logging.getLogger("penstock.spark")
 CALLS_MAX = 16
 """Calls to the table that are under way at the same time."""
 ROUNDS_MAX = 5
-"""How often in a row the query writes to rows that another program writes to too; then they wait for the next turn."""
+"""How many times in a row the query writes to rows to which another program writes too; then these rows wait for the
+next turn.
+"""
 NOTES_INTERVAL_S = 600.0
-"""How often the times of silent shards are written down."""
+"""Seconds between two writes of the times of silent shards."""
 LOOK_INTERVAL_S = 60.0
-"""How often leases that got an owner while the query runs are looked at again; also between two equal warnings."""
+"""Seconds between two looks at leases that got an owner while the query runs; also between two equal warnings."""
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0
 CLOSE_TIMEOUT_S = 5.0
-"""For the last writes when the query is stopped."""
+"""Seconds for the last writes when the query is stopped."""
 LOOKS_PER_FAILOVER = 10
 NAMED_MAX = 3
-"""Shards that one warning names."""
+"""The largest number of shards that one warning names."""
 
 
 class LeasesInUseError(PenstockError):
@@ -194,7 +201,7 @@ class LeasesInUseError(PenstockError):
 
 
 class LeaseMirror:
-    """The lease table of one application, beside one query. Used on one event loop."""
+    """The lease table of one application, which one query keeps. It is used on one event loop."""
 
     def __init__(
         self,
@@ -207,8 +214,8 @@ class LeaseMirror:
         failover_s: float,
         rng: random.Random | None = None,
     ) -> None:
-        """``interval_s``: rows are written at most so often. ``failover_s``: an owner that has not renewed its leases
-        for so long is dead.
+        """``interval_s``: the least time between two writes of the rows. ``failover_s``: the time after which an owner
+        that has not renewed its leases is dead.
         """
         self._table = table
         self._where = f"stream {stream}, application {application} (table {table.name})"
@@ -228,7 +235,7 @@ class LeaseMirror:
     # --- the start ---------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Read the application's leases, of which a living worker may own none. Makes the table if there is none.
+        """Read the application's leases, of which a living worker may own none. The table is made if there is none.
 
         Raises LeasesInUseError, and what the table answers: a query that does not know where to begin does not begin.
         """
@@ -299,8 +306,8 @@ class LeaseMirror:
         )
 
     def check_stream(self, stream: StreamMark, *, begins_anew: bool) -> None:
-        """Raise OptionError for leases of another stream, or of a former one of this name. ``begins_anew``: they are
-        begun anew with the first commit instead.
+        """Raise OptionError for leases of another stream, or of a former one of this name. ``begins_anew``: such leases
+        are begun anew with the first commit instead.
         """
         foreign = [row for row in self._rows.rows.values() if stream.disowns(row)]
         if not foreign:
@@ -314,7 +321,7 @@ class LeaseMirror:
         )
 
     def compare(self, offset: StreamOffset, lineage: Lineage) -> None:
-        """Tell where the leases are ahead of where the query goes on."""
+        """Warn where the leases are ahead of where the query goes on."""
         ahead = self._rows.ahead(marks_of(offset, lineage, self._start))
         if ahead:
             log.warning(
@@ -326,7 +333,9 @@ class LeaseMirror:
     # --- while the query runs ----------------------------------------------------------------------------------
 
     def committed(self, offset: StreamOffset, lineage: Lineage) -> None:
-        """Spark has committed this offset: its positions are written in a moment, unless newer ones come before."""
+        """Take an offset that Spark has committed: its positions are written in a moment, unless newer ones come
+        before.
+        """
         self._newest = (offset, lineage)
         self._news.set()
         if self._running is None:
@@ -339,7 +348,7 @@ class LeaseMirror:
 
     @property
     def behind(self) -> int:
-        """Shards whose leases do not say yet what is committed."""
+        """The number of shards whose leases do not say yet what is committed."""
         newest = self._newest
         return len(self._rows.behind(None if newest is None else marks_of(*newest, self._start)))
 
@@ -379,7 +388,9 @@ class LeaseMirror:
             await asyncio.sleep(max(0.0, began_s + wait_s - loop.time()))
 
     def _broke(self, error: BaseException) -> None:
-        """What is missing is written after the next commit, or at the end: the task is begun again."""
+        """Take note that the writing task has failed: the next commit begins it again, and what is missing is written
+        then, or at the end.
+        """
         log.error("%s: the writing of leases has failed, and is begun again", self._where, exc_info=error)
         self._running = None
 
@@ -399,7 +410,9 @@ class LeaseMirror:
         self._faults = {_key(step): "another program writes to the lease" for step in self._rows.steps()}
 
     def _want(self, now_s: float) -> None:
-        """With thousands of shards this takes a while: once for each turn, not for each batch."""
+        """Say what the rows should say. With thousands of shards this takes a while: it is done once for each turn, and
+        not for each batch.
+        """
         if self._newest is None:
             return
         (offset, lineage), self._newest = self._newest, None
@@ -414,7 +427,7 @@ class LeaseMirror:
         try:
             async with self._calls:
                 outcome = await self._done(step)
-        except Exception as error:  # of whatever kind: the next turn tries again, and the query goes on
+        except Exception as error:  # whatever failed: the next turn tries again, and the query goes on
             outcome = Unknown(f"{type(error).__name__}: {error}")
         self._rows.learn(key, outcome)
         if isinstance(outcome, Unknown):
@@ -427,7 +440,7 @@ class LeaseMirror:
             return await self._table.create(step.row)
         return await self._table.write(step)
 
-    # --- what is told ------------------------------------------------------------------------------------------
+    # --- what is logged ----------------------------------------------------------------------------------------
 
     def _tell_of_faults(self, what_now: str) -> None:
         if not self._faults or not self._due("faults"):
@@ -457,7 +470,9 @@ class LeaseMirror:
 
 
 def _beats(rows: Iterable[LeaseRow], workers: Iterable[WorkerRow]) -> dict[tuple[str, str], tuple[str, int]]:
-    """The counters that owners and workers move while they live: by kind and key, the name of each and its counter."""
+    """Return the counters that owners and workers move while they live: by kind and key, the name of each and its
+    counter.
+    """
     leases = {("lease", row.key): (row.actual_owner, row.counter) for row in rows if row.actual_owner is not None}
     return leases | {("worker", one.worker_id): (one.worker_id, one.counter) for one in workers}
 
@@ -475,7 +490,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 class LeaseStarts:
-    """Finds the position of each shard from the leases, and from the stream where they do not tell enough."""
+    """Finds the position of each shard from the leases, and from the stream where the leases do not say enough."""
 
     def __init__(
         self,
@@ -487,7 +502,7 @@ class LeaseStarts:
         stream: StreamMark,
         horizon_ms: int,
     ) -> None:
-        """``stream``: the one that is read. ``horizon_ms``: the oldest arrival time that its retention covers."""
+        """``stream``: the stream that is read. ``horizon_ms``: the oldest arrival time that its retention covers."""
         self._probes = probes
         self._rows = rows
         self._start = start
@@ -496,7 +511,7 @@ class LeaseStarts:
         self._horizon_ms = horizon_ms
 
     async def positions(self, lineage: Lineage) -> dict[str, ShardPosition]:
-        """For every shard that is listed, and for those that have an unfinished lease and are gone.
+        """Return the position of every shard that is listed, and of those that have an unfinished lease and are gone.
 
         Raises OptionError for leases of another stream.
         """
@@ -537,7 +552,9 @@ class LeaseStarts:
             ) from error
 
     async def _found(self, row: LeaseRow) -> ShardPosition:
-        """Behind the record that the checkpoint names. It is looked at: its time tells what may be lost."""
+        """Return the position behind the record that the checkpoint names. The record is looked at: its time says what
+        may be lost.
+        """
         done = row.checkpoint.position
         asked = ShardPosition(Kind.NEXT, 0, done.sequence_number)
         look = await ShardProbe(self._probes, row.key).open(asked, by_time=False, records_max=1)
@@ -549,7 +566,7 @@ class LeaseStarts:
             return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)
         until_ms = row.read_until_ms
         if until_ms is not None and until_ms >= self._horizon_ms:
-            return ShardPosition(Kind.SINCE, until_ms, done.sequence_number)  # it was only silent
+            return ShardPosition(Kind.SINCE, until_ms, done.sequence_number)  # the shard was only silent
         what = f"all up to {done.sequence_number} is read, which is trimmed, and what followed it may be too"
         self._losses.report(Loss(row.key, False, what))
         if first is None:

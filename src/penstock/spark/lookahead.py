@@ -1,11 +1,11 @@
-"""What the driver sees of the unread part of one shard's log: where a batch may end in it, and what was lost.
+"""The driver looks ahead into the unread part of one shard's log: where a batch may end in it, and what was lost.
 
 Any record that was seen is a good bound, whatever its arrival time says: all that lies before it in the log belongs
 to the range. So nothing here assumes that arrival times grow along the log.
 
 The driver looks at the next records, at the first one after a time, and at the last one before silence. It shares the
-shard's five GetShardIterator and five GetRecords calls per second with the tasks and with strangers: it keeps a budget
-of its own and asks for few records. Nothing of a payload is kept.
+shard's five GetShardIterator and five GetRecords calls per second with the tasks and with other readers: it keeps a
+budget of its own and asks for few records. Nothing of a payload is kept.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Seen(NamedTuple):
     sequence_number: int
     arrival_ms: int
     rows: int
-    """User records in it: 1 for a plain record."""
+    """The number of user records in it: 1 for a plain record."""
     size: int
-    """Bytes of its data."""
+    """Bytes of the record's data."""
 
 
 class Beyond(enum.Enum):
-    """What lies behind the records that were seen."""
+    """Says what lies behind the records that were seen."""
 
     UNKNOWN = 0
     TIP = 1
-    """Nothing, when the service was last asked: the open shard's tip."""
+    """Nothing lay there when the service was last asked: this is the open shard's tip."""
     END = 2
-    """Nothing, for ever: the shard is closed."""
+    """Nothing comes there any more: the shard is closed."""
 
 
 class Bound(NamedTuple):
-    """The end of a range, with the time of which is known that nothing before it stays unread."""
+    """The end of a range, with a time of which is known that nothing before it stays unread."""
 
     kind: EndKind
     sequence_number: int | None
@@ -68,18 +68,18 @@ class Lookahead:
     records: list[Seen] = field(default_factory=list)
     beyond: Beyond = Beyond.UNKNOWN
     iterator: str | None = None
-    """Continues behind the last record seen; None at the shard's end, or when one must be asked for."""
+    """The iterator behind the last record seen; None at the shard's end, or when one must be asked for."""
     asked_s: float = 0.0
-    """When the service was last asked, by the driver's monotonic clock."""
+    """The time at which the service was last asked, by the driver's monotonic clock."""
     tip_seen_ms: int = 0
     """The service's time (at least) when the tip was last seen."""
     quiet: bool = False
-    """The last answer was an empty page at the tip: nothing comes for now."""
+    """True where the last answer was an empty page at the tip: nothing comes for now."""
     reached_ms: int = 0
-    """Up to this time (of the service) nothing arrived behind the last record seen, or behind the position: so much
-    silence the iterator has crossed. 0: none."""
+    """The time (of the service) up to which nothing arrived behind the last record seen, or behind the position: the
+    iterator has crossed this silence. 0 where it has crossed none."""
     stands: bool = False
-    """The last pages were empty and came no nearer to the tip."""
+    """True where the last pages were empty and came no nearer to the tip."""
 
     @property
     def first(self) -> Seen | None:
@@ -97,9 +97,9 @@ class Lookahead:
         return self.beyond is Beyond.END and not self.records
 
     def bound(self, cut_ms: int) -> Bound | None:
-        """Where a batch that is cut at this time ends; None when what was seen does not tell.
+        """Return where a batch that is cut at this time ends; None when what was seen does not tell.
 
-        Only for a lookahead whose first record arrived before the cut.
+        The first record of the lookahead has to have arrived before the cut.
         """
         for seen in self.records[1:]:
             if seen.arrival_ms >= cut_ms:
@@ -112,14 +112,16 @@ class Lookahead:
         return None
 
     def last_resort(self) -> Bound | None:
-        """The last record seen as an exclusive bound: progress where the service does not tell more for now."""
+        """Return the last record seen as an exclusive bound: it is progress where the service does not tell more for
+        now. None where fewer than two records were seen.
+        """
         if len(self.records) < 2:
             return None
         last = self.records[-1]
         return Bound(EndKind.EXCLUSIVE, last.sequence_number, last.arrival_ms)
 
     def behind(self, bound: Bound) -> Lookahead:
-        """What is left after a batch that ended at the bound."""
+        """Return what is left after a batch that ended at the bound."""
         if bound.kind is EndKind.SHARD_END:
             return Lookahead([], Beyond.END, None, self.asked_s, self.tip_seen_ms)
         assert bound.sequence_number is not None
@@ -128,7 +130,7 @@ class Lookahead:
         return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms, reached_ms=self.reached_ms)
 
     def rate(self) -> tuple[float, float] | None:
-        """(rows, bytes) per millisecond as sampled; None when two records were not seen."""
+        """Return the (rows, bytes) per millisecond as sampled; None when fewer than two records were seen."""
         if len(self.records) < 2:
             return None
         times = [seen.arrival_ms for seen in self.records]
@@ -137,7 +139,7 @@ class Lookahead:
 
 
 # --- what was lost --------------------------------------------------------------------------------
-# Deciding, before anything is read, whether records between a stored position and the next record were lost.
+# This part decides, before anything is read, whether records between a stored position and the next record were lost.
 #
 # AWS does not say so: an iterator at a trimmed sequence number answers with empty pages for ever, one at a trimmed
 # time starts at the oldest record. So a position near or past the retention is opened by its time, and the first
@@ -146,7 +148,9 @@ class Lookahead:
 log = logging.getLogger("penstock.spark")
 
 RISK_MARGIN_MS = 10 * 60 * 1000
-"""Positions younger than the retention by less than this are opened by time: trimming is not exact."""
+"""Milliseconds by which a position has to be younger than the retention so that it is not opened by time: trimming is
+not exact.
+"""
 
 
 class Loss(NamedTuple):
@@ -158,16 +162,16 @@ class Loss(NamedTuple):
 
 
 class LossPolicy:
-    """What becomes of losses: an error (``failOnDataLoss=true``), or a warning each and their number."""
+    """Decides what becomes of losses: an error (``failOnDataLoss=true``), or a warning for each, and their number."""
 
     def __init__(self, stream: StreamName, *, fail: bool) -> None:
         self._stream = stream
         self._fail = fail
         self.count = 0
-        """Losses that were passed over, those in the offset that the query began with among them."""
+        """The number of losses that were passed over, with those in the offset that the query began with."""
 
     def report(self, loss: Loss) -> None:
-        """Raises DataLossError, or warns and counts."""
+        """Raise DataLossError for a loss, or warn of it and count it."""
         where = f"stream {self._stream}" + (f", shard {loss.shard_id}" if loss.shard_id else "")
         surely = "records were lost" if loss.certain else "records may have been lost"
         message = f"{where}: {surely}: {loss.what}"
@@ -181,12 +185,12 @@ class LossPolicy:
 
 
 def at_risk(position: ShardPosition, horizon_ms: int) -> bool:
-    """True when the position's record may be trimmed: it is to be opened by its time."""
+    """True when the position's record may be trimmed: the position is to be opened by its time."""
     return position.kind in (Kind.NEXT, Kind.AFTER) and position.witness_ms < horizon_ms + RISK_MARGIN_MS
 
 
 def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms: int, *, by_time: bool) -> Loss | None:
-    """What was lost between a stored position and the records that were found behind it.
+    """Return what was lost between a stored position and the records that were found behind it.
 
     With ``by_time``, ``look`` begins at the position's time, and for ``AFTER`` with its very record if that is there.
     A witness of 0 says that the query wants whatever is left. ``horizon_ms`` is the oldest arrival time that the
@@ -217,44 +221,50 @@ def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms:
 T = TypeVar("T")
 
 CALLS_PER_S = 5.0
-"""GetShardIterator and GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
+"""The number of GetShardIterator and of GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
 CROSSING_PAGES_MAX = 100
-"""Empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on there."""
+"""The most empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on from
+there.
+"""
 PROBE_PAGES_MAX = 10
-"""The same for a look that only searches for a place."""
+"""The most empty pages that a look follows which only searches for a place."""
 LOOK = Policy(expects=True, doubts_end=False)
-"""A look follows an iterator until it brings something, or leads nowhere. Where to look instead is the planner's."""
+"""The policy of a look: it follows an iterator until that brings something, or leads nowhere. The planner decides where
+to look instead.
+"""
 TAIL_WINDOW_MS = 1000
-"""The tail of a silent shard is searched by time down to this window; the rest is read."""
+"""Milliseconds of the window down to which the tail of a silent shard is searched by time; the rest is read."""
 TAIL_BYTES_MAX = 2 * 2**20
-"""Bytes of a tail that are read in one look (a shard takes 1 MiB/s; one page may exceed it)."""
+"""The most bytes of a tail that are read in one look (a shard takes 1 MiB/s; one page may exceed it)."""
 TAIL_PAGE_BYTES = 512 * 1024
 OPENINGS_MAX = 8
-"""How often an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or the
-service is short of capacity (AWS API reference, GetShardIterator)."""
+"""How many times an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or
+the service is short of capacity (AWS API reference, GetShardIterator)."""
 OUTAGE_S = 120.0
-"""For how long a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
+"""Seconds for which a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
 ATTEMPTS_MAX = 100_000
-"""More than there is time for: how long a call is repeated is decided by the time alone."""
+"""A number of attempts for which there is no time: the time alone decides how long a call is repeated."""
 
 
 def patience(outage_s: float = OUTAGE_S) -> RetryPolicy:
-    """How the driver repeats its calls: for so long, and at most every 3 s."""
+    """Return how the driver repeats its calls: for ``outage_s``, with pauses of at most 3 s."""
     return RetryPolicy(attempts_max=ATTEMPTS_MAX, base_s=0.1, cap_s=3.0, deadline_s=outage_s)
 
 
 def earliest_ms(clock: ServiceClock, now_s: float) -> int:
-    """The service's time, at least; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    """Return the service's time, at least, in epoch milliseconds; this machine's, if no answer ever had a Date."""
     return int((clock.lower(now_s) if clock.known else now_s) * 1000)
 
 
 def latest_ms(clock: ServiceClock, now_s: float) -> int:
-    """The service's time, at most; epoch milliseconds. This machine's, if no answer ever had a Date."""
+    """Return the service's time, at most, in epoch milliseconds; this machine's, if no answer ever had a Date."""
     return int((clock.upper(now_s) if clock.known else now_s) * 1000) + 1
 
 
 class Probes:
-    """The driver's calls on a stream, for the probes of all its shards: so many at once, each repeated for a while."""
+    """Makes the driver's calls on a stream for the probes of all its shards: ``concurrency`` at once, each repeated for
+    a while.
+    """
 
     __slots__ = ("_concurrency", "client", "crossing_pages_max", "monotonic", "retry", "sample_bytes_max", "stream")
 
@@ -274,33 +284,33 @@ class Probes:
         self.monotonic = monotonic
         self.retry = patience() if retry is None else retry
         self.sample_bytes_max = 64 * 1024
-        """How much one look should bring at most, once the size of the shard's records is known."""
+        """The most bytes that one look should bring, once the size of the shard's records is known."""
         self._concurrency = concurrency
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
-        """An iterator of a shard."""
+        """Return an iterator of a shard."""
         async with self._concurrency:
             return await self.client.get_shard_iterator(self.stream, shard_id, at, retry=self.retry)
 
     async def page(self, iterator: str, limit: int) -> tuple[GetRecordsPage, int]:
-        """A page, and the service's time (at least; epoch milliseconds) when it was asked for."""
+        """Return a page, and the service's time (at least; epoch milliseconds) when it was asked for."""
         async with self._concurrency:
             asked_s = self.client.wire.now()
             page = await self.client.get_records(iterator, limit=limit, stream=self.stream, retry=self.retry)
-        # By the clock as the answer has put it right: the machine's may have been set forward meanwhile.
+        # The clock is the one that the answer has put right: the machine's may have been set forward meanwhile.
         return page, earliest_ms(self.client.clock, asked_s)
 
     def service_ms(self) -> int:
-        """The service's time, at least; epoch milliseconds."""
+        """Return the service's time, at least, in epoch milliseconds."""
         return earliest_ms(self.client.clock, self.client.wire.now())
 
     def service_ms_upper(self) -> int:
-        """The service's time, at most; epoch milliseconds."""
+        """Return the service's time, at most, in epoch milliseconds."""
         return latest_ms(self.client.clock, self.client.wire.now())
 
 
 class ShardProbe:
-    """The driver's eyes on one shard."""
+    """Looks at one shard for the driver."""
 
     __slots__ = ("_calls", "_iterators", "_record_size", "_shared", "closed", "shard_id")
 
@@ -308,7 +318,7 @@ class ShardProbe:
         now_s = shared.monotonic()
         self.shard_id = shard_id
         self.closed = False
-        """The shard is listed as closed: it has an end, and being caught up with it is not the same."""
+        """True where the shard is listed as closed: it has an end, and to be caught up with it is not the same."""
         self._shared = shared
         self._calls = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
         self._iterators = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
@@ -317,7 +327,7 @@ class ShardProbe:
     async def open(
         self, position: ShardPosition, *, by_time: bool, records_max: int, pages_max: int | None = None
     ) -> Lookahead:
-        """The first records behind a position.
+        """Return the first records behind a position.
 
         ``by_time``: the position's sequence number may be trimmed; start at its time and skip what is read.
         """
@@ -327,8 +337,8 @@ class ShardProbe:
     async def extend(
         self, look: Lookahead, position: ShardPosition, records_max: int, *, pages_max: int | None = None
     ) -> Lookahead:
-        """More records behind those that were seen; asks at least once. An iterator that has expired is asked for again
-        at how far it had come.
+        """Return the lookahead with more records behind those that were seen; the service is asked at least once. An
+        iterator that has expired is asked for again at the place that it had reached.
         """
         if look.beyond is Beyond.END:
             return look
@@ -352,18 +362,18 @@ class ShardProbe:
     async def at_time(
         self, time_ms: int, records_max: int, *, floor: int | None, until_ms: int | None = None
     ) -> Lookahead:
-        """The first records that arrived at or after a time, of those behind ``floor``. ``until_ms``: silence that is
-        crossed up to there is enough to know.
+        """Return the first records that arrived at or after a time, of those behind ``floor``. ``until_ms``: silence
+        that is crossed up to there is enough to know.
         """
         at = IteratorAt.at_timestamp(time_ms / 1000)
         return await self._open_at(at, records_max, floor=floor, pages_max=PROBE_PAGES_MAX, until_ms=until_ms)
 
     async def tail(self, look: Lookahead, cut_ms: int, *, whole: bool = False) -> tuple[Bound, Lookahead]:
-        """The end of a shard in which nothing arrived since ``cut_ms``, but something before.
+        """Find the end of a shard in which nothing arrived since ``cut_ms``, but something before.
 
-        Bisects the time between the last record seen and the cut, one record a probe, and reads only the last second
-        or so. Returns an inclusive bound; or an exclusive one where the shard came to life again or its tail is large
-        (not with ``whole``).
+        This bisects the time between the last record seen and the cut, one record a probe, and reads only the last
+        second or so. It returns an inclusive bound; or an exclusive one where the shard came to life again or its tail
+        is large (not with ``whole``).
         """
         nearest = Lookahead([look.records[-1]], look.beyond, look.iterator, reached_ms=look.reached_ms)
         low_ms, high_ms = look.records[-1].arrival_ms, cut_ms
@@ -396,7 +406,9 @@ class ShardProbe:
         return _tail_bound(look, cut_ms)
 
     def records_for(self, bytes_max: int, records_max: int) -> int:
-        """How many records to ask for that are to be about so large together; few while their size is not known."""
+        """Return how many records to ask for that are to have about ``bytes_max`` bytes together; few while their size
+        is not known.
+        """
         if not self._record_size:
             return min(records_max, 10)
         return max(1, min(records_max, int(bytes_max / self._record_size)))
@@ -416,7 +428,7 @@ class ShardProbe:
             try:
                 return await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
             except ExpiredIteratorError:
-                if look.reached_ms > reached_ms:  # it was good for some pages: on from there
+                if look.reached_ms > reached_ms:  # the iterator was good for some pages: go on from there
                     openings, reached_ms = 0, look.reached_ms
                     at = _later(at, reached_ms)
                 openings += 1
@@ -436,8 +448,8 @@ class ShardProbe:
         pages_max: int | None = None,
         until_ms: int | None = None,
     ) -> Lookahead:
-        """Follows the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
-        a silence at most so many pages, or up to ``until_ms``.
+        """Follow the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
+        a silence at most ``pages_max`` pages, or up to ``until_ms``.
         """
         limit = self.records_for(self._shared.sample_bytes_max, records_max)
         log = LogCursor(LOOK)
@@ -480,8 +492,8 @@ class ShardProbe:
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in order. When one fails the others are ended first: nothing of a plan that failed may
-    write into the book while the next plan is made.
+    """Run coroutines at the same time, and return the results of all, in order. When one fails the others are ended
+    first: nothing of a plan that failed may write into the book while the next plan is made.
     """
     tasks = [awaited(one) for one in work]
     try:
@@ -506,8 +518,8 @@ def _note_silence(look: Lookahead, log: LogCursor, page: GetRecordsPage, seen_ms
 
 
 def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
-    """Where to ask again when an iterator of ``at`` has crossed a silence up to a time: a little before that, since
-    arrival times are approximate.
+    """Return where to ask again when an iterator of ``at`` has crossed a silence up to a time: a little before that,
+    since arrival times are approximate.
     """
     since_s = (reached_ms - SILENCE_MARGIN_MS) / 1000
     began_s = at.timestamp_s
@@ -515,8 +527,8 @@ def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
 
 
 def _again(look: Lookahead, position: ShardPosition) -> IteratorAt:
-    """Where to ask for another iterator behind what was seen: after the last record, or where the silence behind it was
-    crossed to. Arrival times are approximate, so a little before that.
+    """Return where to ask for another iterator behind what was seen: after the last record, or at the time up to which
+    the silence behind it was crossed; a little before that time, as arrival times are approximate.
     """
     since_ms = look.reached_ms - SILENCE_MARGIN_MS
     last = look.records[-1] if look.records else None
@@ -537,7 +549,9 @@ def _iterator_at(position: ShardPosition, *, by_time: bool) -> IteratorAt:
 
 
 def _tail_bound(look: Lookahead, cut_ms: int) -> tuple[Bound, Lookahead]:
-    """Where a tail ends that was read as far as ``look`` says (its first record lies before the cut)."""
+    """Return where a tail ends that was read as far as ``look`` says (its first record lies before the cut), and what
+    lies behind.
+    """
     bound = look.bound(cut_ms)
     if bound is None:
         last = look.records[-1]

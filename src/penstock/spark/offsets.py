@@ -1,4 +1,5 @@
-"""What Spark's offset log holds of a stream: how far each shard is read, and where the batch's ranges began.
+"""An offset is what Spark's offset log holds of a stream: how far each shard is read, and where the batch's ranges
+began.
 
 The *end* offset of a batch is enough to plan it again: it carries both ends of every range. (Spark does not log the
 start of batch 0, and asks for an initial offset again after a crash.) Spark compares offsets as text, so there is one
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 from penstock.errors import PenstockError
 
 # --- positions ------------------------------------------------------------------------------------
-# Where a query stands in one shard, and its short text in Spark's offset log.
+# A position says where a query stands in one shard; it has a short text in Spark's offset log.
 #
 # A position says what is read and what comes next; five kinds are enough:
 #
@@ -45,8 +46,9 @@ from penstock.errors import PenstockError
 # lost nothing. Silence moves the witness without moving the position (see :meth:`ShardPosition.seen_idle`).
 
 SILENCE_MARGIN_MS = 5 * 60 * 1000
-"""How far behind the last sight of an idle shard its ``SINCE`` time stays. Arrival times are approximate: a record
-that gets a timestamp slightly before the moment at which the shard was seen empty must still be found."""
+"""Milliseconds by which the ``SINCE`` time of an idle shard stays behind the last sight of it. Arrival times are
+approximate: a record that gets a timestamp slightly before the moment at which the shard was seen empty must still be
+found."""
 
 
 class Kind(enum.Enum):
@@ -60,12 +62,12 @@ class Kind(enum.Enum):
 
 
 def pack(number: int) -> str:
-    """A number as url-safe base64 of its bytes: the 56 digits of a sequence number become 32 characters."""
+    """Return a number as url-safe base64 of its bytes: the 56 digits of a sequence number become 32 characters."""
     return base64.urlsafe_b64encode(number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")).rstrip(b"=").decode()
 
 
 def unpack(text: str) -> int:
-    """The opposite of :func:`pack`."""
+    """Return the number that :func:`pack` made a text of."""
     return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
 
 
@@ -75,16 +77,17 @@ class ShardPosition(NamedTuple):
     kind: Kind
     witness_ms: int
     sequence_number: int | None = None
-    """``NEXT``: the next record. ``AFTER``: the last one read. ``SINCE``: the last one read, if any was."""
+    """The next record for ``NEXT``, the last one read for ``AFTER``, and the last one read, if any was, for ``SINCE``.
+    """
 
     def encode(self) -> str:
-        """The position as text: mark, packed witness, and the packed sequence number if there is one."""
+        """Return the position as text: mark, packed witness, and the packed sequence number if there is one."""
         tail = "" if self.sequence_number is None else f".{pack(self.sequence_number)}"
         return f"{self.kind.value}{pack(self.witness_ms)}{tail}"
 
     @classmethod
     def decode(cls, text: str) -> ShardPosition:
-        """Reads what :meth:`encode` wrote; ValueError when it is something else."""
+        """Read what :meth:`encode` wrote. Raises ValueError when it is something else."""
         witness, _, packed = text[1:].partition(".")
         kind = Kind(text[:1])
         number = unpack(packed) if packed else None
@@ -100,9 +103,9 @@ class ShardPosition(NamedTuple):
         return self.sequence_number - 1 if self.kind is Kind.NEXT else self.sequence_number
 
     def seen_idle(self, seen_ms: int) -> ShardPosition:
-        """The position after the shard's tip was seen empty at ``seen_ms``: silence is not loss.
+        """Return the position after the shard's tip was seen empty at ``seen_ms``: silence is not loss.
 
-        It stays as it is while its own witness is as good.
+        The position stays as it is while its own witness is as good.
         """
         since_ms = seen_ms - SILENCE_MARGIN_MS
         if self.kind in (Kind.NEXT, Kind.ENDED) or since_ms <= self.witness_ms:
@@ -110,7 +113,9 @@ class ShardPosition(NamedTuple):
         return ShardPosition(Kind.SINCE, since_ms, self.read_up_to)
 
     def finished(self, seen_ms: int | None = None) -> ShardPosition:
-        """The position at the shard's end; the witness becomes a lower bound of the time at which it was closed."""
+        """Return the position at the shard's end; the witness becomes a lower bound of the time at which the shard was
+        closed.
+        """
         return ShardPosition(Kind.ENDED, max(self.witness_ms, seen_ms or 0))
 
 
@@ -132,13 +137,13 @@ class RangeStart(NamedTuple):
 
 
 def short_id(shard_id: str) -> str:
-    """``shardId-000000000012`` as ``12``; any other id as it is."""
+    """Return ``12`` for ``shardId-000000000012``, and any other id as it is."""
     match = _USUAL_ID.match(shard_id)
     return str(int(match[1])) if match else shard_id
 
 
 def long_id(text: str) -> str:
-    """The opposite of :func:`short_id`."""
+    """Return the shard id that :func:`short_id` made a text of."""
     return f"shardId-{int(text):012d}" if text.isdigit() else text
 
 
@@ -152,16 +157,16 @@ class StreamOffset:
     cut_ms: int
     """The time at which the newest batch was cut, by the service's clock; 0 before the first."""
     shards: Mapping[str, ShardPosition] = field(default_factory=dict)
-    """Shard id to position. Ended shards stay as long as ListShards names them."""
+    """The position of each shard, by shard id. Ended shards stay as long as ListShards names them."""
     starts: Mapping[str, RangeStart] = field(default_factory=dict)
-    """Shard id to the first record of its range, for the shards that have rows in the batch."""
+    """The first record of each range, by shard id, for the shards that have rows in the batch."""
     tasks: int = 1
-    """Into how many partitions the batch is divided, at most: a replay makes the same ones."""
+    """The most partitions that the batch is divided into: a replay makes the same ones."""
     losses: int = 0
     """Losses, certain or possible, that were passed over since the checkpoint directory was made."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The canonical form, ready for ``json.dumps``."""
+        """Return the canonical form, ready for ``json.dumps``."""
         return {
             "arn": self.stream_arn,
             "created": self.created_s,
@@ -174,7 +179,7 @@ class StreamOffset:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> StreamOffset:
-        """Reads the canonical form; OffsetFormatError when it is damaged or of a newer format."""
+        """Read the canonical form. Raises OffsetFormatError when it is damaged or of a newer format."""
         version = value.get("v")
         if version != FORMAT_VERSION:
             raise OffsetFormatError(
@@ -201,7 +206,7 @@ class StreamOffset:
         return self.shards[shard_id].encode() + tail
 
     def unread(self) -> list[str]:
-        """The ids of the shards that are not read to their ends."""
+        """Return the ids of the shards that are not read to their ends."""
         return [shard_id for shard_id, position in self.shards.items() if position.kind is not Kind.ENDED]
 
 

@@ -1,4 +1,4 @@
-"""The options of ``format("penstock")``: names, types, defaults and units in one table.
+"""The options of ``format("penstock")`` have their names, types, defaults and units in one table.
 
 Spark hands options over as strings, with names in any case. The table is also what the reference page is made from.
 All faults are reported at once; an unknown name gets the nearest right one.
@@ -34,7 +34,7 @@ class Option(NamedTuple):
 
 
 def any_text(text: str) -> str:
-    """Any text but an empty one."""
+    """Parse any text but an empty one."""
     if not text.strip():
         raise ValueError("is empty")
     return text.strip()
@@ -54,14 +54,14 @@ def _region(text: str) -> str:
 
 
 def boolean(text: str) -> bool:
-    """``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     if text.strip().lower() in ("true", "false"):
         return text.strip().lower() == "true"
     raise ValueError("must be true or false")
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """A whole number, ``least`` or more."""
+    """Return a parser of whole numbers that are ``least`` or more."""
 
     def parse(text: str) -> int:
         try:
@@ -148,7 +148,9 @@ REACH_OPTIONS = (
     Option("roleExternalId", "string", "-", "The external id for `roleArn`.", any_text),
     Option("stsEndpointUrl", "URL", "the SDK's rules", "The address of STS, for `roleArn`.", _url),
 )
-"""Which stream, where it is, and with which credentials it is reached: the same for reading and for writing."""
+"""The options that say which stream it is, where it is, and with which credentials it is reached; reading and writing
+share them.
+"""
 
 READ_OPTIONS = (
     *REACH_OPTIONS[:4],
@@ -302,7 +304,7 @@ _LEASES = ("leaseTable", "continueFromLeases", "leaseIntervalMs", "leaseFailover
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLeases:
-    """With which lease table a query keeps company."""
+    """The options of the lease table that a query shares."""
 
     application: str
     table: str
@@ -336,7 +338,7 @@ class ReadOptions:
 
 
 def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Checks what the user gave. Raises OptionError with all faults at once; reads and calls nothing."""
+    """Check the options for reading. Raises OptionError with all faults at once; reads and calls nothing."""
     faults: list[str] = []
     values = values_of(given, READ_OPTIONS, faults, streaming=streaming)
     stream = stream_of(values, faults)
@@ -383,7 +385,7 @@ def _leases(values: dict[str, Any], faults: list[str]) -> QueryLeases | None:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Raises OptionError for what is wrong whatever is done with them: a source's options come before its use is known.
+    """Raise OptionError for options that are wrong for each use: a source's options come before its use is known.
 
     An option that only readers have, or only writers, tells the use.
     """
@@ -413,7 +415,7 @@ def check_options(given: Mapping[str, str]) -> None:
 def values_of(
     given: Mapping[str, str], table: Sequence[Option], faults: list[str], *, streaming: bool = True
 ) -> dict[str, Any]:
-    """The values of the options of a table, by name; what is wrong is added to ``faults``."""
+    """Return the values of the options of a table, by name; what is wrong is added to ``faults``."""
     known = {option.name.lower(): option for option in table}
     values: dict[str, Any] = {}
     for key, text in given.items():
@@ -466,7 +468,7 @@ def _unknown(key: str, faults: list[str], *, writing: bool) -> None:
 
 
 def stream_of(values: dict[str, Any], faults: list[str]) -> StreamName | None:
-    """The stream that streamName or streamARN names; None if what they say is wrong."""
+    """Return the stream that streamName or streamARN names; None if what they say is wrong."""
     name, arn = values.get("streamName"), values.get("streamARN")
     if name and arn:
         faults.append("streamName and streamARN contradict each other: give one of them")
@@ -510,18 +512,18 @@ def _start(values: dict[str, Any], streaming: bool, faults: list[str]) -> Starti
 
 
 def region_of(stream: StreamName) -> str | None:
-    """The region that an ARN names."""
+    """Return the region that an ARN names; None for a stream without an ARN."""
     return stream.arn.split(":")[3] if stream.arn else None
 
 
 # --- writing --------------------------------------------------------------------------------------
-# The options for writing with ``format("penstock")``, and the columns that a DataFrame must then have.
+# This part has the options for writing with ``format("penstock")``, and the columns that a DataFrame must then have.
 
 MIB = 1024 * 1024
 
 BUFFER_BYTES_MAX = 16 * MIB
 BUFFER_BYTES_MAX_LEAST = 11 * MIB
-"""A record of 10 MiB, the largest that Kinesis takes, and its book-keeping fit in."""
+"""The least bytes of the buffer: a record of 10 MiB, the largest that Kinesis takes, and its book-keeping fit in."""
 WRITE_TIMEOUT_MS = 120_000
 
 NO_STAMPS = "none"
@@ -530,7 +532,7 @@ POSITION_COLUMNS = ("stream", "shard_id", "sequence_number", "sub_sequence_numbe
 """The columns of the source that name the record that a row comes from."""
 
 _IGNORED = frozenset({*POSITION_COLUMNS, "approximate_arrival_timestamp"})
-"""Columns of the source that may stay in a DataFrame that is written; the service gives the record its own."""
+"""Columns of the source that may stay in a DataFrame that is written; the service gives the record its own values."""
 _TEXT = ("string", "varchar", "char")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
@@ -599,27 +601,27 @@ class SinkOptions(NamedTuple):
     aggregation: bool = False
     ordered_by_key: bool = False
     stamps: str = NO_STAMPS
-    """``none``, ``position``, or the name of a key column."""
+    """The kind of stamps: ``none``, ``position``, or the name of a key column."""
     stamp_index: str | None = None
     buffer_bytes_max: int = BUFFER_BYTES_MAX
     write_timeout_s: float = WRITE_TIMEOUT_MS / 1000
 
 
 class SinkColumns(NamedTuple):
-    """The places, from 0, of the columns that are written. ``None``: there is none."""
+    """The places, from 0, of the columns that are written. None stands for a column that is not there."""
 
     partition_key: int
     data: int
     explicit_hash_key: int | None = None
     position: tuple[int, int, int, int] | None = None
-    """Of POSITION_COLUMNS, where rows are stamped by position."""
+    """The places of POSITION_COLUMNS, where rows are stamped by position."""
     row_index: int | None = None
     key: int | None = None
-    """Of the key column that rows are stamped by."""
+    """The place of the key column that rows are stamped by."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Checks what the user gave. Raises OptionError with all faults at once; reads and calls nothing."""
+    """Check the options for writing. Raises OptionError with all faults at once; reads and calls nothing."""
     faults: list[str] = []
     values = values_of(given, SINK_OPTIONS, faults)
     stream = stream_of(values, faults)
@@ -648,9 +650,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def sink_columns(schema: Any, options: SinkOptions) -> SinkColumns:
-    """Where the columns are in a schema (StructType) that is written. Raises OptionError with all faults.
+    """Find the columns in a schema (StructType) that is written. Raises OptionError with all faults.
 
-    A column that is not written is a fault: its values would be dropped in silence. Those of the source are let pass.
+    A column that is not written is a fault: its values would be dropped in silence. Columns of the source are let pass.
     """
     faults: list[str] = []
     fields = {field.name.lower(): (place, field) for place, field in enumerate(schema.fields)}

@@ -1,8 +1,8 @@
-"""The driver's planner: from the shards' tips to the exact ends of the next batch.
+"""The driver's planner finds the exact ends of the next batch from the shards' tips.
 
-One plan: look at the shards that may be read now (a child only after its parents), choose the time at which the batch
-is cut, find where each shard ends at that time, and write both ends of every range into an offset. Nothing is read
-but a few records per shard.
+In one plan it looks at the shards that may be read now (a child only after its parents), chooses the time at which the
+batch is cut, finds where each shard ends at that time, and writes both ends of every range into an offset. Nothing is
+read but a few records per shard.
 """
 
 from __future__ import annotations
@@ -61,29 +61,32 @@ from penstock.spark.shards import ShardBook, ShardState, nothing_came
 log = logging.getLogger("penstock.spark")
 
 CUT_LAG_MS = 500
-"""How far behind the service's clock a live batch is cut at most: most shards then have a record after the cut."""
+"""The most milliseconds by which a live batch is cut behind the service's clock: most shards then have a record after
+the cut.
+"""
 LOOK_RECORDS = 10
-"""Records that one look at a shard asks for where nothing is capped."""
+"""The number of records that one look at a shard asks for where nothing is capped."""
 SAMPLE_RECORDS_MAX = 1000
-"""Records that one look asks for where the batch is capped: they give the shard's rate."""
+"""The most records that one look asks for where the batch is capped: they give the shard's rate."""
 SAMPLE_BYTES_MAX = 8 * 2**20
-"""About how much the samples of all shards may bring together."""
+"""Bytes, about, that the samples of all shards may bring together."""
 SAMPLE_SHARDS = 512
-"""With more shards than this the samples get no smaller."""
+"""The number of shards above which the samples get no smaller."""
 SAMPLE_ROUNDS_MAX = 4
-"""How often more is looked at than the first samples, each time twice as much."""
+"""How many times more is looked at than the first samples, each time twice as much."""
 LOOK_RECORDS_MAX = 10_000
-"""What one call gives at most (AWS API reference, GetRecords)."""
+"""The most records that one call gives (AWS API reference, GetRecords)."""
 ENOUGH = 0.75
-"""A batch that is expected to have this part of its cap is not worth more samples."""
+"""The part of its cap from which on an expected batch is not worth more samples."""
 TAIL_RECORDS = 100
-"""Records that are read on from a look where the shard is silent at the cut."""
+"""The most records that are read on from a look where the shard is silent at the cut."""
 STANDING_PLANS_MAX = 3
-"""Plans up to a fixed end that find unread records and no end for them, before that is an error."""
+"""The number of plans up to a fixed end that find unread records and no end for them, before that is an error."""
 CROSSING_KEPT_S = 10.0
-"""How far shards have come over a silence is written down about so often, in a batch without rows if need be."""
+"""Seconds, about, after which it is stored how far shards have come over a silence, if need be in a batch without rows.
+"""
 SAMPLE_SHARE = 0.5
-"""The samples of all shards are at most this part of a capped batch, where that is fewer records."""
+"""The part of a capped batch that the samples of all shards may have at most, where that is fewer records."""
 
 
 _NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})
@@ -91,21 +94,23 @@ _NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """How batches are planned."""
+    """The options of the planning of batches."""
 
     caps: Caps = UNCAPPED
     tasks_max: int = 100
     fail_on_data_loss: bool = True
     poll_interval_s: float = 1.0
     cut_lag_ms: int = CUT_LAG_MS
-    """How far behind the service's clock a live batch is cut at most; less where shards are busy."""
+    """The most milliseconds by which a live batch is cut behind the service's clock; they are fewer where shards are
+    busy.
+    """
     listing_interval_s: float = 60.0
     outage_s: float = OUTAGE_S
-    """For how long a call is repeated before the plan fails."""
+    """Seconds for which a call is repeated before the plan fails."""
     calls_max: int = 64
-    """Calls that are under way at the same time."""
+    """The most calls that are under way at the same time."""
     crossing_pages_max: int = CROSSING_PAGES_MAX
-    """Empty pages that one look follows over a silence."""
+    """The most empty pages that one look follows over a silence."""
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ class _End:
     behind: Lookahead
 
     def short_ms(self, cut_ms: int) -> int | None:
-        """Where the shard is in a silence that is not crossed up to the cut; None where it holds nothing more."""
+        """Return where the shard is in a silence that is not crossed up to the cut; None where it is in none."""
         behind = self.behind
         if self.bound.kind is not EndKind.INCLUSIVE or not behind.crossing or behind.reached_ms >= cut_ms:
             return None
@@ -124,7 +129,7 @@ class _End:
 
 
 class Planner:
-    """Plans the batches of one query. Not for concurrent use; one event loop."""
+    """Plans the batches of one query, on one event loop. It is not for concurrent use."""
 
     def __init__(
         self,
@@ -151,13 +156,13 @@ class Planner:
         self._offset: StreamOffset | None = None
         self._until_ms: int | None = None
         self._began_s = 0.0
-        """When the newest plan began: all shards that it looks at are due together."""
+        """The time at which the newest plan began: all shards that it looks at are due together."""
         self._wait = CutWait()
         self._cut_lag = CutLag(options.cut_lag_ms)
         self._newest_ends: dict[str, _End] = {}
         self._written_s = monotonic()
         self.more = False
-        """The newest batch was cut before all that could be read: the next one need not wait."""
+        """True where the newest batch was cut before all that could be read: the next one need not wait."""
 
     @property
     def offset(self) -> StreamOffset | None:
@@ -166,7 +171,7 @@ class Planner:
 
     @property
     def lineage(self) -> Lineage:
-        """All shards that are known."""
+        """The lineage of all shards that are known."""
         return self._book.lineage
 
     @property
@@ -175,11 +180,11 @@ class Planner:
         return self._book.summary
 
     def service_ms(self) -> int:
-        """The service's time, at least; epoch milliseconds."""
+        """Return the service's time, at least, in epoch milliseconds."""
         return self._probes.service_ms()
 
     def service_ms_upper(self) -> int:
-        """The service's time, at most; epoch milliseconds."""
+        """Return the service's time, at most, in epoch milliseconds."""
         return self._probes.service_ms_upper()
 
     @property
@@ -188,7 +193,7 @@ class Planner:
         return any(state.look is not None and state.look.first is not None for state in self._book.states.values())
 
     async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow] = _NO_LEASES) -> None:
-        """Learns of the stream and takes its place in it: where a stored offset says, else leases, else at the start.
+        """Learn of the stream and take a place in it: where a stored offset says, else leases, else at the start.
 
         ``leases`` are those of the query's application, by shard.
         """
@@ -197,11 +202,11 @@ class Planner:
         self._offset = await self._book.begin(stored, leases)
 
     async def plan(self, *, until_ms: int | None = None, capped: bool = True, at_once: bool = False) -> StreamOffset:
-        """The end of the next batch; the same offset as before when there is nothing to read.
+        """Return the end of the next batch; the same offset as before when there is nothing to read.
 
         ``until_ms``: cut no batch later than this time (AvailableNow); it must not be ahead of the service's clock.
         Without it, a batch is cut a little before now. While shards are searched over a long silence, a batch without
-        rows keeps how far they have come; ``at_once``: there is none, the batch waits for all of them.
+        rows keeps how far they have come; with ``at_once`` there is no such batch, but the plan waits for all of them.
         """
         caps = self._options.caps if capped else UNCAPPED
         # A shard that was closed before a frozen end must be known as closed: else its tip looks like the end of all.
@@ -210,8 +215,8 @@ class Planner:
         try:
             return await self._plan(until_ms, caps, at_once)
         except (NotFoundError, InvalidArgumentError):
-            # An iterator or a shard that is gone: the stream may be another one by now, or what was unread of the
-            # shard is past the retention. Or this machine's clock was set forward, which the answers put right.
+            # An iterator or a shard is gone: the stream may be another one by now, or what was unread of the shard is
+            # past the retention. Or this machine's clock was set forward, which the answers put right.
             await self._book.refresh(now=True)
             return await self._plan(until_ms, caps, at_once)
 
@@ -242,7 +247,7 @@ class Planner:
                 raise nothing_came(unread[0].shard_id)
 
     async def _plan_live(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
-        """A batch that is cut a little before now, and by how much the next one is."""
+        """Plan a batch that is cut a little before now, and decide by how much the next one is."""
         self._newest_ends = {}
         offset = await self._plan_before(latest_ms, waits, caps)
         ends = self._newest_ends.values()
@@ -251,7 +256,7 @@ class Planner:
         return offset
 
     async def _plan_before(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
-        """A batch that is cut at a time, or where the slowest shard is."""
+        """Plan a batch that is cut at a time, or where the slowest shard is."""
         until_ms = latest_ms if waits.until_ms is None else min(latest_ms, waits.until_ms)
         unread = [state for state in self._book.startable() if _unread_before(state, until_ms)]
         self.more = bool(waits.shards)
@@ -263,7 +268,7 @@ class Planner:
         return self._take(cut_ms, ends)
 
     async def plan_whole(self, until_ms: int) -> StreamOffset:
-        """One batch from where the query stands to a time, for a batch read."""
+        """Plan one batch from where the query stands to a time, for a batch read."""
         while True:  # shards that were followed to their ends make room for their children
             await self._look_around()
             startable = self._book.startable()
@@ -274,22 +279,22 @@ class Planner:
         return self._draft(until_ms, await self._ends(unread, until_ms, LOOK_RECORDS, whole=True))
 
     def ranges(self, offset: StreamOffset) -> list[ShardRange]:
-        """The ranges of the batch that ends at this offset."""
+        """Return the ranges of the batch that ends at this offset."""
         return ranges_of(offset, self.lineage.shards, at_risk_before_ms=self._book.risk_before_ms())
 
     async def check(self, ranges: Iterable[ShardRange]) -> list[ShardRange]:
-        """The ranges that can still be read, wholly or in part; losses are reported by the policy."""
+        """Return the ranges that can still be read, wholly or in part; the policy reports losses."""
         return await self._book.check(list(ranges))
 
     # --- silence ---------------------------------------------------------------------------------------------------
 
     @property
     def waits(self) -> Waits:
-        """For which shards the cut of the newest plan waited."""
+        """The shards for which the cut of the newest plan waited."""
         return self._wait.now
 
     def _waits(self, latest_ms: int) -> Waits:
-        """Which shards cross a silence, after they were looked at."""
+        """Find which shards cross a silence, after they were looked at, and decide for which of them the cut waits."""
         crossing = [state for state in self._book.startable() if _crosses(state, latest_ms)]
         before = self._wait.now
         waits = self._wait.looked({state.shard_id: state.reached_ms() for state in crossing}, self._monotonic())
@@ -303,13 +308,17 @@ class Planner:
         return waits
 
     def _check_waits(self, waits: Waits) -> None:
-        """What must be read up to an end cannot leave a shard out; one that moves is waited for, however long."""
+        """Raise StalledError for a shard that stands still: what must be read up to an end cannot leave a shard out. A
+        shard that moves is waited for, however long.
+        """
         for shard_id in waits.left_out:
             if self._wait.stands(shard_id, self._monotonic()):
                 raise nothing_came(shard_id)
 
     async def _cross(self, states: Iterable[ShardState], until_ms: int) -> None:
-        """Looks on until each of these shards has its next record seen, or nothing before that time. StalledError."""
+        """Look on until each of these shards has its next record seen, or nothing before that time. Raises StalledError
+        for a shard that stands still.
+        """
         wait = CutWait()
         looked = list(states)
         while crossing := [state for state in looked if _crosses(state, until_ms)]:
@@ -323,7 +332,7 @@ class Planner:
     async def _cut_in_step(
         self, unread: list[ShardState], cut_ms: int, ends: dict[str, _End]
     ) -> tuple[int, dict[str, _End]]:
-        """Cuts earlier where a shard is in a silence that is not crossed yet, and at a reshard where that is due."""
+        """Cut earlier where a shard is in a silence that is not crossed yet, and at a reshard where that is due."""
         while True:
             cut_ms, ends = await self._cut_at_generation(unread, cut_ms, ends)
             slowest_ms = self._slowest_ms(cut_ms, ends)
@@ -333,7 +342,7 @@ class Planner:
             ends = await self._ends(unread, cut_ms, LOOK_RECORDS)
 
     def _slowest_ms(self, cut_ms: int, ends: dict[str, _End]) -> int | None:
-        """How far the slowest shard has come that ends in a silence before the cut, or whose parents end here."""
+        """Return how far the slowest shard has come that ends in a silence before the cut or whose parents end here."""
         finished = {shard_id for shard_id, end in ends.items() if end.bound.kind is EndKind.SHARD_END}
         reached = [short_ms for end in ends.values() if (short_ms := end.short_ms(cut_ms)) is not None]
         reached += [
@@ -349,7 +358,7 @@ class Planner:
     # --- looking -------------------------------------------------------------------------------------------------
 
     async def _look_around(self) -> None:
-        """Opens what was never looked at, and polls the tips that are due; shards found empty and closed end here."""
+        """Open what was never looked at, and poll the tips that are due; shards found empty and closed end here."""
         while True:
             startable = self._book.startable()
             await together(self._look(state) for state in startable if self._look_due(state))
@@ -373,7 +382,7 @@ class Planner:
         return not look.quiet or state.pace.due(self._began_s)
 
     async def _look(self, state: ShardState) -> None:
-        if state.look is None or not state.look.crossing:  # else it is followed, and not polled
+        if state.look is None or not state.look.crossing:  # a shard that crosses a silence is followed, and not polled
             state.pace.looked(self._began_s, self._options.poll_interval_s)
         if state.look is None or state.stored:
             state.look = await self._book.open(state, LOOK_RECORDS)
@@ -395,7 +404,7 @@ class Planner:
     # --- choosing the cut ----------------------------------------------------------------------------------------
 
     async def _choose(self, unread: list[ShardState], latest_ms: int, caps: Caps) -> tuple[int, dict[str, _End]]:
-        """The time at which the batch is cut, and where each shard ends at it."""
+        """Return the time at which the batch is cut, and where each shard ends at it."""
         records_max = self._sample_records(caps, len(unread))
         self._probes.sample_bytes_max = max(SAMPLE_BYTES_MAX // SAMPLE_SHARDS, SAMPLE_BYTES_MAX // len(unread))
         if caps.none:
@@ -408,7 +417,7 @@ class Planner:
             ends = await self._ends(unread, cut_ms, records_max)
             looks = {shard_id: _look(self._book.states[shard_id]) for shard_id in ends}
             sure_ms = latest_sure_cut(caps, list(looks.values()), first_ms + 1, cut_ms)
-            if sure_ms < cut_ms:  # for children that begin in it: they were not known before
+            if sure_ms < cut_ms:  # children begin in the batch that were not known before
                 search.keep_below(sure_ms)
                 cut_ms = sure_ms
                 continue
@@ -422,7 +431,8 @@ class Planner:
     async def _sure_cut(
         self, unread: list[ShardState], earliest_ms: int, latest_ms: int, caps: Caps, records_max: int
     ) -> tuple[int, int]:
-        """(a cut at which the batch is expected to be full, the latest one at which it surely keeps within its bound).
+        """Return (a cut at which the batch is expected to be full, the latest one at which it surely keeps within its
+        bound).
 
         Where the bound alone would leave the batch small, more is looked at, since what was seen needs no bound.
         """
@@ -452,7 +462,7 @@ class Planner:
     async def _ends(
         self, unread: list[ShardState], cut_ms: int, records_max: int, *, whole: bool = False
     ) -> dict[str, _End]:
-        """Where each shard ends that has rows before the cut, children of shards that end before it included."""
+        """Return where each shard ends that has rows before the cut, children of shards that end before it included."""
         ends: dict[str, _End] = {}
         generation = [state for state in unread if _unread_before(state, cut_ms)]
         while generation:
@@ -470,7 +480,7 @@ class Planner:
     async def _next_generation(
         self, ended: list[ShardState], ends: dict[str, _End], cut_ms: int, *, whole: bool
     ) -> list[ShardState]:
-        """The children that may start when these shards have ended, and have rows before the cut."""
+        """Return the children that may start when these shards have ended, and that have rows before the cut."""
         finished = {shard_id for shard_id, end in ends.items() if end.bound.kind is EndKind.SHARD_END}
         ready: list[ShardState] = []
         fresh = ended
@@ -480,15 +490,15 @@ class Planner:
             if whole:
                 await self._cross(children, cut_ms)
             fresh = [state for state in children if _look(state).exhausted]
-            # Finished for this cut only, which may be given up: a shard is stored as ended when its parents are. Stored
-            # earlier, its children would never start, and a query that stops when it is caught up would leave them
-            # unread.
+            # These are finished for this cut only, which may be given up: a shard is stored as ended when its parents
+            # are. If it were stored earlier, its children would never start, and a query that stops when it is caught
+            # up would leave them unread.
             finished.update(state.shard_id for state in fresh)
             ready += [state for state in children if _unread_before(state, cut_ms)]
         return ready
 
     async def _end(self, state: ShardState, cut_ms: int, records_max: int, *, whole: bool = False) -> _End | None:
-        """Where one shard ends at the cut; None when it makes no progress."""
+        """Return where one shard ends at the cut; None when it makes no progress."""
         look = _look(state)
         bound = look.bound(cut_ms)
         if bound is not None:
@@ -515,7 +525,9 @@ class Planner:
         return None if bound is None else _End(bound, look.behind(bound))
 
     async def _whole_end(self, state: ShardState, cut_ms: int, records_max: int) -> _End:
-        """The same where no next batch brings the rest: on from each end that was only a step."""
+        """Return where one shard ends at the cut where no next batch brings the rest: the search goes on from each end
+        that was only a step.
+        """
         look = _look(state)
         while True:
             end = await self._end(state, cut_ms, records_max, whole=True)
@@ -535,7 +547,7 @@ class Planner:
     async def _cut_at_generation(
         self, unread: list[ShardState], cut_ms: int, ends: dict[str, _End]
     ) -> tuple[int, dict[str, _End]]:
-        """Cuts at a reshard where keeping parents and children in one task would leave the cluster idle.
+        """Cut at a reshard where keeping parents and children in one task would leave the cluster idle.
 
         All shards are cut at that time: else the event-time watermark would pass the children's records.
         """
@@ -547,7 +559,7 @@ class Planner:
             ends = await self._ends(unread, cut_ms, LOOK_RECORDS)
 
     def _generation_ms(self, ends: dict[str, _End], cut_ms: int) -> int | None:
-        """The first arrival in a child whose parent is in the batch, when its chain is too long for one task."""
+        """Return the first arrival in a child whose parent is in the batch, when its chain is too long for one task."""
         ranges = ranges_of(self._draft(cut_ms, ends), self.lineage.shards)
         chains = chains_of(ranges, self.lineage)
         longer = [one.shard_id for chain in chains if len(chain) > 1 for one in chain]
@@ -563,7 +575,7 @@ class Planner:
         return child_ms if child_ms > earliest_ms else None
 
     def _size(self, ends: dict[str, _End], cut_ms: int) -> float:
-        """About how large the batch is, by what was sampled: its bytes, and its rows as so many bytes each."""
+        """Return about how large the batch is, by what was sampled: its bytes, and ``ROW_COST_BYTES`` for each row."""
         total = 0.0
         for shard_id, end in ends.items():
             look = _look(self._book.states[shard_id])
@@ -577,7 +589,7 @@ class Planner:
     # --- taking it -----------------------------------------------------------------------------------------------
 
     def _draft(self, cut_ms: int, ends: dict[str, _End]) -> StreamOffset:
-        """The offset that the batch would end at; nothing is changed yet."""
+        """Return the offset that the batch would end at; nothing is changed yet."""
         positions = self._book.positions()
         starts = {}
         for shard_id, end in ends.items():
@@ -607,10 +619,11 @@ class Planner:
         return self._offset
 
     def _without_rows(self, cut_ms: int) -> StreamOffset:
-        """The offset as it was; or, before the first batch and when old positions must be refreshed, an empty batch.
+        """Return the offset as it was; or, before the first batch and when old positions must be refreshed, the end of
+        an empty batch.
 
-        Silence must not look like loss after a restart: the times of idle shards are written down again well before
-        the retention passes them.
+        Silence must not look like loss after a restart: the times of idle shards are stored again well before the
+        retention passes them.
         """
         fresh = self._draft(cut_ms, {})
         if self._offset is not None:
@@ -630,8 +643,8 @@ class Planner:
         return fresh
 
     def lag_ms(self) -> int:
-        """How long the oldest unread record that is known has been waiting, or how far behind a shard is that crosses a
-        silence, in milliseconds; 0 when there is neither.
+        """Return how long the oldest unread record that is known has been waiting, or how far behind a shard is that
+        crosses a silence, in milliseconds; 0 when there is neither.
         """
         states = self._book.states
         waiting = [s.look.first.arrival_ms for s in states.values() if s.look is not None and s.look.first]
@@ -652,7 +665,7 @@ def _first(state: ShardState) -> Seen:
 
 
 def _crosses(state: ShardState, until_ms: int) -> bool:
-    """True when it is not known yet whether the shard has a record before that time. A closed one is followed to its
+    """True when it is not known yet whether the shard has a record before that time. A closed shard is followed to its
     end: its children wait for it.
     """
     look = state.look
@@ -660,7 +673,9 @@ def _crosses(state: ShardState, until_ms: int) -> bool:
 
 
 def _ended(end: _End, look: Lookahead) -> _End:
-    """An end in a silence, when that is crossed: up to the shard's end, or up to a record behind the cut."""
+    """Return the end that takes the place of one in a silence, when the silence is crossed: the shard's end, or a
+    record behind the cut.
+    """
     if look.beyond is Beyond.END and not look.records:
         return _End(Bound(EndKind.SHARD_END, None, max(look.tip_seen_ms, end.bound.witness_ms)), look)
     if look.first is not None:

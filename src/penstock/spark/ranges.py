@@ -1,4 +1,4 @@
-"""What a Spark partition carries: shard ranges whose both ends are fixed, and what a task needs to read them.
+"""A Spark partition carries shard ranges whose both ends are fixed, and what a task needs to read them.
 
 The driver decides a range before anything is read; a task does nothing but read it. So a replayed batch, a
 second action, a retried or a speculative task all return the same rows in the same order.
@@ -48,14 +48,14 @@ COLUMNS = (
 
 
 class EndKind(enum.IntEnum):
-    """How the end of a range is known."""
+    """The ways in which the end of a range is known."""
 
     EXCLUSIVE = 0
-    """Stop before ``end_sequence_number``, a record that was seen."""
+    """The range ends before ``end_sequence_number``, a record that was seen."""
     INCLUSIVE = 1
-    """Stop after ``end_sequence_number``, a record that was seen."""
+    """The range ends after ``end_sequence_number``, a record that was seen."""
     SHARD_END = 2
-    """The shard is closed: read until its iterator ends (a null NextShardIterator)."""
+    """The range ends with the shard, which is closed: it is read until its iterator ends (a null NextShardIterator)."""
 
 
 class ShardRange(NamedTuple):
@@ -63,18 +63,20 @@ class ShardRange(NamedTuple):
 
     shard_id: str
     first_sequence_number: int
-    """The range's first record. It was seen by the driver; when it does not come, records were trimmed."""
+    """The range's first record. The driver saw it; when it does not come, records were trimmed."""
     first_arrival_s: int
-    """Arrival time of the first record, epoch seconds, rounded down."""
+    """The arrival time of the first record, in epoch seconds, rounded down."""
     end_kind: EndKind
     end_sequence_number: int | None = None
-    """With EXCLUSIVE and INCLUSIVE; None with SHARD_END."""
+    """The record at the end for EXCLUSIVE and INCLUSIVE; None for SHARD_END."""
     hash_range: tuple[int, int] | None = None
-    """The shard's hash keys, both inclusive: to tell user records outside of them; None: not checked."""
+    """The shard's first and last hash key, both inclusive, by which user records outside are found; None where this is
+    not checked.
+    """
     at_risk: bool = False
-    """The first record is near or past the stream's retention: start by its time, skip what lies before it.
-    AWS answers an iterator at a trimmed sequence number with empty pages for ever; at a trimmed time it
-    starts at the oldest record."""
+    """True where the first record is near or past the stream's retention: the range is begun by its time, and what lies
+    before it is skipped. AWS answers an iterator at a trimmed sequence number with empty pages for ever; at a trimmed
+    time it starts at the oldest record."""
 
     def __str__(self) -> str:
         end = {
@@ -86,29 +88,29 @@ class ShardRange(NamedTuple):
 
 
 Chain = tuple[ShardRange, ...]
-"""Ranges that are read one after the other: parents before their children."""
+"""A chain of ranges that are read one after the other: parents before their children."""
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What every task of a query needs to know."""
+    """The options that every task of a query needs to know."""
 
     connection: ConnectionOptions
     columns: tuple[str, ...] = COLUMNS
-    """The columns asked for, in the order asked for (`penstock.spark.rows.asked_columns`)."""
+    """The columns that the query asks for, in its order (`penstock.spark.rows.asked_columns`)."""
     columns_not_null: tuple[str, ...] = ()
-    """Those of them that the query's schema declares NOT NULL."""
+    """The columns that the query's schema declares NOT NULL."""
     aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER
     fail_on_data_loss: bool = True
     batch_bytes_max: int = 2**20
-    """Data and keys of a record batch (a single record may exceed it). Larger batches cost Spark as much CPU per
-    row, and JVM and Python worker wait for each other longer."""
+    """The most bytes of data and keys in a record batch (a single record may exceed it). Larger batches cost Spark as
+    much CPU per row, and JVM and Python worker wait for each other longer."""
     batch_rows_max: int = 100_000
     prefetch_bytes_max: int = 32 * 2**20
-    """Pages that were fetched and are not converted yet, per task, in bytes of their answers."""
+    """The most bytes of answers whose pages were fetched and are not converted yet, per task."""
     chains_max: int = 32
-    """Chains of one task that are read at the same time."""
+    """The most chains of one task that are read at the same time."""
     no_progress_s: float = 120.0
-    """A range that has got nothing nearer to its end for so long fails its task."""
+    """Seconds after which a range that has come no nearer to its end fails its task."""
 
 
 class ShardPartition(InputPartition):
@@ -134,17 +136,18 @@ class ShardPartition(InputPartition):
 
 
 # --- grouping -------------------------------------------------------------------------------------
-# From the ranges of a batch to Spark partitions: parents before children, and few tasks that are equally large.
+# This part makes Spark partitions of the ranges of a batch: parents before children, and few tasks that are equally
+# large.
 #
 # A Python task costs 50–130 ms of core time, so ranges are gathered by size. Ranges of parents and children that are
 # in the same batch form a *chain* and stay in one task, in order.
 
 TASK_BYTES = 16 * 2**20
-"""About how much one task reads."""
+"""Bytes that one task reads, about."""
 ROW_COST_BYTES = 200
-"""What a row costs a task beside its data, as bytes: small records are many."""
+"""The cost of a row for a task beside its data, in bytes: small records are many."""
 RANGE_BYTES_MAX = 64 * 2**20
-"""A range of unknown size counts for at most this: it is assumed to be written at 1 MiB/s."""
+"""The most bytes that a range of unknown size counts for: it is assumed to be written at 1 MiB/s."""
 FULL_RATE_BYTES_PER_MS = 2**20 / 1000
 
 _END_KIND = {Kind.NEXT: EndKind.EXCLUSIVE, Kind.AFTER: EndKind.INCLUSIVE, Kind.ENDED: EndKind.SHARD_END}
@@ -153,7 +156,7 @@ _END_KIND = {Kind.NEXT: EndKind.EXCLUSIVE, Kind.AFTER: EndKind.INCLUSIVE, Kind.E
 def ranges_of(
     offset: StreamOffset, shards: Mapping[str, ListedShard], *, at_risk_before_ms: int = 0
 ) -> list[ShardRange]:
-    """The ranges of the batch that ends at this offset, in the order of shard ids (parents have lower ones)."""
+    """Return the ranges of the batch that ends at this offset, in the order of shard ids (parents have lower ones)."""
     ranges = []
     for shard_id in sorted(offset.starts):
         start, position, shard = offset.starts[shard_id], offset.shards[shard_id], shards.get(shard_id)
@@ -172,9 +175,10 @@ def ranges_of(
 
 
 def chains_of(ranges: Sequence[ShardRange], lineage: Lineage) -> list[Chain]:
-    """Independent chains: ranges of which one shard descends from the other are in one, ancestors first.
+    """Return independent chains: ranges of which one shard descends from the other are in one, ancestors first.
 
-    Also where no shard between them has rows in this batch: a parent that was split, its child split while empty.
+    This holds also where no shard between them has rows in this batch: a parent that was split, and a child of it that
+    was split while it was empty.
     """
     by_id = {one.shard_id: one for one in ranges}
     groups = lineage.groups([shard_id for shard_id in by_id if shard_id in lineage])
@@ -183,21 +187,21 @@ def chains_of(ranges: Sequence[ShardRange], lineage: Lineage) -> list[Chain]:
 
 
 def assumed_bytes(offset: StreamOffset, shard_id: str) -> float:
-    """How large a range is at most, from the time it spans: what a replay knows as well."""
+    """Return the most bytes that a range may have, by the time that it spans: a replay knows that as well."""
     position = offset.shards[shard_id]
-    # When a closed shard got its last record is not known: before the cut.
+    # It is not known when a closed shard got its last record, only that this was before the cut.
     end_ms = offset.cut_ms if position.kind is Kind.ENDED else position.witness_ms
     span_ms = end_ms - offset.starts[shard_id].arrival_ms
     return min(max(span_ms, 1) * FULL_RATE_BYTES_PER_MS, RANGE_BYTES_MAX)
 
 
 def tasks_for(size: float, chains: int, tasks_max: int) -> int:
-    """How many tasks read so many bytes in so many chains."""
+    """Return how many tasks read ``size`` bytes in ``chains`` chains."""
     return max(1, min(-(-int(size) // TASK_BYTES), chains, tasks_max))
 
 
 def pack_tasks(offset: StreamOffset, chains: Sequence[Chain]) -> list[tuple[Chain, ...]]:
-    """The chains divided into at most ``offset.tasks`` tasks of about the same size; the same for each replay."""
+    """Divide the chains into at most ``offset.tasks`` tasks of about the same size; each replay gets the same ones."""
     weighed = sorted(
         ((sum(assumed_bytes(offset, one.shard_id) for one in chain), chain) for chain in chains),
         key=lambda pair: (-pair[0], pair[1][0].shard_id),

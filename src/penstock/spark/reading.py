@@ -1,5 +1,5 @@
-"""A Spark task: reads the chains of its partition at the same time, and yields their rows in an order that depends
-on the records alone.
+"""A Spark task reads the chains of its partition at the same time, and yields their rows in an order that depends on
+the records alone.
 
 ::
 
@@ -7,7 +7,7 @@ on the records alone.
                      │ answers, as they come
                      ▼
                  decoded, judged by the range's cursor, kept as records                 (this thread)
-                     │ turns: so many bytes or rows of one chain, then of the next
+                     │ turns: a fixed amount of one chain, then of the next
                      ▼
                  Arrow rows  ──►  record batches
 
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
 
 
 # --- connections of a worker process --------------------------------------------------------------
-# Connections of a worker process: Spark reuses its Python workers, so a client is kept from task to task.
+# Spark reuses its Python workers, so a worker process keeps a client from task to task.
 #
 # A worker is a fork of Spark's daemon. Threads and sockets do not survive a fork, so a process that finds the
 # connections of its parent forgets them and makes its own.
 
 CONNECTIONS_MAX = 8
-"""Clients of different options that a worker keeps; the one that was not used for the longest time is closed."""
+"""The most clients of different options that a worker keeps; the one that was unused for the longest time is closed."""
 STREAMS_MAX = 1_000
-"""Streams of which a connection remembers how large their records are."""
+"""The most streams of which a connection remembers how large their records are."""
 
 
 class Connection:
@@ -86,7 +86,7 @@ class Connection:
         self._record_bytes: dict[str, float] = {}
 
     def record_bytes(self, stream: str) -> float | None:
-        """What a record of the stream takes in an answer of GetRecords, in bytes; None: not known yet."""
+        """Return the bytes that a record of the stream takes in an answer of GetRecords; None while not known."""
         return self._record_bytes.get(stream)
 
     def note_record_bytes(self, stream: str, answer_bytes: int, records: int) -> None:
@@ -105,16 +105,18 @@ class Connection:
 
 _connections: OrderedDict[ConnectionOptions, Connection] = OrderedDict()
 _inherited: dict[ConnectionOptions, Connection] = {}
-"""Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
+"""The connections of the parent process: they are kept from destructors, which would act on sockets that the parent
+still uses.
+"""
 _lock = threading.Lock()
 _owner = os.getpid()
 
 
 def connection_for(options: ConnectionOptions) -> Connection:
-    """The connection of this process with these options; it stays open."""
+    """Return the connection of this process with these options; it stays open."""
     global _owner
     with _lock:
-        if _owner != os.getpid():  # forked: the threads are not here, and the sockets are the parent's
+        if _owner != os.getpid():  # the process was forked: the threads are not here, and the sockets are the parent's
             _inherited.update(_connections)
             _connections.clear()
             _owner = os.getpid()
@@ -136,7 +138,7 @@ def close_connections() -> None:
 
 
 def _forked() -> None:
-    """In a child: a lock that another thread of the parent held would stay locked for ever."""
+    """Make a new lock in a child process: one that another thread of the parent held would stay locked for ever."""
     global _lock
     _lock = threading.Lock()
 
@@ -148,21 +150,23 @@ atexit.register(close_connections)
 # --- the task -------------------------------------------------------------------------------------
 
 Piece = tuple[Rows, int, int]
-"""Rows, the first of them that is meant, how many."""
+"""A piece of rows: the rows, the index of the first one that is meant, and how many are meant."""
 
 LIMIT_MAX = 10_000
-"""Records that GetRecords returns at most."""
+"""The most records that GetRecords returns."""
 ANSWER_BYTES_MAX = 14 * 2**20
-"""What an answer can have: 10 MiB of data in base64."""
+"""The most bytes that an answer can have: 10 MiB of data in base64."""
 PAGE_BYTES_MIN = 512 * 1024
-"""Pages are not made smaller than this: at 5 calls a second a shard still gives its 2 MiB a second."""
+"""Bytes below which pages are not made smaller: at 5 calls a second a shard still gives its 2 MiB a second."""
 TURN_BYTES_MIN = 256 * 1024
 TURN_ROWS = 10_000
-"""No more than a page, so that a chain's turn does not wait for pages one by one while others stand still."""
+"""Rows of one turn: no more than a page has, so that a chain's turn does not wait for pages one by one while others
+stand still.
+"""
 
 
 def read_partition(partition: ShardPartition) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a partition as Arrow record batches: the same ones in the same order, whatever the attempt.
+    """Yield the rows of a partition as Arrow record batches: the same ones in the same order, whatever the attempt.
 
     Every range is read to its end, or this raises: DataLossError, StalledError (worth another attempt), AggregateError
     (user records outside their shard's range, if that is to fail), or what the service says (ServiceError,
@@ -184,15 +188,15 @@ class _Page(NamedTuple):
 
 
 class _ChainReader:
-    """One chain: its ranges one after the other, at most one call at a time."""
+    """Reads one chain: its ranges one after the other, with at most one call at a time."""
 
     def __init__(self, chain: Chain, partition: ShardPartition, client: KinesisClient, tally: OutsideTally) -> None:
         self.cursor: RangeCursor | None = None
-        """Of the range that is being fetched; None: all ranges are."""
+        """The cursor of the range that is being fetched; None when all ranges are fetched."""
         self.call: Asked[Answer] | None = None
-        """The one under way."""
+        """The call that is under way; None when there is none."""
         self.held_bytes = 0
-        """Answers whose records are not yet given as rows."""
+        """Bytes of the answers whose records are not yet given as rows."""
         self.finished = False
         self._partition = partition
         self._tally = tally
@@ -217,7 +221,7 @@ class _ChainReader:
         self.call = thread.ask(self._fetcher.fetch(self.cursor, limit), partial(answered, self))
 
     def accept(self) -> tuple[int, int]:
-        """Take in the answer that came: (its bytes, its records). Raises what the call raised."""
+        """Take in the answer that came, and return (its bytes, its number of records). Raises what the call raised."""
         cursor, call = self.cursor, self.call
         assert cursor is not None
         assert call is not None
@@ -241,7 +245,9 @@ class _ChainReader:
         return size, len(page.records)
 
     def give(self, bytes_wanted: int, rows_max: int) -> Piece | None:
-        """The next rows, up to so many if they are there. None: another page is needed, or all were given."""
+        """Return the next rows, up to ``bytes_wanted`` or ``rows_max``, if they are there; None when another page is
+        needed, or all were given.
+        """
         while self._rows is None:
             self._rows, self._start = next(self._parts, None), 0
             if self._rows is None and not self._next_page():
@@ -275,7 +281,7 @@ class _ChainReader:
 
 
 class _Reading:
-    """All chains of a partition: whose turn it is, and which calls to make."""
+    """Reads all chains of a partition: decides whose turn it is, and which calls to make."""
 
     def __init__(self, partition: ShardPartition, connection: Connection) -> None:
         options = partition.options
@@ -291,8 +297,8 @@ class _Reading:
         self._held_bytes_max = options.prefetch_bytes_max
         share = options.prefetch_bytes_max // (chains_at_once + 1)
         self._page_bytes = min(max(share, PAGE_BYTES_MIN), ANSWER_BYTES_MAX)
-        # No queue: Python's stay locked where a signal handler raises in them, as Ctrl-C does in Spark's Python
-        # processes, and the loop, which serves the next task too, would wait for ever.
+        # This is no queue: Python's queues stay locked where a signal handler raises in them, as Ctrl-C does in Spark's
+        # Python processes, and the loop, which serves the next task too, would wait for ever.
         self._answered: deque[_ChainReader] = deque(maxlen=chains_at_once)  # a call per chain
         self._came = Reply[None]()
 
@@ -323,7 +329,7 @@ class _Reading:
         return _ChainReader(self._waiting.popleft(), self._partition, self._connection.client, self._tally)
 
     def _turn(self, chain: _ChainReader, slot: int) -> Iterator[Piece]:
-        """What the chain gives this time: a fixed amount, unless it comes to its end."""
+        """Yield what the chain gives this time: a fixed amount, unless it comes to its end."""
         bytes_left, rows_left = self._turn_bytes, TURN_ROWS
         while bytes_left > 0 and rows_left > 0:
             piece = chain.give(bytes_left, rows_left)
@@ -343,14 +349,16 @@ class _Reading:
         """Wait for an answer, of whichever chain, and take it in."""
         while not self._answered:
             self._came = came = Reply[None]()
-            if not self._answered:  # what was there before may have told the one before
+            if not self._answered:  # an answer that came just now may have set the former reply
                 came.result()
         answer_bytes, records = self._answered.popleft().accept()
         if records:
             self._connection.note_record_bytes(self._stream, answer_bytes, records)
 
     def _make_calls(self, slot: int) -> None:
-        """Make the calls that memory allows, those first whose turn comes first; for this turn's chain always."""
+        """Make the calls that memory allows, first those of the chain whose turn comes first; the chain whose turn it
+        is calls even where memory does not allow it, if it holds nothing.
+        """
         record_bytes = self._connection.record_bytes(self._stream)
         limit, expected = LIMIT_MAX, ANSWER_BYTES_MAX
         if record_bytes is not None:
@@ -366,13 +374,14 @@ class _Reading:
                 chain.fetch(self._connection.thread, limit, self._answer_came)
 
     def _answer_came(self, chain: _ChainReader) -> None:
-        """Called on the loop."""
+        """Take note, on the loop, that the call of a chain was answered."""
         self._answered.append(chain)
         self._came.set_result(None)
 
 
 # --- one range of a shard -------------------------------------------------------------------------
-# How a task gets one range of a shard: which records belong to it, when it is done, what is a loss; and its pages.
+# A task gets one range of a shard page by page, and decides which records belong to it, when it is done, and what is a
+# loss.
 #
 # Where the log is read is the matter of the cursor (`penstock.core.feeding.log_cursor`), by the policy `RANGE`. A range
 # is bounded by records that the driver saw, so each answer of the service can be judged:
@@ -390,18 +399,18 @@ class _Reading:
 logger = logging.getLogger("penstock.spark")
 
 EMPTY_PAUSE_S = 0.25
-"""Before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
+"""Seconds before the next call after an empty page: within the 5 calls a second that all readers of a shard share."""
 TRIMMED_WAIT_SHARE = 0.1
-"""Of ``no_progress_s``: how long the tip must be seen before a range at risk counts as trimmed as a whole."""
+"""The part of ``no_progress_s`` for which the tip must be seen before a range at risk counts as trimmed as a whole."""
 RANGE = Policy(by_time=True, returns=True, expects=True, doubts_end=False)
-"""The end of a range was seen, so more has to come until then; so has the last record that was read, wherever the range
-is started again. A number that is trimmed is looked for by its time: from a trimmed time on, the log begins at its
-oldest record.
+"""The policy of a range. Its end was seen, so more has to come until then; so has the last record that was read,
+wherever the range is started again. A number that is trimmed is looked for by its time: from a trimmed time on, the log
+begins at its oldest record.
 """
 
 
 class RangeCursor:
-    """How far a range is read. ``take`` judges a page and returns the records of it that are in the range."""
+    """Keeps how far a range is read. ``take`` judges a page and returns the records of it that are in the range."""
 
     def __init__(self, range_: ShardRange, stream: str, options: TaskOptions) -> None:
         self.range = range_
@@ -410,11 +419,11 @@ class RangeCursor:
         self.lost = False
         """True when records of the range are, or may be, gone, and the query goes on without them."""
         self.iterator: str | None = None
-        """For the next GetRecords; None: ask for one at `start`."""
+        """The iterator for the next GetRecords; None where one is to be asked for at `start`."""
         self.pause_s = 0.0
-        """To wait before the next call."""
+        """Seconds to wait before the next call."""
         self.waited_s = 0.0
-        """Time that calls and pauses took since the last progress."""
+        """Seconds that calls and pauses took since the last progress."""
         self._stream = stream
         self._options = options
         self._is_read = False  # the anchor of the log's cursor was read: it is left out when it comes again
@@ -423,7 +432,7 @@ class RangeCursor:
         )
 
     def start(self) -> IteratorAt:
-        """Where to ask for an iterator when there is none: at the first record, or at the last one read.
+        """Return where to ask for an iterator when there is none: at the first record, or at the last one read.
 
         The last one read must come again, and is skipped: a reader that starts *after* a record does not see what was
         trimmed behind it.
@@ -431,7 +440,7 @@ class RangeCursor:
         return self._log.ask()
 
     def take(self, page: GetRecordsPage, spent_s: float) -> list[WireRecord]:
-        """The records of the page that are in the range. ``spent_s`` is what getting the page took.
+        """Return the records of the page that are in the range. ``spent_s`` is what getting the page took.
 
         Raises DataLossError if records are gone (and losses fail the query), StalledError if the range's end
         cannot be reached, or not in ``no_progress_s``.
@@ -464,9 +473,9 @@ class RangeCursor:
         return taken
 
     def refuse_sequence_number(self) -> bool:
-        """The service takes no iterator at the sequence number (it is another stream's): try by time.
+        """Ask by time from here on, as the service takes no iterator at the sequence number (it is another stream's).
 
-        False if it was asked by time already.
+        Return False if it was asked by time already.
         """
         if not self._log.by_number:
             return False
@@ -475,7 +484,7 @@ class RangeCursor:
         return True
 
     def shard_is_gone(self) -> None:
-        """The service does not know the shard any more: what is left of the range is lost."""
+        """End the range, as the service does not know the shard any more: what is left of the range is lost."""
         self._lose("the shard does not exist any more: it was closed, and its last record is past the retention")
         self.done = True
 
@@ -497,7 +506,7 @@ class RangeCursor:
         return self.range.at_risk and self.waited_s + spent_s >= self._options.no_progress_s * TRIMMED_WAIT_SHARE
 
     def _within(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
-        """The records of a page that are in the range, from the anchor on, or from what came in its place."""
+        """Return the records of a page that are in the range, from the anchor on, or from what came in its place."""
         if sign is Sign.MET:
             start += self._is_read and _number(records[start]) == self._log.anchor
         elif sign is Sign.BEYOND:
@@ -521,7 +530,7 @@ class RangeCursor:
         return number >= end if self.range.end_kind is EndKind.EXCLUSIVE else number > end
 
     def _stop(self, records: Sequence[WireRecord]) -> int:
-        """Where the range ends in these records; notes when it does."""
+        """Return where the range ends in these records, and note when it does."""
         end = self.range.end_sequence_number
         if end is None or _number(records[-1]) < end:
             return len(records)
@@ -549,8 +558,8 @@ class RangeCursor:
         self.done = True
 
     def _nothing_came(self, page: GetRecordsPage, step: Step) -> None:
-        """An empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there is no
-        end of them.
+        """Judge an empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there
+        is no end of such pages.
         """
         self.pause_s = EMPTY_PAUSE_S
         if step.sign is Sign.CROSSING:
@@ -565,7 +574,7 @@ class RangeCursor:
             self.check_time(0.0, f"an empty page {'at' if behind_ms == 0 else f'{behind_ms} ms behind'} the tip")
 
     def _lose(self, what: str) -> None:
-        """Losses are loud: an error, or a warning if the query is told to go on."""
+        """Report a loss, which is loud: it is an error, or a warning if the query is to go on."""
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{self}: {what}. To go on with what is left, set failOnDataLoss to false; to have more time, "
@@ -589,21 +598,25 @@ T = TypeVar("T")
 
 BACKOFF_BASE_S = 0.2
 BACKOFF_CAP_S = 5.0
-"""After an answer of 10 MiB the service refuses a shard's calls for up to 5 s (AWS API reference, GetRecords)."""
+"""The longest pause in seconds: after an answer of 10 MiB the service refuses a shard's calls for up to 5 s (AWS API
+reference, GetRecords).
+"""
 CALL_S = 0.2
-"""A shard takes 5 GetRecords calls a second, of all its readers together."""
+"""Seconds for one call: a shard takes 5 GetRecords calls a second, from all its readers together."""
 READ_BYTES_PER_S = 2 * 2**20
-"""A shard is read at 2 MiB a second, by all its readers together."""
+"""The bytes per second at which a shard is read, by all its readers together."""
 ITERATOR_AGE_S = 60.0
-"""An older iterator is replaced by one at the last record read, to notice if retention has overtaken it."""
+"""Seconds after which an iterator is replaced by one at the last record read, to notice if the retention has overtaken
+it.
+"""
 
 
 class Answer(NamedTuple):
-    """The body of a GetRecords answer, not decoded. None: the shard does not exist any more."""
+    """The body of a GetRecords answer, not decoded; None where the shard does not exist any more."""
 
     body: bytes | None
     spent_s: float
-    """How long it took, with all pauses and repetitions."""
+    """Seconds that the answer took, with all pauses and repetitions."""
 
 
 class ShardPace:
@@ -617,15 +630,15 @@ class ShardPace:
         self._free_at_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until the shard's limits have room for the next call."""
+        """Return the seconds until the shard's limits have room for the next call."""
         return max(0.0, self._free_at_s - now_s) if self._refused else 0.0
 
     def note_refusal(self) -> None:
-        """The service refused a call because of the shard's limits."""
+        """Take note that the service refused a call because of the shard's limits."""
         self._refused = True
 
     def note_answer(self, now_s: float, answer_bytes: int) -> None:
-        """An answer came; its bytes are base64 in JSON, a third more than what the service counts."""
+        """Take note of an answer; its bytes are base64 in JSON, a third more than what the service counts."""
         cost_s = max(CALL_S, answer_bytes * 0.75 / READ_BYTES_PER_S)
         self._free_at_s = max(self._free_at_s, now_s) + cost_s
 
@@ -641,7 +654,7 @@ class Fetcher:
         self._backoff = Backoff(base_s=BACKOFF_BASE_S, cap_s=BACKOFF_CAP_S, rng=rng or random.Random())
 
     async def fetch(self, cursor: RangeCursor, limit: int) -> Answer:
-        """The page that the cursor stands before, of at most ``limit`` records.
+        """Get the page that the cursor stands before, of at most ``limit`` records.
 
         An iterator that has expired is replaced; refusals, failures of the service and broken connections are repeated
         with jitter. Raises StalledError when that takes too long, and at once what repeating cannot help.
@@ -670,7 +683,7 @@ class Fetcher:
         return Answer(body, loop.time() - began_s)
 
     async def _find_iterator(self, cursor: RangeCursor) -> bool:
-        """Ask for an iterator where the cursor starts. False if the shard does not exist any more."""
+        """Ask for an iterator where the cursor starts. Return False if the shard does not exist any more."""
         try:
             cursor.iterator = await self._iterator(cursor)
         except InvalidArgumentError:
@@ -678,7 +691,7 @@ class Fetcher:
                 raise
             cursor.iterator = await self._iterator(cursor)
         except NotFoundError:
-            # The stream or only the shard? If it is the stream, this raises the same error.
+            # It is the stream that is not there, or only the shard. If it is the stream, this raises the same error.
             await self._client.describe_stream_summary(self._stream, retry=NEVER)
             return False
         return True

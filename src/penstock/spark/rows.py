@@ -1,5 +1,5 @@
-"""From the records of a page to Arrow record batches: the columns of the source, and rows de-aggregated, by column, cut
-at exact bounds.
+"""Make Arrow record batches of the records of a page: with the columns of the source, and with de-aggregated rows, by
+column, cut at exact bounds.
 
 A page becomes `Rows`: Arrow arrays of what differs from row to row. `Batcher` puts slices of them together
 and adds the columns that are the same for a whole shard. Where a batch ends depends on the rows alone, never on
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # --- columns --------------------------------------------------------------------------------------
-# The columns of the source: their Spark types, their Arrow types, and which of them a query asks for.
+# The columns of the source have Spark types and Arrow types; a query asks for some of them.
 #
 # Spark 4.2 and later compare the Arrow schema of a task's batches with their own conversion of the query's
 # schema, and demand equality of names, order, types and nullability.
@@ -47,17 +47,17 @@ SPARK_TYPES = {
     "approximate_arrival_timestamp": "timestamp",
     "explicit_hash_key": "string",
 }
-"""Column to Spark type, as DDL writes it."""
+"""The Spark type of each column, as DDL writes it."""
 
 SCHEMA = ", ".join(f"{name} {SPARK_TYPES[name].upper()}" for name in COLUMNS)
 """The schema of the source as a DDL string; every column may be null."""
 
 OUTSIDE = "aggregate_outside_range"
-"""A column that is there only for a schema that asks for it: true for the rows of a KPL aggregate some of whose user
-records lie outside their shard's hash range."""
+"""The name of a column that is there only for a schema that asks for it: true for the rows of a KPL aggregate some of
+whose user records lie outside their shard's hash range."""
 
 ALL_COLUMNS = f"{SCHEMA}, {OUTSIDE} BOOLEAN"
-"""The schema with it."""
+"""The schema of the source with the column ``OUTSIDE``."""
 
 _TYPES = {**SPARK_TYPES, OUTSIDE: "boolean"}
 
@@ -74,12 +74,12 @@ _ARROW_TYPES = {
 
 
 def arrow_schema(columns: Iterable[str] = COLUMNS, not_null: Collection[str] = ()) -> pa.Schema:
-    """The Arrow schema that Spark converts these columns to. ``not_null``: the ones declared NOT NULL."""
+    """Return the Arrow schema that Spark converts these columns to. ``not_null``: the columns declared NOT NULL."""
     return pa.schema([pa.field(name, _ARROW_TYPES[_TYPES[name]], nullable=name not in not_null) for name in columns])
 
 
 def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(columns, those of them that are NOT NULL) that a schema (StructType) given by a user asks for.
+    """Return the (columns, those of them that are NOT NULL) that a schema (StructType) given by a user asks for.
 
     Raises OptionError with every fault found: an unknown, repeated or wrongly typed column, a NOT NULL that
     cannot be kept, no column at all.
@@ -109,7 +109,7 @@ def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 logger = logging.getLogger("penstock.spark")
 
 EXPANDED_BYTES_MAX = 64 * 2**20
-"""User records are gathered up to this many bytes of data and keys before they become arrays."""
+"""Bytes of data and keys up to which user records are gathered before they become arrays."""
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -123,21 +123,21 @@ class Rows:
         self.shard_id = shard_id
         self.arrays = arrays
         self.offsets = offsets
-        """Bytes of data and partition keys before each row, and at last of all rows."""
+        """Bytes of data and partition keys before each row, and behind the last one those of all rows."""
         self.count = len(offsets) - 1
 
     def fitting(self, start: int, bytes_max: int, rows_max: int) -> int:
-        """How many rows from ``start`` have at most ``bytes_max`` bytes and ``rows_max`` rows together."""
+        """Return how many rows from ``start`` have at most ``bytes_max`` bytes and ``rows_max`` rows together."""
         end = int(np.searchsorted(self.offsets, self.offsets[start] + bytes_max, side="right")) - 1
         return max(0, min(end - start, rows_max, self.count - start))
 
     def reaching(self, start: int, bytes_wanted: int) -> int:
-        """How many rows from ``start`` it takes to have ``bytes_wanted`` bytes (more than 0); else all."""
+        """Return how many rows from ``start`` it takes to have ``bytes_wanted`` bytes (more than 0); else all."""
         end = int(np.searchsorted(self.offsets, self.offsets[start] + bytes_wanted, side="left"))
         return min(max(end - start, 1), self.count - start)
 
     def bytes_of(self, start: int, count: int) -> int:
-        """Bytes of data and keys of ``count`` rows from ``start``."""
+        """Return the bytes of data and keys of ``count`` rows from ``start``."""
         return int(self.offsets[start + count] - self.offsets[start])
 
 
@@ -146,14 +146,14 @@ class OutsideTally:
 
     def __init__(self) -> None:
         self.aggregates = 0
-        """Aggregates that hold such records."""
+        """The number of aggregates that hold such records."""
         self.user_records = 0
-        """User records outside."""
+        """The number of user records outside."""
         self.dropped = 0
-        """User records dropped, with the whole of their aggregates."""
+        """The number of user records that were dropped, with the whole of their aggregates."""
 
     def tell(self, stream: str, options: TaskOptions) -> None:
-        """Nothing of this happens in silence."""
+        """Warn of what lay outside: nothing of this happens in silence."""
         if self.aggregates:
             done = f"{self.dropped} user records were dropped with them" if self.dropped else "they were delivered"
             logger.warning(
@@ -176,7 +176,7 @@ class RowMaker:
         self._times = "approximate_arrival_timestamp" in options.columns
 
     def rows(self, records: Sequence[WireRecord]) -> Iterator[Rows]:
-        """The rows of these records, in their order; a user record of an aggregate is a row of its own.
+        """Yield the rows of these records, in their order; a user record of an aggregate is a row of its own.
 
         Raises AggregateError for a user record outside the shard's hash range if the policy is "raise".
         """
@@ -190,7 +190,7 @@ class RowMaker:
         done = 0
         for index in np.flatnonzero(flagged.to_numpy(zero_copy_only=False)).tolist():
             aggregate = open_aggregate(records[index].data)
-            if aggregate is None:  # it only looked like one, and is a plain record
+            if aggregate is None:  # it only looked like an aggregate, and is a plain record
                 continue
             gathered.add_plain(records[done:index])
             done = index + 1
@@ -237,7 +237,7 @@ class RowMaker:
         return True
 
     def _gathered(self, columns: _Columns) -> Iterator[Rows]:
-        """Rows of what was gathered, in parts that an Arrow array can hold whatever is inside."""
+        """Yield rows of what was gathered, in parts that an Arrow array can hold whatever is inside."""
         sizes = np.fromiter(map(len, columns.data), np.int64, len(columns.data))
         sizes += np.fromiter((len(key) if key else 0 for key in columns.partition_key), np.int64, len(sizes))
         ends = np.cumsum(sizes)
@@ -280,7 +280,7 @@ class _Columns:
         self.explicit_hash_key: list[str | None] = []
         self.outside: list[bool] = []
         self.bytes = 0
-        """Data of the records, as they came."""
+        """Bytes of the records' data, as they came."""
 
     def add_plain(self, records: Sequence[WireRecord]) -> None:
         count = len(records)
@@ -306,19 +306,20 @@ class _Columns:
 
 
 def timestamps(epoch_s: Sequence[float]) -> pa.Array:
-    """Arrival times as Spark timestamps, rounded to the millisecond, which is what the service gives."""
+    """Return arrival times as Spark timestamps, rounded to the millisecond, which is what the service gives."""
     millis = np.rint(np.asarray(epoch_s, np.float64) * 1000.0).astype(np.int64)
     return pa.array(millis * 1000).view(_TIMESTAMP)
 
 
 def _offsets(array: pa.Array) -> NDArray[np.int64]:
-    """The offsets of a binary or string array that was just built (not sliced), counted from its start."""
+    """Return the offsets of a binary or string array that was just built (not sliced), counted from its start."""
     buffer = array.buffers()[1]
     return np.frombuffer(buffer, np.int32, len(array) + 1).astype(np.int64)
 
 
 class Batcher:
-    """Puts rows together to record batches of at most so many bytes (data and keys) and rows.
+    """Puts rows together to record batches, each with at most ``batch_bytes_max`` bytes (data and keys) and
+    ``batch_rows_max`` rows.
 
     A single row that is larger makes a batch of its own.
     """
@@ -348,7 +349,7 @@ class Batcher:
             start += taken
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left at the end, if anything."""
+        """Yield what is left at the end, if anything."""
         if self._pieces:
             yield self._batch()
 

@@ -1,4 +1,4 @@
-"""The driver's book of a stream's shards: how far each is read, what is known ahead, which may start."""
+"""Keep the driver's book of a stream's shards: how far each is read, what is known ahead, which may start."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ log = logging.getLogger("penstock.spark")
 
 CREATING_POLL_S = 0.5
 CREATING_POLLS_MAX = 240
-"""A stream is made in seconds; with very many shards in a minute or so."""
+"""The most looks at a stream that is being made: that takes seconds, and with very many shards a minute or so."""
 CHECK_RECORDS = 1000
-"""Records a page where a range's first record is looked for by the second in which it arrived."""
+"""The most records of a page where a range's first record is looked for by the second in which it arrived."""
 
 
 class CheckpointMismatchError(OptionError):
@@ -52,12 +52,14 @@ class ShardState:
     position: ShardPosition
     probe: ShardProbe
     stored: bool = False
-    """The position comes from an offset and was not compared yet with what the shard still holds."""
+    """True where the position comes from an offset and was not compared yet with what the shard still holds."""
     orphan: bool = False
-    """The shard appeared while the query was away, and so did its parents: how long it had been written is unknown."""
+    """True where the shard appeared while the query was away, and so did its parents: how long it had been written is
+    unknown.
+    """
     look: Lookahead | None = None
     pace: Pace = field(default_factory=Pace)
-    """Of looks while nothing comes."""
+    """The pace of looks while nothing comes."""
 
     @property
     def shard_id(self) -> str:
@@ -65,7 +67,7 @@ class ShardState:
         return self.shard.shard_id
 
     def stored_form(self) -> ShardPosition:
-        """The position as an offset holds it: pinned to the next record if it was seen, refreshed by silence."""
+        """Return the position as an offset holds it: pinned to the next record if it was seen, refreshed by silence."""
         look = self.look
         if look is None or self.stored or self.position.kind is Kind.ENDED:
             return self.position
@@ -77,12 +79,12 @@ class ShardState:
         return self.position.seen_idle(look.tip_seen_ms if look.beyond is Beyond.TIP else look.reached_ms)
 
     def reached_ms(self) -> int:
-        """Up to when nothing arrived in the silence that is crossed, as far as it is known."""
+        """Return the time up to which nothing arrived in the silence that is crossed, as far as it is known."""
         return self.position.witness_ms if self.look is None else max(self.look.reached_ms, self.position.witness_ms)
 
 
 async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy) -> StreamSummary:
-    """What the service says of the stream; PenstockError when there is none."""
+    """Return what the service says of the stream. Raises PenstockError when there is no such stream."""
     try:
         return await client.describe_stream_summary(stream, retry=retry)
     except NotFoundError as error:
@@ -103,28 +105,28 @@ class ShardBook:
         self._listed_at_s = 0.0
         self.states: dict[str, ShardState] = {}
         self.lineage = Lineage(())
-        """All shards that the service names."""
+        """The lineage of all shards that the service names."""
         self.summary: StreamSummary
 
     # --- the stream ------------------------------------------------------------------------------------------------
 
     @property
     def retention_ms(self) -> int:
-        """For how long the stream keeps records."""
+        """How long the stream keeps records, in milliseconds."""
         return self.summary.retention_hours * 3_600_000
 
     def horizon_ms(self) -> int:
-        """The oldest arrival time that the retention surely covers."""
+        """Return the oldest arrival time that the retention surely covers, in epoch milliseconds."""
         return self._probes.service_ms() - self.retention_ms
 
     def risk_before_ms(self) -> int:
-        """Ranges that start before this time are read with care: their first record may be trimmed."""
+        """Return the time before which ranges that start are read with care: their first record may be trimmed."""
         return self.horizon_ms() + RISK_MARGIN_MS
 
     async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow]) -> StreamOffset | None:
-        """Takes all shards into the book: where the stored offset says, else where leases say, else at the start.
+        """Take all shards into the book: where the stored offset says, else where leases say, else at the start.
 
-        Returns the offset to go on from: None when there is none, or when it speaks of a stream that is no more.
+        Return the offset to go on from; None when there is none, or when it speaks of a stream that is no more.
         """
         await self._describe()
         again = False
@@ -150,9 +152,9 @@ class ShardBook:
         return stored
 
     async def refresh(self, *, now: bool = False) -> bool:
-        """Asks again what the stream is and which shards it has, when that is due or at once.
+        """Ask again what the stream is and which shards it has, when that is due or at once.
 
-        True when it was deleted and made again, and the query may go on with it.
+        Return True when the stream was deleted and made again, and the query may go on with it.
         """
         if not now and self._probes.monotonic() - self._listed_at_s < self._listing_interval_s:
             return False
@@ -169,7 +171,7 @@ class ShardBook:
         return made_again
 
     async def _describe(self) -> None:
-        """Waits while the stream is being made: it has no shards yet."""
+        """Ask what the stream is, and wait while it is being made: it has no shards yet."""
         stream = self._probes.stream
         for _ in range(CREATING_POLLS_MAX):
             self.summary = await describe(self._probes.client, stream, self._probes.retry)
@@ -197,7 +199,7 @@ class ShardBook:
     # --- positions -------------------------------------------------------------------------------------------------
 
     def _start_all(self) -> None:
-        """The first positions: LATEST becomes a time at once, so that it never means another place later."""
+        """Set the first positions: LATEST becomes a time at once, so that it never means another place later."""
         now_ms = self._probes.service_ms()
         self.states = {}
         for shard_id, shard in sorted(self.lineage.shards.items()):
@@ -234,7 +236,7 @@ class ShardBook:
         return probe
 
     def _drop_gone(self) -> None:
-        """Lets go of shards that the service no longer names: read ones for good, unread ones as a loss."""
+        """Let go of shards that the service no longer names: read ones for good, unread ones as a loss."""
         for shard_id in [shard_id for shard_id in self.states if shard_id not in self.lineage]:
             state = self.states.pop(shard_id)
             if state.position.kind is not Kind.ENDED:
@@ -248,7 +250,7 @@ class ShardBook:
         self._losses.report(Loss(shard_id, certain, what))
 
     def positions(self) -> dict[str, ShardPosition]:
-        """All positions as an offset holds them.
+        """Return all positions as an offset holds them.
 
         A child that waits for its parents was born after the newest time at which one of them was seen alive: that is
         its witness.
@@ -264,19 +266,21 @@ class ShardBook:
             position = state.position  # a time so near the horizon would look like a loss to a query that goes on there
         known = [parents[parent] for parent in state.shard.parents if parent in parents]
         if position.kind is Kind.ENDED and any(parent.kind is not Kind.ENDED for parent in known):
-            position = state.position  # found empty, but what comes after it must wait for what came before it
+            position = state.position  # it was found empty, but what comes after it must wait for what came before it
         born_ms = max((parent.witness_ms for parent in known), default=0)
         if position.kind is Kind.BEGINNING:
             return position._replace(witness_ms=max(position.witness_ms, born_ms))
         if position.kind is Kind.SINCE and state.look is None and position.read_up_to is None:
-            # Nothing of it is read: born after the time at which the query starts, it is wanted as a whole.
+            # Nothing of the shard is read: born after the time at which the query starts, it is wanted as a whole.
             return ShardPosition(Kind.BEGINNING, born_ms) if born_ms > position.witness_ms else position
         return position
 
     # --- lineage ---------------------------------------------------------------------------------------------------
 
     def startable(self) -> list[ShardState]:
-        """The shards that may be read now: unread, and no parent is unread. A parent that is not known is trimmed."""
+        """Return the shards that may be read now: they are unread, and no parent is unread. A parent that is not known
+        is trimmed.
+        """
         ended = {shard_id for shard_id, state in self.states.items() if state.position.kind is Kind.ENDED}
         return [self.states[shard_id] for shard_id in self.lineage.ready(ended) if shard_id in self.states]
 
@@ -288,17 +292,19 @@ class ShardBook:
         )
 
     async def children_of(self, ended: Iterable[ShardState]) -> list[ShardState]:
-        """The children of shards that were found ended; lists the shards again where they are not known yet."""
+        """Return the children of shards that were found ended; the shards are listed again where children are not known
+        yet.
+        """
         ids = {state.shard_id for state in ended}
         if any(shard_id not in self.lineage or not self.lineage.children(shard_id) for shard_id in ids):
             await self._list()
             self._adopt_new()
-        # By the names of the parents, which may be listed no longer.
+        # Children are found by the names of their parents, which may be listed no longer.
         found = [one for one, shard in self.lineage.shards.items() if not ids.isdisjoint(shard.parents)]
         return [self.states[child] for child in found]
 
     def doubt_old(self) -> None:
-        """Has those shards opened and checked anew that the retention has caught up with since they were looked at: a
+        """Have those shards opened and checked anew that the retention has caught up with since they were looked at: a
         batch took that long, or the machine slept. An iterator at a trimmed record would find nothing for ever.
         """
         for state in self.startable():
@@ -306,7 +312,7 @@ class ShardBook:
                 self.doubt(state)
 
     def doubt(self, state: ShardState) -> None:
-        """Has a shard opened and checked anew."""
+        """Have a shard opened and checked anew."""
         state.position = state.stored_form()
         if state.look is not None and state.look.crossing:  # what lay behind there may be gone by now
             state.position = ShardPosition(Kind.SINCE, state.look.reached_ms, state.position.read_up_to)
@@ -326,8 +332,8 @@ class ShardBook:
     # --- opening ---------------------------------------------------------------------------------------------------
 
     async def open(self, state: ShardState, records_max: int) -> Lookahead:
-        """The first look at a shard; a position from an offset is checked for loss, as soon as that can be told: until
-        then it stays ``stored``.
+        """Take the first look at a shard. A position from an offset is checked for loss as soon as that can be told:
+        until then it stays ``stored``.
         """
         position = state.position
         if not state.stored:
@@ -340,7 +346,7 @@ class ShardBook:
         by_time = at_risk(position, horizon_ms)
         look = await self._open_at(state.probe, position, by_time, records_max)
         if not by_time and position.kind in (Kind.NEXT, Kind.AFTER) and _is_gone(position, look):
-            # What a trimmed sequence number looks like (the retention was made shorter, say).
+            # A trimmed sequence number looks like this (the retention was made shorter, say).
             by_time = True
             look = await self._open_at(state.probe, position, by_time, records_max)
         if by_time and look.crossing and not _is_passed(position, look):
@@ -360,12 +366,12 @@ class ShardBook:
         return look
 
     async def _open_at(self, probe: ShardProbe, position: ShardPosition, by_time: bool, records_max: int) -> Lookahead:
-        if by_time and position.kind is Kind.AFTER:  # with the record itself, to see whether it is still there
+        if by_time and position.kind is Kind.AFTER:  # it begins with the record itself, to see if that is there
             position = ShardPosition(Kind.NEXT, position.witness_ms, position.sequence_number)
         return await probe.open(position, by_time=by_time, records_max=records_max)
 
     async def check(self, ranges: list[ShardRange]) -> list[ShardRange]:
-        """Drops the ranges of which nothing is left; reports what they and others have lost."""
+        """Drop the ranges of which nothing is left; report what they and others have lost."""
         readable = await together(self._check_range(one) for one in ranges)
         return [one for one, ok in zip(ranges, readable, strict=True) if ok]
 
@@ -385,7 +391,7 @@ class ShardBook:
 
 
 def nothing_came(shard_id: str) -> StalledError:
-    """The error for a shard of which the service tells nothing."""
+    """Return the error for a shard of which the service tells nothing."""
     return StalledError(
         f"shard {shard_id}: the service gave only empty pages that came no nearer to the shard's tip, and neither the "
         "next record nor the tip; it can be tried again"

@@ -1,7 +1,7 @@
-"""A task of the sink: rows, in their order, through a producer into the stream.
+"""A task of the sink puts its rows, in their order, through a producer into the stream.
 
-A task ends when all its rows are written, or raises. After the first row that is not, nothing more is sent: Spark runs
-the task again, and the rows that came behind are then written behind it.
+A task ends when all its rows are written, or raises. After the first row that is not written, nothing more is sent:
+Spark runs the task again, and the rows that came behind that row are then written behind it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from penstock.spark.options import SinkColumns, SinkOptions
 
 # --- labels that a task has had -------------------------------------------------------------------
-# Whether a task has had a label before, for any number of rows in bounded memory.
+# This part finds out whether a task has had a label before, for any number of rows in bounded memory.
 #
 # The labels are the keys of a private SQLite table, which lies in memory as long as it is small, and else in a file of
 # the system's folder for temporary files that is gone with the process. In the order of the source, which is that of
 # the labels, a row costs 1.7 microseconds, in any order up to some 6.
 
 MEMORY_BYTES = 16 * 1024 * 1024
-"""What of the table is kept in memory; a label takes some 70 bytes."""
+"""Bytes of the table that are kept in memory; a label takes some 70 bytes."""
 
 
 class Distinct:
-    """Labels of the rows of one task. Closed, it forgets them."""
+    """The labels of the rows of one task, which are forgotten when it is closed."""
 
     def __init__(self) -> None:
         self._table = sqlite3.connect("", isolation_level=None)
@@ -61,7 +61,7 @@ class Distinct:
         self._table.execute("BEGIN")
 
     def add(self, labels: Iterable[bytes]) -> bool:
-        """True when each is new. Raises PenstockError where there is no room for them on the disk."""
+        """Add labels. Return True when each is new. Raises PenstockError where the disk has no room for them."""
         try:
             self._table.executemany("INSERT INTO labels VALUES (?)", ((label,) for label in labels))
         except sqlite3.IntegrityError:
@@ -74,24 +74,28 @@ class Distinct:
         return True
 
     def close(self) -> None:
-        """Frees what it took."""
+        """Free what the table took."""
         self._table.close()
 
 
 # --- producers of a worker process ----------------------------------------------------------------
-# Producers of a worker process: Spark reuses its Python workers, so a producer is kept from task to task.
+# Spark reuses its Python workers, so a worker process keeps a producer from task to task.
 #
-# What it has learnt (shards, rates) and its connections serve the next task, and the stream's shards are not listed
-# for each. A worker runs one task at a time. As in `penstock.spark.reading`, a process that was forked makes its own.
+# What the producer has learnt (shards, rates) and its connections serve the next task, and the stream's shards are not
+# listed for each. A worker runs one task at a time. As in `penstock.spark.reading`, a process that was forked makes its
+# own producers.
 
 PRODUCERS_MAX = 4
-"""Producers of different options that a worker keeps; the one that was not used for the longest time is closed."""
+"""The most producers of different options that a worker keeps; the one that was unused for the longest time is closed.
+"""
 SHARD_MAP_REFRESH_S = 300.0
-"""Answers show a reshard at once; many idle workers must not list the shards often."""
+"""Seconds between two listings of a stream's shards: answers show a reshard at once, and many idle workers must not
+list the shards often.
+"""
 
 
 class ProducerKey(NamedTuple):
-    """What tells the producers of a worker apart."""
+    """The key that tells the producers of a worker apart."""
 
     stream: str
     connection: ConnectionOptions
@@ -102,13 +106,17 @@ class ProducerKey(NamedTuple):
 
 _producers: OrderedDict[ProducerKey, SyncProducer[Any]] = OrderedDict()
 _inherited: list[SyncProducer[Any]] = []
-"""Of the parent process: kept from destructors, which would act on sockets that the parent still uses."""
+"""The producers of the parent process: they are kept from destructors, which would act on sockets that the parent still
+uses.
+"""
 _lock = threading.Lock()
 _owner = os.getpid()
 
 
 def take_producer(key: ProducerKey) -> SyncProducer[Any]:
-    """A producer for one task, started; hand it back, or close it. Raises as `SyncProducer.start`."""
+    """Return a started producer for one task, which has to be handed back or abandoned. Raises what
+    `SyncProducer.start` raises.
+    """
     global _owner
     with _lock:
         if _owner != os.getpid():
@@ -166,7 +174,7 @@ def _options(key: ProducerKey) -> ProducerOptions:
 
 
 def _forked() -> None:
-    """In a child: a lock that another thread of the parent held would stay locked for ever."""
+    """Make a new lock in a child process: one that another thread of the parent held would stay locked for ever."""
     global _lock
     _lock = threading.Lock()
 
@@ -181,15 +189,15 @@ logger = logging.getLogger("penstock.spark.sink")
 
 PUT_ROWS_MAX = 1_000
 PUT_BYTES = 1024 * 1024
-"""Rows go to the producer in portions of about this much data; with a full buffer a task waits for the oldest."""
+"""Bytes of data, about, in one portion of rows for the producer; with a full buffer a task waits for the oldest one."""
 LOOK_S = 5.0
-"""How often a task that waits looks whether anything gets on."""
+"""Seconds between two looks of a waiting task whether anything gets on."""
 ROW_OVERHEAD_BYTES = 256
-"""What a producer counts for a record beside its data and key."""
+"""Bytes that a producer counts for a record beside its data and key."""
 
 
 class SinkTask(NamedTuple):
-    """What a task is told."""
+    """What a task needs to know."""
 
     options: SinkOptions
     columns: SinkColumns
@@ -198,13 +206,13 @@ class SinkTask(NamedTuple):
 
 @dataclass(frozen=True)
 class SinkCommit(WriterCommitMessage):
-    """What a task wrote."""
+    """The message of a task about what it wrote."""
 
     rows: int
     records: int
-    """Kinesis records: an aggregate is one."""
+    """The number of Kinesis records: an aggregate is one."""
     data_bytes: int
-    """Data of the rows, envelopes included."""
+    """Bytes of the rows' data, envelopes included."""
     duplicates_possible: int
     """Rows that may be in the stream twice, as the outcome of an attempt was not known."""
 
@@ -224,12 +232,12 @@ def write_batches(task: SinkTask, batches: Iterable[pa.RecordBatch]) -> SinkComm
 
 
 def write_rows(task: SinkTask, rows: Iterator[Any]) -> SinkCommit:
-    """Write rows. Raises as ``write_batches``."""
+    """Write Spark's rows. Raises what ``write_batches`` raises."""
     return _write(task, rows_of_rows(task, rows))
 
 
 def committed(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> None:
-    """All tasks have written: say what."""
+    """Log what all tasks have written."""
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.info(
         "%s: %s%d rows of %d tasks written as %d records; %d of them may be there twice",
@@ -243,7 +251,7 @@ def committed(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> 
 
 
 def aborted(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> None:
-    """Not all tasks have written: say what stays in the stream."""
+    """Log what stays in the stream of a write that not all tasks have finished."""
     done = [message for message in messages if isinstance(message, SinkCommit)]
     logger.warning(
         "%s: %swas not written whole. %d of its %d tasks had written %d rows, others perhaps some; they stay in the "
@@ -261,7 +269,7 @@ def aborted(task: SinkTask, messages: Sequence[Any], batch_id: int | None) -> No
 
 
 def rows_of_batch(task: SinkTask, batch: pa.RecordBatch) -> Iterator[Rows]:
-    """The rows of an Arrow batch, in portions."""
+    """Yield the rows of an Arrow batch, in portions."""
     step = max(1, min(PUT_ROWS_MAX, PUT_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, step):
         part = batch.slice(start, step)
@@ -274,7 +282,7 @@ def rows_of_batch(task: SinkTask, batch: pa.RecordBatch) -> Iterator[Rows]:
 
 
 def rows_of_rows(task: SinkTask, rows: Iterator[Any]) -> Iterator[Rows]:
-    """Spark's rows, in portions."""
+    """Yield Spark's rows as columns, in portions."""
     place = task.columns.data
     while some := list(islice(rows, PUT_ROWS_MAX)):
         size = sum(len(row[place]) for row in some if row[place] is not None)
@@ -333,7 +341,7 @@ def _no_nulls(values: list[Any], name: str, why: str) -> None:
 
 
 class Window:
-    """The rows that a task has handed over and that are not written yet, in their order, bounded in bytes."""
+    """The rows that a task has given to the producer and that are not written yet, in their order, bounded in bytes."""
 
     def __init__(self, options: SinkOptions, producer: SyncProducer[Any]) -> None:
         self._stream = str(options.stream)
@@ -344,17 +352,19 @@ class Window:
         self._bytes = 0
 
     def make_room(self, size: int) -> None:
-        """Wait until so many bytes fit (more than the bound: until nothing else is there). Raises as ``drain``."""
+        """Wait until ``size`` bytes fit (for more than the bound, until nothing else is there). Raises what ``drain``
+        raises.
+        """
         while self._waiting and (self._bytes + size > self._bytes_max or self._waiting[0][0].done()):
             self._settle_oldest()
 
     def add(self, puts: SyncPuts, size: int) -> None:
-        """These were handed over."""
+        """Take note of rows that were given to the producer."""
         self._waiting.append((puts, size))
         self._bytes += size
 
     def drain(self) -> None:
-        """Wait until all are written. Raises the PutError of the first that is not, or StalledError."""
+        """Wait until all rows are written. Raises the PutError of the first one that is not, or StalledError."""
         while self._waiting:
             self._settle_oldest()
 
@@ -385,7 +395,7 @@ class Window:
 
 
 def _met(before: ProducerSnapshot, after: ProducerSnapshot) -> str:
-    """What requests and records met meanwhile."""
+    """Return what requests and records met between two snapshots."""
     met = Counter(after.requests_failed) - Counter(before.requests_failed)
     met += Counter(after.records_failed_attempts) - Counter(before.records_failed_attempts)
     if not met:
@@ -464,7 +474,7 @@ def _hash_key(text: str) -> int:
 
 
 def _shared_position() -> PenstockError:
-    """Of rows that share a stamp: they would be removed as duplicates of one another."""
+    """Return the error for rows that share a stamp: they would be removed as duplicates of one another."""
     return PenstockError(
         "stamps position: two rows come from the same record of the source, and a reader would take one for a "
         "repeat of the other. Number them: stampIndex names an integer column that counts the rows of a record, "

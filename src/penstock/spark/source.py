@@ -1,4 +1,4 @@
-"""``format("penstock")``: the classes that Spark 4.0 to 4.3 ask for.
+"""The classes of ``format("penstock")`` are those that Spark 4.0 to 4.3 ask for.
 
 Spark makes these objects more than once and sends copies of them to other processes: they hold options, and reach
 AWS only when a method is called. Nothing that the driver learns gets to ``read`` but through a partition.
@@ -65,15 +65,15 @@ except ImportError:
     ADMISSION = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in where Spark has no such trigger for Python sources."""
+        """Stands in for Spark's class where Spark has no such trigger for Python sources."""
 
 
 READING = "while reading stream"
-"""How a note begins on each error of a task that reads."""
+"""The beginning of the note on each error of a task that reads."""
 
 
 class PenstockDataSource(DataSource):
-    """Reads and writes an Amazon Kinesis stream. Options: the reference pages, ``penstock.spark.options``,
+    """Reads and writes an Amazon Kinesis stream. The options are on the reference pages, and in
     ``penstock.spark.options``.
     """
 
@@ -86,23 +86,23 @@ class PenstockDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "penstock"
 
     def schema(self) -> str:
-        """The columns, as DDL."""
+        """Return the columns as DDL."""
         from penstock.spark.rows import SCHEMA
 
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read, from a start to an ending time."""
+        """Return the reader of a batch read, from a start to an ending time."""
         with plain_errors():
             options = parse_read_options(self._given, streaming=False)
             return PenstockReader(options, _task_options(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read."""
+        """Return the reader of a streaming read."""
         try:
             options = parse_read_options(self._given, streaming=True)
             return PenstockStreamReader(options, _task_options(options, schema))
@@ -111,12 +111,12 @@ class PenstockDataSource(DataSource):
             return FaultyStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write, which appends."""
+        """Return the writer of a batch write, which appends."""
         with plain_errors():
             return PenstockWriter(_sink_task(self._given, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write, which appends."""
+        """Return the writer of a streaming write, which appends."""
         with plain_errors():
             return PenstockStreamWriter(_sink_task(self._given, schema, overwrite))
 
@@ -129,7 +129,7 @@ class PenstockReader(DataSourceReader):
         self._task_options = task_options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; planned afresh each time Spark asks."""
+        """Return the tasks, which are planned afresh each time Spark asks."""
         from penstock.spark.driver import Driver
 
         with plain_errors():
@@ -140,13 +140,13 @@ class PenstockReader(DataSourceReader):
                 driver.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Where there is nothing to read, Spark makes up an empty one."""
+        """Yield the rows of one partition. Where there is nothing to read, Spark makes up an empty partition."""
         if isinstance(partition, ShardPartition):
             yield from _rows(partition)
 
 
 class Termination:
-    """How SIGTERM ends the process of a query's source, which Spark sends without waiting for what comes of it.
+    """Decides how SIGTERM ends the process of a query's source: Spark sends it without waiting for what comes of it.
 
     Spark's runner calls ``stop`` only when something is raised, and also when the connection ends, which is at the same
     time: then the signal comes while the last writes to the leases are under way, and must not break them off.
@@ -157,7 +157,7 @@ class Termination:
         self._came = False
 
     def expected(self, stop: Callable[[], None]) -> None:
-        """From now on the signal raises SystemExit; ``stop`` is called before the process ends, whatever happens."""
+        """Have the signal raise SystemExit from here on; ``stop`` is called before the process ends in any case."""
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
@@ -165,7 +165,7 @@ class Termination:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is done here is done to its end; a signal that came meanwhile counts then."""
+        """Let the block run to its end; a signal that came meanwhile counts then."""
         self._holders += 1
         try:
             yield
@@ -182,7 +182,7 @@ class Termination:
 
 
 TERMINATION = Termination()
-"""Of this process."""
+"""The termination of this process."""
 
 
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -194,7 +194,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get: nothing of the driver's."""
+        """Return the state that tasks get: nothing of the driver's is in it."""
         # Spark pickles the reader for its executors, and a driver has a thread, a loop and connections.
         return {**self.__dict__, "_driver": None}
 
@@ -202,40 +202,44 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is None:
             from penstock.spark.driver import Driver
 
-            # Spark 4.0 and 4.1 make one batch of AvailableNow and do not tell: it must hold all that is there.
+            # Spark 4.0 and 4.1 make one batch of AvailableNow and do not say so: it must hold all that is there.
             self._driver = Driver(self._options, self._task_options, all_at_first=not ADMISSION)
             if self._options.leases is not None:
                 TERMINATION.expected(self.stop)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
-        """Says nothing: Spark does not log the start of batch 0. Its end carries where its ranges begin."""
+        """Return an offset that says nothing: Spark does not log the start of batch 0, whose end carries where its
+        ranges begin.
+        """
         return dict(INITIAL)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """The end of the next batch. Spark 4.0 and 4.1 give no arguments; then the caps hold in every call."""
+        """Return the end of the next batch. Spark 4.0 and 4.1 give no arguments; then the caps hold in every call."""
         with plain_errors():
             capped = limit is None or not (ADMISSION and isinstance(limit, ReadAllAvailable))
             return self._started().latest(start, capped=capped)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Tells Spark whether batches are capped: ``Trigger.Once`` asks for all regardless."""
+        """Return the cap of batches, if there is one: ``Trigger.Once`` asks for all regardless."""
         caps = self._options.caps
         if caps.rows is not None:
             return ReadMaxRows(caps.rows)
         return ReadAllAvailable() if caps.bytes is None else ReadMaxBytes(caps.bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes the end: what is in the stream now is read, then the query ends."""
+        """Freeze the end: what is in the stream now is read, then the query ends."""
         with plain_errors():
             self._started().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Shown in the query's progress (Spark 4.2 and newer)."""
+        """Return what the query's progress shows as the latest offset (Spark 4.2 and newer)."""
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch: ``end`` alone says what they read. Equal offsets only tell where the query stands."""
+        """Return the tasks of a batch: ``end`` alone says what they read. Equal offsets only say where the query
+        stands.
+        """
         with plain_errors():
             if start == end:
                 self._started().stand_at(end)
@@ -243,19 +247,20 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._started().partitions(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition."""
+        """Yield the rows of one partition."""
         assert isinstance(partition, ShardPartition)
         yield from _rows(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tells the leases of the query's application, if it has one; nothing else is kept outside of Spark's own
-        checkpoint. Spark says so when it has the next batch: what it was busy with before is known earlier.
+        """Write the end of a committed batch to the leases of the query's application, if it has one; nothing else is
+        kept outside of Spark's own checkpoint. Spark calls this when it has the next batch: the driver knows earlier
+        that the batch before is committed.
         """
         if self._driver is not None:
             self._driver.committed(end)
 
     def stop(self) -> None:
-        """Closes the driver's connections."""
+        """Close the driver's connections."""
         with TERMINATION.held():
             driver, self._driver = self._driver, None
             if driver is not None:
@@ -263,7 +268,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class FaultyStreamReader(DataSourceStreamReader):
-    """Stands for a reader whose options are wrong, until Spark asks it something."""
+    """Stands in for a reader whose options are wrong, until Spark asks it something."""
 
     def __init__(self, error: OptionError) -> None:
         self._error = error
@@ -284,7 +289,7 @@ class FaultyStreamReader(DataSourceStreamReader):
             raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Never called: there are no partitions."""
+        """Raises what is wrong. Spark never calls this: there are no partitions."""
         raise self._error
 
 
@@ -295,20 +300,20 @@ class PenstockWriter(DataSourceArrowWriter):
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task: all rows are written when it returns."""
+        """Write the rows of a task: all are written when this returns."""
         from penstock.spark.sink import write_batches
 
         with plain_errors():
             return write_batches(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are written by now."""
+        """Log what was written: all rows are written by now."""
         from penstock.spark.sink import committed
 
         committed(self._task, messages, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A stream takes nothing back."""
+        """Log what stays in the stream, which takes nothing back."""
         from penstock.spark.sink import aborted
 
         aborted(self._task, messages, None)
@@ -321,27 +326,31 @@ class PenstockStreamWriter(STREAM_WRITER):  # type: ignore[misc]
         self._task = task
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """A task: all rows are written when it returns. Spark 4.0 gives rows, later ones Arrow batches."""
+        """Write the rows of a task: all are written when this returns. Spark 4.0 gives rows, later versions give Arrow
+        batches.
+        """
         from penstock.spark.sink import write_batches, write_rows
 
         with plain_errors():
             return (write_batches if ARROW_STREAM_WRITER else write_rows)(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All rows are written by now."""
+        """Log what was written: all rows are written by now."""
         from penstock.spark.sink import committed
 
         committed(self._task, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A stream takes nothing back."""
+        """Log what stays in the stream, which takes nothing back."""
         from penstock.spark.sink import aborted
 
         aborted(self._task, messages, batchId)
 
 
 def _require_packages() -> None:
-    """Says what is missing: Spark itself leaves a query hanging when its worker cannot import pyarrow."""
+    """Raise PenstockError that says which package is missing: Spark itself leaves a query hanging when its worker
+    cannot import pyarrow.
+    """
     missing = [name for name in ("pyarrow", "numpy") if find_spec(name) is None]
     if missing:
         raise PenstockError(
@@ -402,12 +411,12 @@ def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
 
 
 # --- errors as Spark shows them -------------------------------------------------------------------
-# One clear message in place of a stack of Spark's frames.
+# Spark shows one clear message in place of a stack of its frames.
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Lets Spark show an expected error as its message alone.
+    """Let Spark show an expected error as its message alone.
 
     Spark's Python workers print the whole stack of an exception before its message, unless this variable is set when
     they do. The source sets it only on the way out: a Python worker that fails ends with the exception, so no other

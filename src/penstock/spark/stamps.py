@@ -1,4 +1,4 @@
-"""Stamps: an envelope around a record's data that says which row of its writer it is.
+"""A stamp is in an envelope around a record's data, and says which row of its writer the record is.
 
 A batch that runs again writes its rows again, and a stream cannot take them back; a reader that knows the rows apart
 removes the duplicates. The envelope, byte by byte (all numbers unsigned, the high byte first)::
@@ -12,8 +12,8 @@ removes the duplicates. The envelope, byte by byte (all numbers unsigned, the hi
     12      n      the stamp
     12 + n  rest   the data
 
-A position is the stream's name, the shard and the sequence number, each as one byte of length and so many bytes, then
-4 bytes of sub-sequence number; of kind 2, 8 bytes of index follow. The shard is ASCII digits, ``7`` for
+A position is the stream's name, the shard and the sequence number, each as one byte of length and that many bytes, then
+4 bytes of sub-sequence number; in kind 2, 8 bytes of index follow. The shard is ASCII digits, ``7`` for
 ``shardId-000000000007``, or its whole id where that has another form. The sequence number is in packed decimal: two
 digits a byte, a zero in front where their number is odd. A key is UTF-8 text.
 
@@ -36,7 +36,7 @@ MAGIC = b"\xf5PST"
 VERSION = 1
 BEGIN = MAGIC + bytes((VERSION,))
 POSITION, POSITION_AND_INDEX, KEY = 1, 2, 3
-"""The kinds."""
+"""The kinds of stamps."""
 CRC_AT, LABEL_AT, STAMP_AT = 5, 9, 12
 KEY_BYTES_MAX = 65_535
 _SUB_SEQUENCE_BYTES, _INDEX_BYTES = 4, 8
@@ -49,14 +49,14 @@ class Stamp(NamedTuple):
     stream: str | None = None
     shard_id: str | None = None
     sequence_number: str | None = None
-    """Decimal, as the source's column."""
+    """The sequence number in decimal, as the source's column has it."""
     sub_sequence_number: int | None = None
     row_index: int | None = None
     key: str | None = None
 
 
 class Opened(NamedTuple):
-    """What was in an envelope."""
+    """An opened envelope: its stamp, the label, and the data that was inside."""
 
     stamp: Stamp
     label: bytes
@@ -70,7 +70,9 @@ def position_labels(
     sub_sequence_numbers: Iterable[int],
     indexes: Iterable[int] | None = None,
 ) -> list[bytes]:
-    """The labels of positions, given as columns. Raises ValueError or OverflowError for what is no position."""
+    """Return the labels of positions, which are given as columns. Raises ValueError or OverflowError for what is no
+    position.
+    """
     shards: dict[tuple[str, str], bytes] = {}
     rest = 1 + _SUB_SEQUENCE_BYTES + (0 if indexes is None else _INDEX_BYTES)
     kind = bytes((POSITION if indexes is None else POSITION_AND_INDEX,))
@@ -100,14 +102,14 @@ def position_labels(
 
 
 def key_labels(keys: Iterable[str | int]) -> list[bytes]:
-    """The labels of keys. Raises OverflowError for one of more than KEY_BYTES_MAX bytes."""
+    """Return the labels of keys. Raises OverflowError for a key of more than KEY_BYTES_MAX bytes."""
     kind = bytes((KEY,))
     texts = [str(key).encode() for key in keys]
     return [kind + len(text).to_bytes(2, "big") + text for text in texts]
 
 
 def sealed(labels: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
-    """Each data in an envelope with its label."""
+    """Put each data into an envelope with its label."""
     return [
         b"".join((BEGIN, crc32(data, crc32(label)).to_bytes(4, "big"), label, data))
         for label, data in zip(labels, datas, strict=True)
@@ -115,7 +117,7 @@ def sealed(labels: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
 
 
 def open_sealed(data: bytes) -> Opened | None:
-    """What is in an envelope; None for data that is in none.
+    """Return what is in an envelope; None for data that is in none.
 
     Raises PenstockError for an envelope of a version or kind that is not known here.
     """

@@ -1,4 +1,4 @@
-"""What a job did, and how its run ended: numbers for each batch, their sums, exit codes, an error as one message."""
+"""Say what a job did and how its run ended: numbers of each batch, their sums, exit codes, an error as one message."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ExitCode(IntEnum):
     """What the process's exit status says."""
 
     DONE = 0
-    """All that was to be read is read, or it was stopped and the batch was finished."""
+    """All that was to be read is read, or the job was stopped and the batch was finished."""
     FAILED = 1
-    """Something else than what follows."""
+    """The job failed by something else than what the other codes name."""
     WRONG_JOB = 2
     """The job file is wrong, or does not fit the data's columns. Nothing was read."""
     NOT_READY = 3
@@ -43,11 +43,11 @@ class ExitCode(IntEnum):
     SINK = 6
     """A sink, or the dead letters, cannot be written."""
     CUT_SHORT = 7
-    """It was stopped a second time, in the middle of a batch, which the next start does again."""
+    """The job was stopped a second time, in the middle of a batch, which the next start does again."""
 
 
 class StepError(PenstockError):
-    """A step of the job failed. ``step`` is its name, ``code`` what the process ends with."""
+    """A step of the job failed. ``step`` is its name, ``code`` the exit code that the process ends with."""
 
     def __init__(self, message: str, *, step: str, code: ExitCode, batch_id: int | None = None) -> None:
         self.step = step
@@ -75,7 +75,9 @@ _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
 _PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
 _PYTHON_WRITER = re.compile(r"write_into_data_source")
 _IMPORTS = ("ModuleNotFoundError:", "ImportError:")
-"""What cannot be imported is named by the code and not by the data, and is all that helps: an executor lacks it."""
+"""The errors of imports, which are shown whole: the code names what cannot be imported, and not the data, and the name
+is all that helps, as an executor lacks the module.
+"""
 _QUOTED = re.compile(r"'[^'\n]*'")
 _QUOTED_IN_PYTHON = re.compile(r"""'[^'\n]*'|"[^"\n]*\"""")
 _CAUSES_MAX = 20
@@ -105,7 +107,7 @@ def state_cannot_be_stored(error: BaseException) -> bool:
 def by_the_data(error: BaseException) -> bool:
     """True when rows could not be computed: a value that an expression does not take, or a Python function's error.
 
-    What a writer in Python raises in a task is not: ours, or that of another Python data source.
+    False for what a writer in Python raises in a task, ours or that of another Python data source.
     """
     whole = _whole(error)
     if _DATA_EXCEPTION.search(whole) is not None:
@@ -123,10 +125,10 @@ def failed_before_writing(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """The one message that says what happened: the deepest cause that says anything, without stacks.
+    """Return the one message that says what happened: the deepest cause that says anything, without stacks.
 
-    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out, and what an error of a
-    Python function on the executors quotes; in its place it is told where that was.
+    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out, and so is what an error of a
+    Python function on the executors quotes; the message says where in the function that was.
     """
     if isinstance(error, PenstockError):
         return str(error)
@@ -148,7 +150,7 @@ def _whole(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """What the Java exceptions behind a PySpark error say, from the outermost to the deepest one."""
+    """Return what the Java exceptions behind a PySpark error say, from the outermost to the deepest one."""
     origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     found: list[str] = []
     while origin is not None and len(found) < _CAUSES_MAX:
@@ -164,7 +166,7 @@ def _causes(error: BaseException) -> list[str]:
 
 
 def _first_line(text: str) -> str:
-    """The line that says what happened."""
+    """Return the line that says what happened."""
     task = _TASK_FAILED.search(text)
     if task is not None:
         text = task[1]
@@ -185,33 +187,33 @@ def _first_line(text: str) -> str:
 
 
 class SecondPass(NamedTuple):
-    """Of a batch that was run twice: some of Spark's numbers of it count both times."""
+    """What corrects Spark's numbers of a batch that was run twice: some of them count both times."""
 
     rows: int
-    """That came out of the query's steps, once."""
+    """The rows that came out of the query's steps in one run."""
     is_shuffled: bool
-    """Behind a shuffle: what came before it was run once."""
+    """True where the rows came through a shuffle: what lies before it was run once."""
 
 
 class StateReport(msgspec.Struct, frozen=True):
     """What a batch did to the state of its de-duplication, and how large that is. The seconds are sums over tasks."""
 
     store: str
-    """``rocksdb`` or ``hdfs``, which holds it in the heap of Spark's Java."""
+    """The kind of store: ``rocksdb``, or ``hdfs``, which holds the state in the heap of Spark's Java."""
     rows: int
-    """In the state: one for each key; with ``exact`` 128 at most, each of many keys."""
+    """Rows in the state: one for each key; with ``exact`` at most 128, each of many keys."""
     bytes: int
-    """In memory, as the store tells."""
+    """Bytes of memory that the state takes, as the store reports."""
     added: int
-    """Rows that were written."""
+    """Rows that the batch wrote to the state."""
     removed: int
-    """Rows whose time was over."""
+    """Rows that the batch removed from the state, as their time was over."""
     rows_per_s: float
-    """Added and removed, for each second of the batch."""
+    """Rows added and removed, for each second of the batch."""
     remove_s: float
-    """Looking for rows whose time is over: Spark looks at each row of the state, in each batch."""
+    """Seconds of the search for rows whose time is over: Spark looks at each row of the state, in each batch."""
     commit_s: float
-    """Storing what has changed."""
+    """Seconds of storing what has changed."""
 
 
 class BatchReport(msgspec.Struct, frozen=True):
@@ -219,27 +221,27 @@ class BatchReport(msgspec.Struct, frozen=True):
 
     batch: int
     rows: int
-    """Records read."""
+    """Records that were read."""
     rows_per_s: float
     seconds: float
-    """From the trigger to the commit."""
+    """Seconds from the trigger to the commit."""
     lag_s: dict[str, float]
-    """Per stream: how old the oldest record is that is not read yet, in seconds; 0 when none is known."""
+    """How old the oldest record is that is not read yet, in seconds, by stream; 0 when none is known."""
     dead_letters: int
     duplicates: int
     """Rows that the deduplication removed."""
     late: int
     """Rows that came later than the watermark allows, and were dropped."""
     bytes: int
-    """Data of the records."""
+    """Bytes of the records' data."""
     shards: int
-    """Shards that the source keeps a position of."""
+    """The number of shards that the source keeps a position of."""
     aggregates_outside_range: int
     """KPL aggregates with user records outside of their shard's hash range."""
     possible_losses: int
-    """Losses passed over since the checkpoint directory was made."""
+    """Losses that were passed over since the checkpoint directory was made."""
     state: StateReport | None = None
-    """None for a job without one."""
+    """What the batch did to the state; None for a job without a state."""
 
 
 class Totals(msgspec.Struct):
@@ -254,13 +256,13 @@ class Totals(msgspec.Struct):
     bytes: int = 0
     aggregates_outside_range: int = 0
     possible_losses: int = 0
-    """Since the checkpoint directory was made."""
+    """Losses that were passed over since the checkpoint directory was made."""
     lag_s: dict[str, float] = {}
     state: StateReport | None = None
-    """Of the last batch."""
+    """The report of the last batch on the state."""
 
     def add(self, batch: BatchReport) -> None:
-        """Count a batch."""
+        """Add the numbers of a batch."""
         self.batches += 1
         self.rows += batch.rows
         self.seconds_busy = round(self.seconds_busy + batch.seconds, 3)
@@ -282,7 +284,7 @@ def was_a_batch(progress: Mapping[str, Any]) -> bool:
 def batch_report(
     progress: Mapping[str, Any], *, stream: str, dead_letters: int, second: SecondPass | None = None
 ) -> BatchReport:
-    """Spark's progress of a batch as ours. ``second``: the batch was run twice, and is told once."""
+    """Return the report of a batch by Spark's progress. ``second``: the batch was run twice, and counts once."""
     rows = int(progress["numInputRows"])
     seconds = int(progress["durationMs"].get("triggerExecution", 0)) / 1000
     metrics = next(iter(stream_metrics(progress)), None)
@@ -317,7 +319,7 @@ def batch_report(
 
 
 def state_report(progress: Mapping[str, Any], seconds: float, counted: int = 1) -> StateReport | None:
-    """Spark's numbers of the state. ``counted``: how often each is counted; ``seconds``: the batch's."""
+    """Return Spark's numbers of the state. ``counted``: how often each is counted; ``seconds``: the batch's time."""
     operators = progress["stateOperators"]
     if not operators:
         return None
@@ -340,28 +342,30 @@ def state_report(progress: Mapping[str, Any], seconds: float, counted: int = 1) 
 
 
 def cut_ms(progress: Mapping[str, Any]) -> int | None:
-    """The time up to which the batch read, in epoch milliseconds by the service's clock; None before the first."""
+    """Return the time up to which the batch read, in epoch milliseconds by the service's clock; None before the first
+    batch.
+    """
     return next((metrics.cut_ms for metrics in stream_metrics(progress)), None)
 
 
 def _by_spark(progress: Mapping[str, Any]) -> int:
-    """Duplicates that Spark's own de-duplication removed."""
+    """Return the number of duplicates that Spark's own de-duplication removed."""
     found = (operator.get("customMetrics", {}) for operator in progress["stateOperators"])
     return sum(int(one.get("numDroppedDuplicateRows", 0)) for one in found)
 
 
 def _exact(progress: Mapping[str, Any]) -> int:
-    """Duplicates that ours removed."""
+    """Return the number of duplicates that our exact de-duplication removed."""
     found = (row.asDict() for row in (progress["observedMetrics"] or {}).values())
     return sum(int(one.get(EXACT_DUPLICATES) or 0) for one in found)
 
 
 # --- showing them ---------------------------------------------------------------------------------
-# What a run shows: lines for people, or one line of JSON for each event.
+# A run shows lines for people, or one line of JSON for each event.
 
 
 class Show:
-    """Writes to ``out`` what happens, and to ``errors`` what is wrong."""
+    """Writes what happens to ``out``, and what is wrong to ``errors``."""
 
     def __init__(self, *, as_json: bool, out: TextIO | None = None, errors: TextIO | None = None) -> None:
         self.as_json = as_json
@@ -370,11 +374,11 @@ class Show:
 
     @property
     def rows_out(self) -> TextIO:
-        """Where a console sink shows rows: not between lines of JSON."""
+        """The stream on which a console sink shows rows, which are not to stand between lines of JSON."""
         return self._errors if self.as_json else self._out
 
     def checked(self, job_file: JobFile, deliveries: list[Delivery]) -> None:
-        """The file is right; what its sinks promise."""
+        """Show that the job file is right, and what its sinks promise."""
         source = job_file.job.source
         stream = str(source.get("streamName") or source.get("streamARN"))
         self._event("checked", job=job_file.job.name, stream=stream, sinks=[one.as_dict() for one in deliveries])
@@ -386,22 +390,22 @@ class Show:
         self._text("\n".join(lines))
 
     def began_anew(self, checkpoint: str, removed: list[str]) -> None:
-        """A former start was killed before it had written an offset, and what it left is removed."""
+        """Show that a former start was killed before it had written an offset, and that what it left is removed."""
         self._event("began_anew", checkpoint=checkpoint, removed=removed)
         self._text(f"a former start was killed before its first batch; removed from {checkpoint}: {', '.join(removed)}")
 
     def started(self, name: str, query_id: str) -> None:
-        """The query runs."""
+        """Show that the query runs."""
         self._event("started", job=name, query_id=query_id)
         self._text(f"job {name} runs (query {query_id})")
 
     def serves(self, host: str, port: int) -> None:
-        """Prometheus may ask for the numbers."""
+        """Show where Prometheus may ask for the numbers."""
         self._event("serves", host=host, port=port)
         self._text(f"serving /metrics on {host}, port {port}")
 
     def batch(self, report: BatchReport) -> None:
-        """A batch is committed."""
+        """Show the report of a batch that is committed."""
         self._event("batch", **msgspec.to_builtins(report))
         lag = ", ".join(f"{seconds:,.1f} s" for seconds in report.lag_s.values())
         self._text(
@@ -413,12 +417,12 @@ class Show:
         )
 
     def stopping(self, why: str) -> None:
-        """A stop was asked for."""
+        """Show that a stop was asked for."""
         self._event("stopping", why=why)
         self._text(f"{why}: the batch is finished first; once more to leave it")
 
     def ended(self, name: str, how: str, code: ExitCode, totals: Totals, seconds: float) -> None:
-        """The summary."""
+        """Show the summary of the run."""
         speed = totals.rows / totals.seconds_busy if totals.seconds_busy else 0.0
         numbers: dict[str, Any] = msgspec.to_builtins(totals)
         self._event(
@@ -445,7 +449,7 @@ class Show:
         self._text("\n".join(lines))
 
     def wrong(self, faults: list[str], code: ExitCode, step: str = "job file") -> None:
-        """What is wrong, a line for each fault."""
+        """Show what is wrong, a line for each fault."""
         for fault in faults:
             self._event("error", step=step, exit_code=int(code), message=fault)
             print(f"penstock: {shown.lines(fault)}", file=self._errors, flush=True)

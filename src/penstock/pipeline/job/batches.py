@@ -1,4 +1,4 @@
-"""One batch of a job: read once, parted, transformed, and written to every sink. What ``foreachBatch`` calls.
+"""Write one batch of a job for ``foreachBatch``: read it once, part it, transform it, and write it to every sink.
 
 Where all good rows go to one folder as they are, the batch is written in one pass: its good rows are staged beside the
 folder, what the write showed of the dead letters is written, and then the staged files are put in place. Else the batch
@@ -45,26 +45,28 @@ if TYPE_CHECKING:
     from penstock.pipeline.job.running import Stopping
 
 # --- one pass -------------------------------------------------------------------------------------
-# What one write of a batch's good rows shows of the others: how many there are, and the dead letters themselves.
+# One write of a batch's good rows shows the others too: how many there are, and the dead letters themselves.
 #
 # A batch that is written to one folder needs no cache: its good rows are staged, and Spark's observed metrics bring
 # what was set apart to the driver, in the same pass. They go to their own place then, and the staged files after them.
 #
-# What comes that way is bounded: so many letters, none of them long. Where there are more, `Told.came` is false and
-# the batch is read once more, in the way that keeps all its rows.
+# What comes that way is bounded: at most ``LETTERS_MAX`` letters, none of them long. Where there are more, `Told.came`
+# is false and the batch is read once more, in the way that keeps all its rows.
 
 LETTERS_MAX = 10_000
-"""Dead letters of a batch that come to the driver with the write."""
+"""The largest number of dead letters of a batch that come to the driver with the write."""
 PARTITIONS_IF_UNKNOWN = 1_000
 LETTER_BYTES_MAX = 4_096
-"""Data of one of them."""
+"""The most bytes of data of a dead letter that comes to the driver with the write."""
 TOLD_S = 30.0
-"""Spark tells what was observed behind the write, by a thread of its own; it may lose it where that has much to do."""
+"""Seconds to wait for what was observed: Spark reports it after the write, by a thread of its own, and may lose it
+where that thread has much to do.
+"""
 _LOOK_S = 0.002
 
 _NTH, _COUNTED_BITS = "_penstock_nth", 33
 _COUNTS, _LETTERS = ("rows", "dead", "first", "left"), "letters"
-"""What is observed, in this order."""
+"""The names of what is observed, in this order."""
 _OBSERVATION = "org.apache.spark.sql.Observation"
 
 
@@ -75,26 +77,26 @@ class Told(NamedTuple):
     dead: int
     """Rows that are dead letters."""
     letters: DataFrame | None
-    """Those, without ``value``; None where there are none, and where they did not come."""
+    """The dead letters, without ``value``; None where there are none, and where they did not come."""
     came: bool
-    """False where they are too many or too long to come to the driver."""
+    """False where the dead letters are too many or too long to come to the driver."""
     first_is_empty: bool
     """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
 
 
 class Watching:
-    """Makes the batches of one query tell of their dead letters. What it asks of Spark's JVM is asked once."""
+    """Makes the batches of one query report their dead letters. Its questions to Spark's JVM are asked once."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """The columns of a letter."""
+        """The names of a dead letter's columns."""
         self._letter: Any = None
-        """Its schema, as the JVM has it."""
+        """The schema of a dead letter, as the JVM has it."""
         self._asked: dict[int, _Asked] = {}
-        """By the letters of one partition at most."""
+        """What a batch is asked, by the largest number of dead letters that come from one partition."""
 
     def of(self, batch: DataFrame, partitions: int | None) -> Watched:
-        """The batch, watched. ``partitions``: into how many it is divided, if that is known."""
+        """Return the batch, watched. ``partitions``: the number of its partitions, if that is known."""
         spark: Any = batch.sparkSession
         if not self.names:
             kept = [field for field in batch.schema.fields if field.name != VALUE]
@@ -141,13 +143,13 @@ class _Asked(NamedTuple):
     """All columns, and the one that counts dead letters."""
     first: Any
     others: Any
-    """What is observed."""
+    """The columns that are observed behind the first one."""
     is_row: bool
-    """True where what was observed is told as a row."""
+    """True where Spark reports what was observed as a row."""
 
 
 class Watched:
-    """A batch whose dead letters are told by the first action on ``rows``, which has its rows and a column more."""
+    """A batch whose dead letters are reported by the first action on ``rows``, which has its rows and a column more."""
 
     def __init__(self, batch: DataFrame, asked: _Asked) -> None:
         self._spark: Any = batch.sparkSession
@@ -159,8 +161,8 @@ class Watched:
         self.rows = DataFrame(observed, batch.sparkSession)
 
     def told(self, *, once: bool) -> Told | None:
-        """What the action showed; None where Spark does not tell it. ``once``: each row was surely observed once, as
-        in an action's last stage; any other stage may run again, and tells its rows twice.
+        """Return what the action showed; None where Spark does not report it. ``once``: each row was surely observed
+        once, as in an action's last stage; any other stage may run again, and reports its rows twice.
         """
         future = self._observation.future()
         deadline_s = time.monotonic() + TOLD_S
@@ -201,7 +203,7 @@ def _letters_of_map(spark: Any, told: Any) -> Any:
 
 
 def partitions_of(batch: DataFrame) -> int | None:
-    """Into how many partitions the batch of a query is divided; None where Spark does not say."""
+    """Return the number of partitions of a query's batch; None where Spark does not say."""
     try:
         plan: Any = batch._jdf.logicalPlan()
         return int(plan.rdd().getNumPartitions())
@@ -221,9 +223,11 @@ class _NotToldError(PenstockError):
 
 
 KEPT_BATCHES = 16
-"""So many batches are not written in one pass behind one whose dead letters did not come with the write."""
+"""The number of batches that are not written in one pass after one whose dead letters did not come with the write."""
 ROWS_PER_FILE = 50_000
-"""A folder gets a file of each partition of a batch where there are so many rows for each, or few files."""
+"""The number of rows for each partition of a batch from which on a folder gets a file of each; where partitions are few
+it does so with fewer rows too.
+"""
 
 
 class Batches:
@@ -240,29 +244,29 @@ class Batches:
         """True while a batch is written. Any thread may ask."""
         self._dead_letters: dict[int, int] = {}
         self._run_twice: dict[int, int] = {}
-        """Batches that were run twice, and the rows that came of them."""
+        """The number of rows of each batch that was run twice, by the batch's id."""
         self._watching = Watching()
         self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
         self._good_columns: list[str] = []
         self._faults: JsonFaults | None = None
         self._kept_batches = 0
-        """So many of the next ones are kept and not written in one pass."""
+        """The number of the next batches that are kept and not written in one pass."""
         self._rows_before = 0
-        """Of the last batch that was written in one pass."""
+        """The rows of the batch that was written last in one pass."""
         self.failure: StepError | None = None
-        """What went wrong, in which step: Spark tells only that a function failed."""
+        """What went wrong, and in which step: Spark says only that a function failed."""
         self.refused = False
         """True once a batch was not begun because of the end."""
         self.targets = [target_of(sink, job_file.folder, out) for sink in self._job.sinks]
         self.dead_letters = None if self._job.dead_letters is None else dead_letter_target(self._job.dead_letters)
 
     def dead_letters_of(self, batch_id: int) -> int:
-        """How many a batch had; told once, when the batch is committed."""
+        """Return how many dead letters a batch had, and forget it: this is asked once, when the batch is committed."""
         return self._dead_letters.pop(batch_id, 0)
 
     def written_of(self, batch_id: int) -> dict[str, int]:
-        """How many rows a batch has written, by the names of the streams among the sinks; told once, when the batch is
-        committed.
+        """Return how many rows a batch has written, by the names of the streams among the sinks, and forget it: this is
+        asked once, when the batch is committed.
         """
         written = dict.fromkeys(self.streams, 0) | self._written.pop(batch_id, {})
         return written if self._counts else {}
@@ -273,7 +277,7 @@ class Batches:
         return [target.stream for target in self.targets if isinstance(target, FormatTarget) and target.stream]
 
     def second_pass_of(self, batch_id: int) -> SecondPass | None:
-        """Where a batch was run twice, what came of it once; told once."""
+        """Return what came of one run of a batch that was run twice, and forget it; None where it was run once."""
         rows = self._run_twice.pop(batch_id, None)
         if rows is None:
             return None
@@ -282,7 +286,7 @@ class Batches:
         return SecondPass(rows, is_shuffled)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """For ``foreachBatch``. Raises StoppedError, or StepError that names the step."""
+        """Write one batch, as ``foreachBatch`` calls it. Raises StoppedError, or StepError that names the step."""
         if self._stopping.asked:
             self.refused = True
             raise StoppedError("the run is to end")
@@ -326,7 +330,7 @@ class Batches:
                 self._write_nothing(rows, batch_id)
 
     def _one_folder(self) -> FolderTarget | None:
-        """The folder that all good rows go to as they are, where there is no other sink.
+        """Return the folder that all good rows go to as they are, where there is no other sink.
 
         A transform may ask for its rows twice, or for some of them only, and a sink's own query too.
         """
@@ -336,7 +340,9 @@ class Batches:
         return target if isinstance(target, FolderTarget) and not target.has_query else None
 
     def _write_in_one_pass(self, batch: DataFrame, batch_id: int, folder: FolderTarget) -> None:
-        """Raises _NotToldError where another pass has to look for the dead letters; nothing is in place then."""
+        """Write a batch to one folder in one pass. Raises _NotToldError where another pass has to look for the dead
+        letters; nothing is in place then.
+        """
         partitions = partitions_of(batch)
         watched = self._watching.of(batch, partitions)
         with self._step("transform", batch_id, ExitCode.TRANSFORM):
@@ -359,7 +365,7 @@ class Batches:
                     staged.put_nothing()
 
     def _write_letters(self, letters: DataFrame | None, batch: DataFrame, batch_id: int, dead: int) -> None:
-        """Those that came with a write."""
+        """Write the dead letters that came with a write."""
         if self.dead_letters is None:
             return
         with self._step("dead_letters", batch_id, ExitCode.SINK):
@@ -420,7 +426,9 @@ class Batches:
 
     @contextmanager
     def _step(self, step: str, batch_id: int, code: ExitCode, *, staging: bool = False) -> Iterator[None]:
-        """``staging``: the step reads, decodes and removes duplicates, too."""
+        """Raise what fails in the block as a StepError that names the step. ``staging``: the step reads, decodes and
+        removes duplicates, too.
+        """
         try:
             yield
         except Exception as error:

@@ -1,4 +1,6 @@
-"""Job files: TOML in, a checked job out, or every fault with its line; and the rules between the fields of a job."""
+"""Read a job file: make a checked job of its TOML, or find every fault with its line. The rules between the fields of a
+job are here too.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,19 @@ if TYPE_CHECKING:
 
 
 # --- values from the environment ------------------------------------------------------------------
-# Values from the environment, ``${NAME}`` and ``${NAME:-default}``, and what of them must never be shown.
+# This part fills in values from the environment, ``${NAME}`` and ``${NAME:-default}``, and hides what must never be
+# shown of them.
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_]\w*)(:-([^}]*))?\}|\$\{")
 _SECRET_NAME = re.compile(r"secret|passw|pwd|token|credential|access_?key|api_?key|private|auth", re.IGNORECASE)
 _SHOWN = "***"
 _SHORTEST = 3
-"""A shorter secret would blot out half of every message, and hide nothing."""
+"""The least length of a text that is hidden: a shorter secret would blot out half of every message, and hide nothing.
+"""
 
 
 class Secrets:
-    """Texts that stand for something secret; takes them out of whatever is to be shown.
+    """Keeps texts that stand for something secret, and takes them out of whatever is to be shown.
 
     Secret is: what the environment gave for a value in ``options`` or ``spark``; what it gave for a name that looks
     like a secret's, wherever it stands; and the value of an option or setting with such a name.
@@ -51,7 +55,7 @@ class Secrets:
     def __init__(self) -> None:
         self._texts: set[str] = set()
         self.options: set[str] = set()
-        """Names of the options that hold one, for Spark's own redaction of plans."""
+        """Names of the options that hold a secret, for Spark's own redaction of plans."""
 
     def add(self, text: str, path: KeyPath) -> None:
         """Never show this text."""
@@ -61,7 +65,7 @@ class Secrets:
             self.options.add(path[-1])
 
     def hide(self, text: str) -> str:
-        """The text with stars in place of every secret."""
+        """Return the text with stars in place of every secret."""
         for secret in sorted(self._texts, key=len, reverse=True):
             text = text.replace(secret, _SHOWN)
         return text
@@ -78,7 +82,7 @@ def looks_secret(name: str) -> bool:
 def filled_in(
     tree: Any, environment: Mapping[str, str], secrets: Secrets, faults: list[Fault], path: KeyPath = ()
 ) -> Any:
-    """The parsed file with its references replaced. ``$${`` stands for ``${`` itself."""
+    """Return the parsed file with its references replaced. ``$${`` stands for ``${`` itself."""
     if isinstance(tree, dict):
         return {name: filled_in(value, environment, secrets, faults, (*path, name)) for name, value in tree.items()}
     if isinstance(tree, list):
@@ -127,17 +131,17 @@ def _near(name: str, environment: Mapping[str, str]) -> str:
 
 
 # --- values of the right types --------------------------------------------------------------------
-# From a parsed file to the structs of ``model``, with every fault found and not only the first.
+# This part makes the structs of ``model`` from a parsed file, and finds every fault, and not only the first.
 
 _BAD = object()
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 
 
 def converted(tree: Any, kind: type[msgspec.Struct], faults: list[Fault], path: KeyPath = ()) -> Any:
-    """The struct; every fault goes to ``faults``.
+    """Return the struct that a table describes; every fault goes to ``faults``.
 
     Where a field is wrong the struct is made without it, or with an empty text or array in its place, so that the rest
-    of it can be looked at too. None where that cannot be.
+    of it can be looked at too. Return None where that cannot be.
     """
     if not isinstance(tree, dict):
         faults.append(Fault(path, f"must be a table, not {_named(tree)}"))
@@ -153,7 +157,7 @@ def converted(tree: Any, kind: type[msgspec.Struct], faults: list[Fault], path: 
 
 
 def good_values(tree: dict[str, Any], kind: type[msgspec.Struct], faults: list[Fault], path: KeyPath) -> dict[str, Any]:
-    """The fields of a struct that are right; every fault goes to ``faults``."""
+    """Return the fields of a struct that are right; every fault goes to ``faults``."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     hints = get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
@@ -199,7 +203,7 @@ def _value(value: Any, hint: Any, faults: list[Fault], path: KeyPath) -> Any:
 
 
 def _bare(hint: Any) -> Any:
-    """A type without its remarks and without None."""
+    """Return a type without its remarks and without None."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
@@ -210,7 +214,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _plain(error: str, value: Any, hint: Any) -> str:
-    """What was wrong with a value, in our words; the value is not shown where it could be a secret."""
+    """Return what was wrong with a value, in our words; the value is not shown where it could be a secret."""
     bare = _bare(hint)
     if get_origin(bare) is not None and str(get_origin(bare)) == "typing.Literal":
         choices = [str(choice) for choice in get_args(bare)]
@@ -241,7 +245,7 @@ def _named(value: Any) -> str:
 
 
 def _misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
-    """True when an unknown name was told to mean this one: it is not missing too."""
+    """True when the fault of an unknown name says that this one is meant: this one is not missing too."""
     if any(new == name and old in tree for (_, old), new in JOB_FIELDS.items()):
         return True
     return any(f"did you mean {name}?" in nearest(given, fields) for given in tree if given not in fields)
@@ -265,11 +269,11 @@ class JobFile:
 
     @property
     def folder(self) -> Path:
-        """Where schemas, queries and modules are looked for."""
+        """The folder in which schemas, queries and modules are looked for."""
         return self.path.resolve().parent
 
     def told(self, fault: Fault) -> str:
-        """``job.toml:12: sinks[0].path: what``; without secrets."""
+        """Return a fault as ``job.toml:12: sinks[0].path: what``, without secrets."""
         return self.secrets.hide(_told(self.path, self.lines, fault))
 
 
@@ -333,10 +337,10 @@ def _told(path: Path, where: Mapping[KeyPath, int], fault: Fault) -> str:
 
 
 # --- rules between the fields ---------------------------------------------------------------------
-# They can be kept without Spark.
+# The rules between the fields can be checked without Spark.
 
 # --- DDL ------------------------------------------------------------------------------------------
-# A look at a schema's DDL without Spark: names and types of its fields, as far as a misspelling goes.
+# This part looks at a schema's DDL without Spark: at the names and types of its fields, to find misspellings.
 #
 # Spark parses it in earnest when the job starts. This finds the usual faults before that, and knows the fields' names.
 
@@ -350,7 +354,7 @@ _TYPE = re.compile(r"[A-Za-z_]+")
 
 
 def ddl_faults(ddl: str) -> list[str]:
-    """What is certainly wrong; an empty list says little."""
+    """Return what is certainly wrong with a DDL text; an empty list says little."""
     if ddl.strip().startswith("{"):
         return ["must be DDL, like order_id STRING NOT NULL, amount DECIMAL(10,2)"]
     if not _balanced(ddl):
@@ -376,13 +380,13 @@ def ddl_faults(ddl: str) -> list[str]:
 
 
 def field_names(ddl: str) -> list[str]:
-    """The names of the fields, in order."""
+    """Return the names of the fields, in order."""
     matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
     return [found[1].strip("`") for found in matches if found is not None]
 
 
 def _parts(ddl: str) -> list[str]:
-    """The text between the commas that are in no bracket, no quotes and no backquotes."""
+    """Return the texts between the commas that are in no bracket, no quotes and no backquotes."""
     parts, depth, quote, start = [], 0, "", 0
     for at, char in enumerate(ddl):
         if quote:
@@ -416,7 +420,9 @@ _READS_ONCE = {"checkpointlocation"}
 
 
 def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fault]:
-    """Every fault found. ``folder``: where its files are; ``unknown``: parts that are not known and are left out."""
+    """Return every fault of a job. ``folder``: where its files are; ``unknown``: parts that are not known and are left
+    out.
+    """
     faults = [] if "source" in unknown else _source(job.source)
     if "decode" not in unknown:
         faults += _decode(job, folder)
@@ -448,7 +454,7 @@ def _source(given: Mapping[str, Scalar]) -> list[Fault]:
 def _option_faults(
     given: Mapping[str, Scalar], path: KeyPath, parse: Callable[[dict[str, str]], object]
 ) -> list[Fault]:
-    """The faults that a parser of options finds, each at the option that it names."""
+    """Return the faults that a parser of options finds, each at the option that it names."""
     try:
         parse(as_options(given))
     except OptionError as error:
@@ -459,7 +465,7 @@ def _option_faults(
 
 
 def _named_in(fault: str, given: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """The option that a fault is about: the first one given that it names."""
+    """Return the option that a fault is about: the first one given that it names."""
     names = {name.lower(): name for name in given}
     words = (word.lower() for word in re.findall(r"[\w.]+", fault))
     return next(((names[word],) for word in words if word in names), ())
@@ -544,7 +550,9 @@ def _deduplicate(job: Job, fields: list[str] | None) -> list[Fault]:
 
 
 def _value_fields(job: Job) -> list[str] | None:
-    """The fields of ``value`` where the file tells them; an empty list: it has none; None: not known here."""
+    """Return the fields of ``value`` where the file names them; an empty list where it has none, and None where they
+    are not known here.
+    """
     if job.decode.format in ("text", "bytes"):
         return []
     if job.decode.format == "json" and job.decode.schema is not None and not ddl_faults(job.decode.schema):
@@ -618,7 +626,7 @@ def _sink(sink: Sink, folder: Path) -> list[Fault]:
 
 
 def _table(sink: Sink) -> list[Fault]:
-    """What Delta and Iceberg need, where each batch is to be there once."""
+    """Return what is wrong with a table of Delta or Iceberg that is to have each batch once."""
     if not is_table(sink):
         return []
     faults = [
@@ -634,9 +642,10 @@ def _table(sink: Sink) -> list[Fault]:
 
 
 def place_faults(job: Job, same: Callable[[str], str] = identity) -> list[Fault]:
-    """Two writers of one folder would take each other's files away; a table takes one write of a batch.
+    """Return the faults of places that collide: two writers of one folder would take each other's files away; a table
+    takes one write of a batch.
 
-    ``same``: what all spellings of a path have in common.
+    ``same``: the function that returns what all spellings of a path have in common.
     """
     taken = {same(job.checkpoint): "the Spark checkpoint directory"}
     faults = []

@@ -1,4 +1,4 @@
-"""A job from its start to its end: one query, watched, and stopped between two batches."""
+"""Run a job from its start to its end: start one query, watch it, and stop it between two batches."""
 
 from __future__ import annotations
 
@@ -64,11 +64,13 @@ if TYPE_CHECKING:
 
 
 # --- a rehearsal ----------------------------------------------------------------------------------
-# The steps of a job over a batch without rows, before the stream is read: what Spark finds wrong shows here.
+# The steps of a job run over a batch without rows before the stream is read: what Spark finds wrong shows here.
 
 
 def rehearse(spark: SparkSession, job_file: JobFile, batches: Batches) -> None:
-    """Raises JobFileError with all that Spark finds wrong in the file, or StepError; reads nothing."""
+    """Run the steps of a job over no rows, and read nothing. Raises JobFileError with all that Spark finds wrong in the
+    file, or StepError.
+    """
     _Rehearsal(spark, job_file, batches).all_steps()
 
 
@@ -127,7 +129,7 @@ class _Rehearsal:
             raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
 
     def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
-        """What a step gives; None when Spark, or we, find it wrong, which is kept as a fault at ``path``."""
+        """Return what a step gives; None when Spark, or we, find it wrong, which is kept as a fault at ``path``."""
         try:
             return step()
         except MissingPackageError as error:
@@ -143,38 +145,39 @@ class _Rehearsal:
 # --- the run and its start ------------------------------------------------------------------------
 
 # --- signals --------------------------------------------------------------------------------------
-# SIGTERM and Ctrl-C: the first asks for a stop after the batch, the second for one at once.
+# The first SIGTERM or Ctrl-C asks for a stop after the batch, the second for one at once.
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopping:
-    """Whether a run is to end. May be asked from any thread."""
+    """Says whether a run is to end. Any thread may ask it."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        """The signal that asked, if one did."""
+        """The signal that asked for the end, if one did."""
         self._times_asked = 0
 
     @property
     def asked(self) -> bool:
-        """Finish the batch, start no other."""
+        """True where the batch is to be finished, and no other one started."""
         return self._times_asked > 0
 
     @property
     def at_once(self) -> bool:
-        """Leave the batch: the next start does it again."""
+        """True where the batch is to be left: the next start does it again."""
         return self._times_asked > 1
 
     def ask(self) -> None:
-        """Ask; asked twice, it ends at once."""
+        """Ask for the end of the run; asked for twice, it comes at once."""
         # One statement that calls nothing: a signal may come while another one's handler runs. Python's own events have
         # a lock, for which the second handler would wait for ever, as the first one goes on only after it.
         self._times_asked += 1
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals meanwhile. Outside of the main thread Python allows no handlers: nothing is done there.
+        """Take the signals while the block runs. Outside of the main thread Python allows no handlers: nothing is done
+        there.
 
         Begin it after Spark's context is there, which takes Ctrl-C for itself.
         """
@@ -194,7 +197,7 @@ class Stopping:
 
 
 # --- an unfinished start --------------------------------------------------------------------------
-# A checkpoint directory whose first start was killed before Spark had written an offset.
+# This part mends a checkpoint directory whose first start was killed before Spark had written an offset.
 #
 # Spark writes each entry of its logs into a file of another name, and renames it. A kill in between leaves that file.
 # Before the first offset nothing else is there, and PySpark 4.1 and newer take the file for data of another query:
@@ -203,11 +206,11 @@ class Stopping:
 
 OFFSETS, COMMITS, STATE = "offsets", "commits", "state"
 _FIRST_UNFINISHED = re.compile(r"\.{1,2}0\.[0-9a-f-]+\.tmp(\.crc)?")
-"""What Spark calls the entry of batch 0 until it is whole, and the checksum that Hadoop keeps of it on a local disk."""
+"""The name of the entry of batch 0 until it is whole, and of the checksum that Hadoop keeps of it on a local disk."""
 
 
 def clear_unfinished_start(spark: SparkSession, checkpoint: str) -> list[str]:
-    """Removes what a killed first start has left in the log of offsets; the names of what was removed.
+    """Remove what a killed first start has left in the log of offsets. Return the names of what was removed.
 
     Nothing is removed where an offset is there, or where anything tells of one that was: another batch's file, a
     commit, a state. Raises StepError where offsets are missing that must have been there.
@@ -244,9 +247,11 @@ def _incomplete(checkpoint: str, later: list[str]) -> StepError:
 
 POLL_S = 0.25
 NUMBERS_S = 2.0
-"""Exporters hear of a job so often at least, also while no batch ends."""
+"""Seconds after which the numbers of a job are emitted again, also while no batch ends."""
 _PLANNING = "Getting offsets from"
-"""What Spark says while the source looks for the end of the next batch: as long as an outage of the service lasts."""
+"""The beginning of what Spark says while the source looks for the end of the next batch, which may take as long as an
+outage of the service lasts.
+"""
 _CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
 
 
@@ -257,8 +262,8 @@ def run_job(
     show: Show,
     on_event: Callable[[QueryMetrics], object] | None = None,
 ) -> ExitCode:
-    """Run until the stream's end, a stop or an error; the exit code. Shows progress, errors and a summary, and tells
-    its numbers to ``on_event``.
+    """Run until the stream's end, a stop or an error, and return the exit code. Progress, errors and a summary are
+    shown, and the job's numbers are emitted to ``on_event``.
 
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
@@ -274,7 +279,9 @@ def run_job(
 
 @contextmanager
 def _told_once() -> Iterator[None]:
-    """PySpark logs an error with its stacks and plans before it raises it. It is told here, and in one line."""
+    """Keep PySpark from logging an error, with its stacks and plans, before it raises it: the run shows it, in one
+    line.
+    """
     loggers = [logging.getLogger(name) for name in _CONTEXT_LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -304,7 +311,8 @@ class _Run:
         self._stopping = stopping
         self._show = show
         self._metrics = MetricsListener(spark)
-        """It is shown what is read here anyway, and listens to nothing."""
+        """The gauges of the query. This object gets the progresses that are read here anyway, and listens to nothing.
+        """
         self._totals = Totals()
         self._stream = str(self._job.source.get("streamName") or self._job.source.get("streamARN"))
         self._last_batch: int | None = None
@@ -313,7 +321,7 @@ class _Run:
         self._told_to_stop = False
 
     def whole(self) -> ExitCode:
-        """From the first query to the summary."""
+        """Run from the first query to the summary, and return the exit code."""
         began_s, until_ms = time.monotonic(), time.time() * 1000
         how, code = "done", ExitCode.DONE
         try:
@@ -363,7 +371,7 @@ class _Run:
                 query.stop()
 
     def _start(self) -> StreamingQuery:
-        """The one query: the stream's rows, decoded and without duplicates, batch by batch to all sinks."""
+        """Start the one query: the stream's rows, decoded and without duplicates, go batch by batch to all sinks."""
         job = self._job
         try:
             records = steps.opened(steps.records_of(self._spark, job), job)
@@ -380,7 +388,7 @@ class _Run:
             raise self._failure(error) from error
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Wait until the query has ended. Raises what it failed of, unless the end was asked for."""
+        """Wait until the query has ended. Raises what the query failed of, unless the end was asked for."""
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
             self._look(query)
             self._tell_that_it_lives(query)
@@ -394,7 +402,9 @@ class _Run:
                 return
 
     def _tell_that_it_lives(self, query: StreamingQuery) -> None:
-        """Between batches: numbers that nothing renews would look like those of a job that is gone."""
+        """Emit the numbers again between batches: numbers that nothing renews would look like those of a job that is
+        gone.
+        """
         if self._numbers is None or time.monotonic() - self._told_s < NUMBERS_S:
             return
         self._told_s = time.monotonic()
@@ -431,7 +441,7 @@ class _Run:
         self._told_s = time.monotonic()
         outside = metrics._replace(
             aggregates_outside_range=report.aggregates_outside_range
-        )  # once, where the batch ran twice
+        )  # it counts once where the batch ran twice
         counted = BatchNumbers(
             report.rows, report.bytes, report.seconds, report.dead_letters, report.duplicates, report.late
         )
@@ -443,12 +453,12 @@ class _Run:
 
     @property
     def _letters_to(self) -> list[str]:
-        """The stream that dead letters go to, if they go to one."""
+        """The name of the stream that dead letters go to, in a list; the list is empty where they go to none."""
         dead = self._job.dead_letters
         return [] if dead is None or dead.stream is None else [stream_of(dead.stream)]
 
     def _failure(self, error: Exception) -> StepError:
-        """The one thing that went wrong: in a batch's step, or else where Spark plans it."""
+        """Return the one thing that went wrong: in a batch's step, or else where Spark plans it."""
         if self._batches.failure is not None:
             return self._batches.failure
         if isinstance(error, StepError):
@@ -471,7 +481,7 @@ class _Run:
 
 
 def _since(query: StreamingQuery, last_batch: int | None) -> list[Any]:
-    """The progresses behind a batch, oldest first. Spark keeps a hundred, and each is a long text."""
+    """Return the progresses behind a batch, oldest first. Spark keeps a hundred, and each is a long text."""
     kept: Any = query._jsq.recentProgress()
     found: list[Any] = []
     for number in range(len(kept) - 1, -1, -1):
@@ -490,7 +500,7 @@ def _in_a_batch(status: dict[str, Any]) -> bool:
 # --- a job file as a program ----------------------------------------------------------------------
 
 QUIET = "FATAL"
-"""What Spark itself logs: a failure would be told a second time, in hundreds of lines."""
+"""The level of Spark's own log: below it a failure would be logged a second time, in hundreds of lines."""
 
 
 def run_file(
@@ -501,8 +511,8 @@ def run_file(
     log_level: str | None = QUIET,
     metrics_port: int | None = None,
 ) -> int:
-    """Check a job file and run it; the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the place of
-    the file's.
+    """Check a job file and run it. Return the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the
+    place of the file's port.
     """
     show = Show(as_json=as_json)
     try:
@@ -529,7 +539,9 @@ def run_file(
 
 @contextmanager
 def exporters_of(given: Metrics, port: int | None, show: Show) -> Iterator[Callable[[Any], object] | None]:
-    """What the job's numbers are told to; None where nothing is asked for. Raises StepError, as for a port in use."""
+    """Open what the job's numbers are emitted to; None where nothing is asked for. Raises StepError, for example for a
+    port in use.
+    """
     port = given.port if port is None else port
     if port is None and given.otlp_url is None and given.cloudwatch is None and not given.emf:
         yield None
@@ -563,12 +575,12 @@ def exporters_of(given: Metrics, port: int | None, show: Show) -> Iterator[Calla
 
 
 def schema_json() -> str:
-    """The JSON schema of a job file, as it is committed."""
+    """Return the JSON schema of a job file as text, as it stands in the repository."""
     return msgspec.json.format(msgspec.json.encode(job_schema()), indent=2).decode() + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """For ``spark-submit`` and ``python -m``: the same as ``penstock run``, without the extra for commands."""
+    """Run a job file for ``spark-submit`` and ``python -m``: the same as ``penstock run``, without its extra."""
     parser = argparse.ArgumentParser(prog="penstock.pipeline.job", description="Run a job file.")
     parser.add_argument("job", metavar="JOB.toml")
     parser.add_argument("--check", action="store_true", help="check the file, say what its sinks promise, and end")
@@ -583,7 +595,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Withdrawn(argparse.Action):
-    """An option of 0.1: the error says what it is called now."""
+    """Refuses an option of 0.1: the error says what it is called now."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         (old,) = self.option_strings

@@ -1,4 +1,4 @@
-"""The Spark session of a job, and the store of its state."""
+"""Start the Spark session of a job, and choose the store of its state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.job.model import Job
 
 # --- the store of a state -------------------------------------------------------------------------
-# The store of a job's state: RocksDB for a new checkpoint directory, in bounded memory.
+# The store of a job's state is RocksDB for a new checkpoint directory, in bounded memory.
 #
 # Spark's own store keeps every key in the heap of its Java, twice, and copies its table in each batch: a window of
 # millions of keys needs gigabytes. RocksDB keeps keys on the local disk. With changelog checkpoints each batch stores
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 _STATE = "spark.sql.streaming.stateStore."
 ROCKSDB_MEMORY_MB_MAX = 512
-"""Of block cache and write buffers, for all partitions in one Java process; indexes and filters are in the cache."""
+"""Megabytes of block cache and write buffers for all partitions in one Java process; indexes and filters are in the
+cache.
+"""
 
 STATE_SETTINGS = {
     f"{_STATE}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -45,7 +47,7 @@ STATE_SETTINGS = {
     f"{_STATE}rocksdb.boundedMemoryUsage": "true",
     f"{_STATE}rocksdb.maxMemoryUsageMB": str(ROCKSDB_MEMORY_MB_MAX),
 }
-"""What a job with a state sets where neither its file nor ``spark-submit`` nor Spark's own files say otherwise."""
+"""The settings of a job with a state, where neither its file nor ``spark-submit`` nor Spark's files say otherwise."""
 
 
 def has_state(job: Job) -> bool:
@@ -54,7 +56,7 @@ def has_state(job: Job) -> bool:
 
 
 def set_state_store(spark: SparkSession, job: Job) -> None:
-    """Gives the session the settings of above that are not given."""
+    """Give the session those of ``STATE_SETTINGS`` that are not given."""
     if not has_state(job):
         return
     given = spark.conf.getAll
@@ -64,7 +66,7 @@ def set_state_store(spark: SparkSession, job: Job) -> None:
 
 
 def told_not_stored(checkpoint: str, what: str) -> str:
-    """What is said of a state that cannot be written. ``what``: how Spark found out."""
+    """Return the message on a state that cannot be written. ``what``: how Spark found out."""
     return (
         f"the state of the de-duplication, in {checkpoint}/state, cannot be stored: {what}. The disk may be full, or "
         "its storage out of reach. Nothing of this batch is in place: the next start does it again"
@@ -72,7 +74,7 @@ def told_not_stored(checkpoint: str, what: str) -> str:
 
 
 def told_unread(checkpoint: str, what: str) -> str:
-    """What is said of a state that cannot be read. ``what``: how Spark found out."""
+    """Return the message on a state that cannot be read. ``what``: how Spark found out."""
     return (
         f"the state of the de-duplication, in {checkpoint}/state, cannot be read: {what}. Its storage cannot be "
         "reached, or a file of it was removed, cut off or never copied. Nothing of this batch is in place, and its "
@@ -104,7 +106,7 @@ _BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
-"""Since Spark 4.1, and before."""
+"""Spark's class that writes checkpoints through Hadoop's older interface: its name since Spark 4.1, and before."""
 
 
 def submitted() -> bool:
@@ -158,14 +160,15 @@ def in_threads(spark: SparkSession) -> bool:
 
 
 def least_work(spark: SparkSession, checkpoint: str) -> None:
-    """Settings by which a batch costs less and promises the same, where the job and Spark's own files say nothing."""
+    """Make settings by which a batch costs less and promises the same, where the job and Spark's files say nothing."""
     _few_partitions(spark)
     _few_programs(spark, checkpoint)
 
 
 def _few_partitions(spark: SparkSession) -> None:
-    """In this machine's threads a shuffle has a partition for each thread: Spark's own 200 would each be a task, and a
-    state to load and to store, in every batch. A checkpoint directory keeps the number that it began with.
+    """Give a shuffle a partition for each thread, where Spark runs in this machine's threads: Spark's own 200 would
+    each be a task, and a state to load and to store, in every batch. A checkpoint directory keeps the number that it
+    began with.
     """
     context = spark.sparkContext
     if in_threads(spark) and not context.getConf().contains(_SHUFFLE_PARTITIONS):
@@ -173,7 +176,7 @@ def _few_partitions(spark: SparkSession) -> None:
 
 
 def _few_programs(spark: SparkSession, checkpoint: str) -> None:
-    """A checkpoint directory on this machine's disks is written through Hadoop's older interface. With the newer one
+    """Write a checkpoint directory on this machine's disks through Hadoop's older interface. With the newer one
     each file of it takes eight runs of ``readlink`` beside the two of ``chmod``, and a batch with a state writes four
     files and more. Both write beside the file, look whether it is there, and rename; elsewhere Spark's choice stays.
     """
@@ -196,7 +199,7 @@ def _told(job_file: JobFile, error: Exception) -> str:
 
 
 def java_version() -> int | None:
-    """The major version of the Java that Spark would start; None where there is none that runs."""
+    """Return the major version of the Java that Spark would start; None where there is none that runs."""
     home = os.environ.get("JAVA_HOME")
     try:
         said = subprocess.run(  # noqa: S603
@@ -210,7 +213,7 @@ def java_version() -> int | None:
 
 
 def _why_java_ended(version: int | None, packages: list[str]) -> str:
-    """What is known of a JVM that ended while it started. It wrote the reason to standard error itself."""
+    """Return what is known of a JVM that ended while it started. The JVM wrote the reason to standard error itself."""
     if version is None or version < JAVA_MIN:
         found = "none runs here" if version is None else f"here it is Java {version}"
         return f"Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says; {found}"
@@ -227,7 +230,7 @@ def _why_java_ended(version: int | None, packages: list[str]) -> str:
 
 
 def _send_modules(spark: SparkSession, job_file: JobFile) -> None:
-    """Modules beside the job file go to the executors: functions that they define may run there."""
+    """Send modules beside the job file to the executors: functions that they define may run there."""
     job = job_file.job
     functions: list[Any] = [sink.function for sink in job.sinks] + [job.transform.function if job.transform else None]
     files = {file_to_send(name, job_file.folder) for name in functions if name is not None}

@@ -157,8 +157,7 @@ def scala_of(jvm: Any) -> str:
 
 
 def _by_spark(records: DataFrame, job: Job, folder: Path) -> DataFrame:
-    """Decode Avro or Protobuf by Spark's own functions: what they cannot read gives a value whose fields are all null.
-    """
+    """Decode Avro or Protobuf by Spark's functions: what they cannot read gives a value whose fields are all null."""
     data = fn.col("data")
     if job.decode.format == "avro":
         from pyspark.sql.avro.functions import from_avro

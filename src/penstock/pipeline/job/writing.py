@@ -274,8 +274,7 @@ class FolderTarget(_Queried):
     def staged(
         self, batch: DataFrame, batch_id: int, *, as_divided: bool, columns: Collection[str] | None = None
     ) -> AbstractContextManager[StagedBatch]:
-        """Write a batch beside the folder; `StagedBatch.put` moves it in. ``columns``: the batch's, if they are known.
-        """
+        """Write a batch beside the folder; `StagedBatch.put` moves it in. ``columns``: the batch's, if known."""
         return self._folder.staged(self._rows(batch), batch_id, as_divided=as_divided, columns=columns)
 
     @property
