@@ -1,5 +1,6 @@
-"""One signed call: sign with fresh credentials and the service's time, send, and repeat what may be repeated; and what
-an answer means that refuses the call, or cannot be read: there is one kind of error for whatever reading it raises.
+"""Make one signed call: sign it with fresh credentials and the service's time, send it, and repeat what may be
+repeated. Say, too, what an answer means that refuses the call, or cannot be read: there is one kind of error for
+whatever reading it raises.
 
 The same call may be answered well the next time, as after an answer that was cut off; for a write the outcome is
 unknown.
@@ -47,17 +48,17 @@ if TYPE_CHECKING:
 
 
 # --- what is repeated -----------------------------------------------------------------------------
-# What is repeated, how often and after how long.
+# A policy says what is repeated, how often and after how long.
 #
-# Full jitter (a uniformly random wait below a bound that doubles): many clients that were refused together do
-# not come back together.
+# Waits have full jitter (they are uniformly random, below a bound that doubles): many clients that were refused
+# together do not come back together.
 
 EXPONENT_MAX = 30
-"""Keeps ``2 ** attempt`` small when a policy allows very many attempts."""
+"""The largest exponent: it keeps ``2 ** attempt`` small when a policy allows very many attempts."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How one call is repeated.
+    """Says how one call is repeated.
 
     ``ThrottledError``, ``UnavailableError`` and ``TransportError`` are repeated up to ``attempts_max``
     attempts in all, after a random wait in [0, min(``cap_s``, ``base_s`` · 2ⁿ)]. No attempt begins
@@ -69,8 +70,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     cap_s: float = 5.0
     deadline_s: float | None = None
     repeat_stale: bool = True
-    """Also repeat at once, uncounted, when a pooled connection turns out to be closed before a byte of the answer
-    came: nearly always nothing was done. For a write that must know, False.
+    """True where the call is repeated at once, uncounted, when a pooled connection turns out to be closed before a byte
+    of the answer came: nearly always nothing was done. It is False for a write that must know.
     """
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             raise OptionError(faults)
 
     def wait_s(self, attempt: int, rng: random.Random) -> float:
-        """The wait after attempt number ``attempt`` (1-based) failed."""
+        """Return the wait after attempt number ``attempt`` (1-based) failed, in seconds."""
         bound_s = min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, EXPONENT_MAX))
         return rng.uniform(0.0, bound_s)
 
@@ -97,37 +98,39 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 NEVER = RetryPolicy(attempts_max=1)
-"""For callers that decide themselves what a failure means."""
+"""The policy for callers that decide themselves what a failure means."""
 
 ONCE = RetryPolicy(attempts_max=1, repeat_stale=False)
-"""Each request is sent once: for writers that tell their callers whether something may have been done twice."""
+"""The policy by which each request is sent once: for writers that tell their callers whether something may have been
+done twice.
+"""
 
 
 # --- signatures -----------------------------------------------------------------------------------
-# AWS Signature Version 4 for requests whose body is in memory.
+# Requests whose body is in memory are signed by AWS Signature Version 4.
 #
 # Rules: AWS General Reference, "Create a signed AWS API request". The day's signing key is kept, so that a
 # signature costs one SHA-256 and one HMAC beside the hash of the body.
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 KEYS_MAX = 64
-"""Signing keys kept: one per secret, day, region and service in use."""
+"""The most signing keys that are kept: one per secret, day, region and service in use."""
 
 
 def amz_date(epoch_s: float) -> str:
-    """``20260131T235959Z``."""
+    """Return a time as AWS writes it: ``20260131T235959Z``."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
 
 
 def canonical_path(path: str) -> str:
-    """The path as it is signed: encoded once more than it is sent (every service but S3)."""
+    """Return the path as it is signed: encoded once more than it is sent (for every service but S3)."""
     if path in ("/", ""):
-        return "/"  # of each call that is made often; a thousand idle shards make a thousand a second
+        return "/"  # all calls that are made often have this path: a thousand idle shards make a thousand a second
     return urllib.parse.quote(path, safe="/-_.~")
 
 
 def canonical_query(query: str) -> str:
-    """The query string with its (already encoded) parameters sorted by name, then by value."""
+    """Return the query string with its (already encoded) parameters sorted by name, then by value."""
     if not query:
         return ""
     pairs = [pair.partition("=") for pair in query.split("&")]
@@ -135,7 +138,7 @@ def canonical_query(query: str) -> str:
 
 
 class Signer:
-    """Signs for one service and region. Not bound to a loop or thread beyond its small cache of keys."""
+    """Signs for one service and region. It is not bound to a loop or thread beyond its small cache of keys."""
 
     def __init__(self, service: str, region: str) -> None:
         self._service = service
@@ -207,29 +210,29 @@ class Signer:
 
 
 def hash_of(body: bytes) -> str:
-    """The SHA-256 of a body, as a signature wants it: hexadecimal, in lower case."""
+    """Return the SHA-256 of a body as a signature wants it: hexadecimal, in lower case."""
     return hashlib.sha256(body).hexdigest()
 
 
 # --- calls ----------------------------------------------------------------------------------------
 
 SKEW_MIN_S = 30.0
-"""A signature error is blamed on the clock only if the service's time differs by more than this from the
-signed one.
+"""Seconds by which the service's time has to differ from the signed one so that a signature error is blamed on the
+clock.
 """
 
 ERROR_BYTES_MAX = 64 * 1024
-"""Of the error that answers a request for a stream; what comes beyond is passed over."""
+"""The most bytes of the error that answers a request for a stream; what comes beyond is passed over."""
 
 STALE_REPEATS_MAX = 3
-"""Immediate repeats of one call after connections out of the pool turned out to be closed."""
+"""The most immediate repeats of one call after connections out of the pool turned out to be closed."""
 
 THREAD_HASH_BYTES = 256 * 1024
-"""A body of this size takes longer to hash (0.2 ms) than a thread takes to be asked (0.1 ms)."""
+"""The size from which on a body takes longer to hash (0.2 ms) than a thread takes to be asked (0.1 ms)."""
 
 
 class Route(NamedTuple):
-    """Where a call goes and what signs it."""
+    """Says where a call goes and what signs it."""
 
     endpoint: Endpoint
     signer: Signer
@@ -280,7 +283,7 @@ class SignedCalls:
             attempt += 1
 
     async def stream(self, request: Request, credentials: CredentialCache) -> AsyncGenerator[bytes, None]:
-        """Send once and yield the parts of an answer with status 200; raise the error otherwise. Nothing is
+        """Send a request once and yield the parts of an answer with status 200; raise the error otherwise. Nothing is
         repeated.
         """
         used = await credentials.current()
@@ -306,7 +309,7 @@ class SignedCalls:
             raise self._error(request, refused)
 
     async def _attempt(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
-        """One attempt, with what is mended at once: stale connections, stale credentials, a wrong clock."""
+        """Make one attempt, and mend at once what can be: stale connections, stale credentials, a wrong clock."""
         used = await credentials.current()
         body_hash = await self._hash(request.body)
         renewed = corrected = False
@@ -336,7 +339,9 @@ class SignedCalls:
                 return answer
 
     async def _hash(self, body: bytes) -> str | None:
-        """A large body is hashed in a thread, as that needs no GIL: what else the loop does goes on beside it."""
+        """Hash a large body in a thread, as that needs no GIL: what else the loop does goes on beside it. Return None
+        for a small body.
+        """
         if len(body) < THREAD_HASH_BYTES:
             return None
         return await asyncio.get_running_loop().run_in_executor(None, hash_of, body)
@@ -355,7 +360,7 @@ class SignedCalls:
         return answer
 
     def error_of(self, operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-        """What an error answer says, as one of our errors."""
+        """Return what an error answer says, as one of our errors."""
         return service_error(operation, status, headers, body)
 
     def _error(self, request: Request, answer: Answer) -> ServiceError:
@@ -384,7 +389,7 @@ class SignedCalls:
         if text != known:
             try:
                 epoch_s = int(email.utils.parsedate_to_datetime(text).timestamp())
-            except (ValueError, OverflowError, TypeError, LookupError):  # no date: the service's time is not told
+            except (ValueError, OverflowError, TypeError, LookupError):  # it is no date, which tells no time
                 return
             self._date = (text, epoch_s)
         self.clock.observe(epoch_s, sent_s, self._now())
@@ -393,8 +398,8 @@ class SignedCalls:
 # --- answers that cannot be read ------------------------------------------------------------------
 
 UNREADABLE = (ValueError, OverflowError, RecursionError, LookupError, TypeError, AttributeError)
-"""What reading an odd answer may raise: msgspec's errors and those of text are ValueErrors; nesting without end is a
-RecursionError, a number of hundreds of digits an OverflowError.
+"""The errors that reading an odd answer may raise: msgspec's errors and those of text are ValueErrors; nesting without
+end is a RecursionError, a number of hundreds of digits an OverflowError.
 """
 REASON_CHARACTERS_MAX = 300
 
@@ -403,7 +408,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def reading(what: str, body: bytes | None = None) -> Iterator[None]:
-    """Turns whatever is raised while an answer is read into a `TransportError` that names the call and the oddity.
+    """Turn whatever is raised while an answer is read into a `TransportError` that names the call and the oddity.
 
     ``what`` is the call, with its stream or table: ``ListShards of orders``.
     """
@@ -418,7 +423,7 @@ def reading(what: str, body: bytes | None = None) -> Iterator[None]:
 
 
 def decoded(what: str, body: bytes, kind: type[T]) -> T:
-    """JSON as the type that is wanted. Members that are null count as absent (some emulators write them)."""
+    """Read JSON as the type that is wanted. Members that are null count as absent (some emulators write them)."""
     with reading(what, body):
         try:
             return msgspec.json.decode(body, type=kind)
@@ -435,7 +440,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 # --- error answers --------------------------------------------------------------------------------
-# From the error answers of AWS's JSON services to `penstock.errors`.
+# This part makes errors of `penstock.errors` from the error answers of AWS's JSON services.
 
 STALE_CREDENTIALS = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"}
@@ -510,7 +515,7 @@ _STATUS_CODES = {401: AccessDeniedError, 403: AccessDeniedError, 404: NotFoundEr
 
 CODE_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 1_000
-"""A service's code and message are cut to this length: they may echo what was sent."""
+"""The lengths to which a service's code and message are cut: they may echo what was sent."""
 
 
 class _ErrorBody(msgspec.Struct):
@@ -521,7 +526,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def error_class(code: str, status: int) -> type[ServiceError]:
-    """The class of an error by AWS's code, or by the HTTP status when the code is not known."""
+    """Return the class of an error by AWS's code, or by the HTTP status when the code is not known."""
     known = _BY_CODE.get(code)
     if known is not None:
         return known
@@ -533,7 +538,7 @@ def error_class(code: str, status: int) -> type[ServiceError]:
 
 
 def plain_code(code: str) -> str:
-    """``com.amazonaws.kinesis.v20131202#ResourceNotFoundException:http://…`` →
+    """Return the code alone: ``com.amazonaws.kinesis.v20131202#ResourceNotFoundException:http://…`` →
     ``ResourceNotFoundException``.
     """
     return code.partition(":")[0].rpartition("#")[2]

@@ -1,4 +1,4 @@
-"""CBOR (RFC 8949) as far as PutRecords needs it: the request written at the speed of a copy, any answer read.
+"""Write and read CBOR (RFC 8949) as far as PutRecords needs it: the request at the speed of a copy, and any answer.
 
 Kinesis takes and gives ``application/x-amz-cbor-1.1`` beside JSON; the AWS SDK for Java uses nothing else. Data goes as
 it is, where JSON needs base64: a quarter fewer bytes to make, sign and send.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/x-amz-cbor-1.1"
 DEPTH_MAX = 32
-"""Of nested arrays and maps; an answer of this service has three."""
+"""The greatest depth of nested arrays and maps; an answer of this service has three."""
 
 _BYTES, _TEXT, _ARRAY, _MAP = 0x40, 0x60, 0x80, 0xA0
 _INDEFINITE = 31
@@ -22,7 +22,7 @@ _BREAK = object()
 
 
 def _head(major: int, count: int) -> bytes:
-    """The first bytes of an item of this major type, with its size or number of members."""
+    """Return the first bytes of an item of this major type, with its size or number of members."""
     if count < 24:
         return bytes((major | count,))
     if count < 1 << 8:
@@ -41,7 +41,9 @@ _DATA, _PARTITION_KEY, _EXPLICIT_HASH_KEY = _text("Data"), _text("PartitionKey")
 
 
 def put_records_body(named: Mapping[str, str], entries: Iterable[tuple[bytes, str, str | None]]) -> bytes:
-    """The body of PutRecords. ``named`` says which stream; an entry is (data, partition key, explicit hash key)."""
+    """Return the body of PutRecords. ``named`` says which stream it is; an entry is (data, partition key, explicit hash
+    key).
+    """
     parts = [_head(_MAP, len(named) + 1), *(_text(name) + _text(value) for name, value in named.items())]
     records: list[bytes] = []
     count = 0
@@ -60,7 +62,7 @@ def put_records_body(named: Mapping[str, str], entries: Iterable[tuple[bytes, st
 
 
 def decode(body: bytes) -> Any:
-    """The value of a CBOR item that fills ``body``. Tags are passed over. Raises ValueError when it is none."""
+    """Return the value of a CBOR item that fills ``body``. Tags are passed over. Raises ValueError when it is none."""
     reader = _Reader(body)
     try:
         value = reader.item(DEPTH_MAX)
@@ -79,7 +81,7 @@ class _Reader:
         self.at = 0
 
     def item(self, depth: int) -> Any:
-        """The next item; ``_BREAK`` at the end of one of indefinite length."""
+        """Return the next item; ``_BREAK`` at the end of an item of indefinite length."""
         if not depth:
             raise ValueError(f"no CBOR that is wanted: more than {DEPTH_MAX} items inside each other")
         first = self._body[self.at]

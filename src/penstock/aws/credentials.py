@@ -1,4 +1,6 @@
-"""Credentials always fresh enough to sign with, loaded once for all callers and never on the loop; also of a role."""
+"""Keep credentials fresh enough to sign with, those of a role too: they are loaded once for all callers, and never on
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.aws")
 
 RENEW_BEFORE_S = 900.0
-"""Renewal begins in the background this long before the end (botocore's advisory time) ..."""
-RENEW_SHARE = 0.25
-"""... or in the last quarter of the time they had when they were loaded, for short-lived ones."""
-WAIT_BEFORE_S = 60.0
-"""Closer to their end than this, nothing is signed with them: callers wait for the new ones."""
-RENEW_INTERVAL_S = 60.0
-"""Least time between two renewals in the background (a metadata service may repeat the old ones for a
-while).
+"""Seconds before their end at which credentials are renewed in the background (botocore's advisory time). For
+short-lived ones `RENEW_SHARE` counts.
 """
+RENEW_SHARE = 0.25
+"""The last part of the time that credentials had when they were loaded, in which short-lived ones are renewed."""
+WAIT_BEFORE_S = 60.0
+"""Seconds before their end from which on nothing is signed with credentials: callers wait for the new ones."""
+RENEW_INTERVAL_S = 60.0
+"""The least time between two renewals in the background (a metadata service may repeat the old ones for a while)."""
 WAIT_INTERVAL_S = 5.0
-"""Least time between two renewals that callers wait for: while the old ones are still good, and once calls have worked
-and no others are to be had.
+"""The least time between two renewals that callers wait for: while the old credentials are still good, and once calls
+have worked and no others are to be had.
 """
 
 TOLD_EVERY_S = 60.0
-"""How often the log tells that none can be loaded."""
+"""Seconds between two lines of the log that no credentials can be loaded."""
 
 
 class CredentialCache:
@@ -63,28 +65,28 @@ class CredentialCache:
     callers wait, it runs once at a time. Belongs to one event loop.
 
     Credentials that worked, and do no more, may be renewed where they come from: in a file, by a sign-on, by a service
-    that was away. Errors of such ones are ``retryable``. Those of the first call are not: a program that starts
-    without any is told at once.
+    that was away. Errors of such credentials are ``retryable``. Errors of the first call are not: a program that starts
+    without any credentials learns it at once.
     """
 
     def __init__(self, load: Load, *, renews: bool = True, now: Callable[[], float] = time.time) -> None:
-        """``renews``: False where ``load`` never has others, as those that the program itself has given."""
+        """``renews``: False where ``load`` never has others, as with credentials that the program itself has given."""
         self._load = load
         self._renews = renews
         self._now = now
         self.have_worked = False
-        """True once a call that was signed with what was loaded was answered. Its callers say so."""
+        """True once a call that was signed with what was loaded was answered. Those that make the calls set it."""
         self._failed: CredentialsError | None = None
-        """What the last load met; None where it went well."""
+        """The error of the last load; None where it went well."""
         self._replaced_s = self._told_s = -math.inf
         self._current: Credentials | None = None
         self._life_s = 0.0
-        """How long the current ones had to live when they were loaded first."""
+        """Seconds that the current credentials had to live when they were loaded first."""
         self._tried_at_s = 0.0
         self._loading: asyncio.Task[Credentials] | None = None
 
     async def current(self) -> Credentials:
-        """Credentials to sign with now. Raises `CredentialsError` if there are none."""
+        """Return the credentials to sign with now. Raises `CredentialsError` if there are none."""
         current = self._current
         if current is None:
             return await self._wait_for_load(anew=False)
@@ -102,13 +104,11 @@ class CredentialCache:
 
     @property
     def may_renew(self) -> bool:
-        """True where others may come that work, as those before did."""
+        """True where other credentials may come that work, as those before did."""
         return self.have_worked and self._renews
 
     async def replace(self, used: Credentials) -> Credentials:
-        """Credentials other than ``used``, which a service has refused; ``used`` again if there are no
-        others.
-        """
+        """Return credentials other than ``used``, which a service has refused; ``used`` if there are no others."""
         if self._current is not None and self._current != used:
             return self._current
         if self.may_renew and self._now() - self._replaced_s < WAIT_INTERVAL_S:
@@ -131,13 +131,13 @@ class CredentialCache:
         if failed is None:
             return await self._outcome(self._begin_load(anew=anew))
         if self.have_worked and self._loading is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
-            again = CredentialsError(*failed.args)  # a shard's reader each would else ask a thousand times a second
+            again = CredentialsError(*failed.args)  # else each reader of a shard would ask a thousand times a second
             again.retryable = failed.retryable
             raise again
         return await self._outcome(self._begin_load(anew=True))
 
     async def _outcome(self, loading: asyncio.Task[Credentials]) -> Credentials:
-        """A caller that is cancelled does not cancel the load that others wait for."""
+        """Wait for a load. A caller that is cancelled does not cancel the load that others wait for."""
         await asyncio.wait((loading,))
         return loading.result()
 
@@ -170,14 +170,16 @@ class CredentialCache:
             self._loading = None
 
     def _not_loaded(self, error: BaseException) -> None:
-        """Callers that wait have the error, too; a load in the background is begun again by the next call."""
+        """Log that a load failed. Callers that wait have the error, too; the next call begins a load in the background
+        again.
+        """
         if self._now() - self._told_s >= TOLD_EVERY_S:
             self._told_s = self._now()
             log.warning("AWS credentials could not be loaded: %s", error)
 
 
 # --- of an assumed role ---------------------------------------------------------------------------
-# Credentials of an assumed role (STS AssumeRole, the query protocol: a form is sent, XML comes back).
+# Credentials of an assumed role come from STS AssumeRole (the query protocol: a form is sent, XML comes back).
 
 API_VERSION = "2011-06-15"
 DEFAULT_SESSION_NAME = "penstock"
@@ -185,7 +187,7 @@ RETRY = RetryPolicy(attempts_max=4, base_s=0.2, cap_s=2.0)
 
 
 class AssumedRole:
-    """Assumes ``options.role_arn`` with the credentials of ``base``. `load` suits a `CredentialCache`."""
+    """Assumes ``options.role_arn`` with the credentials of ``base``. A `CredentialCache` takes its `load`."""
 
     def __init__(
         self,
@@ -245,7 +247,7 @@ def parse_credentials(body: bytes) -> Credentials:
 
 
 class StsCalls(SignedCalls):
-    """Calls to STS, whose error answers are XML."""
+    """Makes calls to STS, whose error answers are XML."""
 
     def error_of(self, operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
         """See `SignedCalls.error_of`."""
@@ -253,7 +255,7 @@ class StsCalls(SignedCalls):
 
 
 def sts_error(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-    """From STS's XML error answers to `penstock.errors`."""
+    """Return the error of `penstock.errors` for an XML error answer of STS."""
     root = _parse(body)
     found = {_tag(element): (element.text or "").strip() for element in root.iter()} if root is not None else {}
     code = one_line(found.get("Code") or f"HTTP {status}")[:CODE_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Leases in DynamoDB, and the few calls that a lease table makes, with plain attributes in place of typed values.
+"""Keep leases in DynamoDB, by the few calls that a lease table makes, with plain attributes in place of typed values.
 
 Names, shapes and error codes: Amazon DynamoDB API reference, version 2012-08-10.
 """
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 # --- typed values ---------------------------------------------------------------------------------
-# DynamoDB's typed values and plain ones: str, int, float, bytes, frozenset[str], and what else an item may hold.
+# DynamoDB has typed values; the plain ones are str, int, float, bytes, frozenset[str], and what else an item may hold.
 
 Typed = dict[str, Any]
 """A value as DynamoDB's JSON has it: ``{"S": "text"}``."""
 
 
 def typed(value: Any) -> Typed:
-    """A plain value with its type. Raises TypeError for one that has none."""
+    """Return a plain value with its type. Raises TypeError for a value that has none."""
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, bool):
@@ -54,7 +54,7 @@ def typed(value: Any) -> Typed:
     if isinstance(value, int):
         return {"N": str(value)}
     if isinstance(value, float):
-        return {"N": format(value, ".6f")}  # as the KCL prints its only such number
+        return {"N": format(value, ".6f")}  # the KCL prints its only such number so
     if isinstance(value, bytes):
         return {"B": base64.b64encode(value).decode("ascii")}
     if isinstance(value, frozenset) and value and all(isinstance(one, str) for one in value):
@@ -67,7 +67,7 @@ def typed(value: Any) -> Typed:
 
 
 def plain(value: Typed) -> Any:
-    """The value without its type; whole numbers are int. Raises ValueError for an unknown type."""
+    """Return the value without its type; whole numbers are int. Raises ValueError for an unknown type."""
     ((kind, content),) = value.items()
     match kind:
         case "S" | "BOOL":
@@ -93,12 +93,12 @@ def plain(value: Typed) -> Any:
 
 
 def typed_item(attributes: Mapping[str, Any]) -> dict[str, Typed]:
-    """An item from plain attributes."""
+    """Return an item made of plain attributes."""
     return {name: typed(value) for name, value in attributes.items()}
 
 
 def plain_item(item: Mapping[str, Typed]) -> dict[str, Any]:
-    """Plain attributes of an item."""
+    """Return the plain attributes of an item."""
     return {name: plain(value) for name, value in item.items()}
 
 
@@ -113,14 +113,14 @@ def _number(text: str) -> int | float:
 # --- the calls ------------------------------------------------------------------------------------
 
 PAGES_MAX = 10_000
-"""A page of Scan or Query has up to 1 MiB: some 2,500 leases."""
+"""The most pages of Scan or Query; a page has up to 1 MiB: some 2,500 leases."""
 
 Pairs: TypeAlias = "Sequence[tuple[str, Any]]"
-"""Attributes and values; None as a value: the attribute is, or becomes, absent."""
+"""Attributes and values; a value of None says that the attribute is, or becomes, absent."""
 
 
 class DynamoClient:
-    """Calls over a wire. Errors as `Wire.call` raises them; ConditionFailedError where a condition did not hold."""
+    """Makes calls over a wire. Raises what `Wire.call` raises; ConditionFailedError where a condition did not hold."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -128,7 +128,7 @@ class DynamoClient:
     async def call(
         self, operation: str, parameters: Mapping[str, Any], *, retry: RetryPolicy | None = None
     ) -> dict[str, Any]:
-        """One call, JSON in and out."""
+        """Make one call, with JSON in and out."""
         try:
             body = await self.wire.call("dynamodb", operation, msgspec.json.encode(parameters), retry=retry)
         except ServiceError as error:
@@ -138,7 +138,7 @@ class DynamoClient:
             return msgspec.json.decode(body or b"{}", type=dict[str, Any])
 
     async def put(self, table: str, item: Mapping[str, Any], *, absent: str | None, retry: RetryPolicy) -> None:
-        """PutItem; with ``absent``, only if there is no item yet that has this attribute."""
+        """Call PutItem; with ``absent``, the item is put only if there is none yet that has this attribute."""
         parameters: dict[str, Any] = {"TableName": table, "Item": typed_item(item)}
         if absent is not None:
             words = _Words()
@@ -148,7 +148,7 @@ class DynamoClient:
     async def update(
         self, table: str, key: Mapping[str, Any], changes: Pairs, expects: Pairs, *, retry: RetryPolicy
     ) -> dict[str, Any]:
-        """UpdateItem under a condition; returns all attributes as they are since then."""
+        """Call UpdateItem under a condition, and return all attributes as they are since then."""
         words = _Words()
         sets = [f"{words.name(name)} = {words.value(value)}" for name, value in changes if value is not None]
         removes = [words.name(name) for name, value in changes if value is None]
@@ -169,7 +169,7 @@ class DynamoClient:
             return plain_item(answer["Attributes"])
 
     async def delete(self, table: str, key: Mapping[str, Any], expects: Pairs, *, retry: RetryPolicy) -> None:
-        """DeleteItem, under a condition unless it is empty."""
+        """Call DeleteItem, under a condition unless that is empty."""
         words = _Words()
         parameters: dict[str, Any] = {"TableName": table, "Key": typed_item(key)}
         if expects:
@@ -177,18 +177,18 @@ class DynamoClient:
         await self.call("DeleteItem", parameters, retry=retry)
 
     async def get(self, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """GetItem, consistent."""
+        """Call GetItem, with a consistent read."""
         answer = await self.call("GetItem", {"TableName": table, "Key": typed_item(key), "ConsistentRead": True})
         item = answer.get("Item")
         with reading(f"GetItem of {table}"):
             return None if item is None else plain_item(item)
 
     async def scan(self, table: str, *, consistent: bool) -> list[dict[str, Any]]:
-        """Scan, all pages."""
+        """Call Scan, for all pages."""
         return await self._pages("Scan", {"TableName": table, "ConsistentRead": consistent})
 
     async def query_index(self, table: str, index: str, attribute: str, value: str) -> list[dict[str, Any]]:
-        """Query of an index by its hash key, all pages. Indexes are never consistent."""
+        """Query an index by its hash key, for all pages. Indexes are never consistent."""
         parameters = {
             "TableName": table,
             "IndexName": index,
@@ -212,7 +212,7 @@ class DynamoClient:
 
 
 class _Words:
-    """Names and values of one request's expressions: all by places, since many names are reserved words."""
+    """The names and values of one request's expressions, which stand at places, since many names are reserved words."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -241,25 +241,29 @@ class _Words:
 
 
 # --- a lease table --------------------------------------------------------------------------------
-# Leases in DynamoDB, in the KCL's shape: a table that KCL workers share with ours, and a second one for our workers.
+# Leases are in DynamoDB in the KCL's shape: in a table that KCL workers share with ours, and a second one for our
+# workers.
 #
-# Each write is sent once. What comes back with an error, or not in time, has an unknown outcome: only the row tells.
+# Each write is sent once. A write that comes back with an error, or not in time, has an unknown outcome: only the row
+# tells.
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
-"""The KCL 3.x's index: leases by owner."""
+"""The KCL 3.x's index of leases by owner."""
 
 WORKERS_SUFFIX = "-Workers"
 MAKE_TIMEOUT_S = 600.0
-"""How long the tables may take to become active after they were made."""
+"""Seconds that the tables may take to become active after they were made."""
 POLL_INTERVAL_S = 0.25
-"""The time between two looks at a table that is being made."""
+"""Seconds between two looks at a table that is being made."""
 
 _BUSY = ("ResourceInUseException", "LimitExceededException", "ValidationException")
-"""UpdateTable answers so to a worker when another one makes the index at the same time, or while the table changes."""
+"""The codes that UpdateTable answers to a worker when another one makes the index at the same time, or while the table
+changes.
+"""
 
 
 class DynamoLeaseTable:
-    """The lease table ``name``, over a wire of its own. Belongs to one event loop."""
+    """The lease table ``name``, over a wire of its own. It belongs to one event loop."""
 
     def __init__(self, name: str, connection: ConnectionOptions, options: LeaseOptions | None = None) -> None:
         self.name = name
@@ -292,7 +296,7 @@ class DynamoLeaseTable:
     async def _ensure(self, table: str, key: str, *, leases: bool) -> None:
         found = await self._describe(table)
         while found is None or found["TableStatus"] not in ("ACTIVE", "UPDATING"):
-            if found is None:  # also one that was being deleted
+            if found is None:  # it may also be one that was being deleted
                 await self._make(table, key, index=leases)
             else:
                 await asyncio.sleep(POLL_INTERVAL_S)
@@ -409,7 +413,9 @@ class DynamoLeaseTable:
     # --- beside KCL workers -----------------------------------------------------------------------
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
-        """See `penstock.ports.SharedWithKcl`: by the index of the KCL 3.x, unless it is not there, or not ready."""
+        """See `penstock.ports.SharedWithKcl`. The index of the KCL 3.x is asked; None where it is not there, or not
+        ready.
+        """
         try:
             found = await self._client.query_index(self.name, OWNER_INDEX, names.OWNER, worker_id)
         except (InvalidArgumentError, NotFoundError, AccessDeniedError) as error:

@@ -1,5 +1,5 @@
-"""Amazon Kinesis Data Streams, typed: the calls that Penstock makes often, and `KinesisClient.call` for the
-others.
+"""Call Amazon Kinesis Data Streams: typed methods for the calls that Penstock makes often, and `KinesisClient.call` for
+the others.
 
 Names, shapes and limits: Amazon Kinesis Data Streams API reference, version 2013-12-02.
 """
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
     from penstock.core.service_clock import ServiceClock
 
 LIST_SHARDS_PAGES_MAX = 1_000
-"""ListShards returns at most 1,000 shards per page by default; the largest quota is 20,000 shards."""
+"""The most pages of ListShards: it returns at most 1,000 shards per page by default, and the largest quota is 20,000
+shards.
+"""
 
 CBOR_DATA_BYTES_MIN = 2048
-"""Records of this size go as CBOR: the larger, the more base64 would cost. Many results are read faster in JSON."""
+"""The size from which on records are put as CBOR: the larger they are, the more base64 would cost. Many results are
+read faster in JSON.
+"""
 
 UNDERSTOOD = frozenset(
     {"ResourceNotFoundException", "AccessDeniedException", "KMSAccessDeniedException", "KMSDisabledException",
@@ -46,10 +50,12 @@ UNDERSTOOD = frozenset(
 ) | STALE_CREDENTIALS | CLOCK_SKEW  # fmt: skip
 """Refusals that have nothing to do with how the request is written."""
 SILENCES_MAX = 2
-"""So many requests in CBOR without an answer, and none with one, are taken for an endpoint that does not know it."""
+"""The number of requests in CBOR without an answer, while none got one, after which the endpoint is taken for one that
+does not know CBOR.
+"""
 
 SEQUENCE_DIGITS_MAX = 128
-"""AWS writes 56 digits, and its API reference allows this many."""
+"""The most digits of a sequence number: AWS writes 56, and its API reference allows this many."""
 _DIGITS = b"0123456789"
 _sequence_numbers = attrgetter("sequence_number")
 
@@ -73,7 +79,7 @@ class WireRecord(msgspec.Struct, rename="pascal", gc=False):
 
 
 class WireHashKeyRange(msgspec.Struct, rename="pascal"):
-    """Both ends, inclusive, as decimal strings."""
+    """A range of hash keys: both ends, inclusive, as decimal strings."""
 
     starting_hash_key: Decimal
     ending_hash_key: Decimal
@@ -118,7 +124,7 @@ class PutResult(msgspec.Struct, rename="pascal", gc=False):
 
 
 class PutRecordsAnswer(msgspec.Struct, rename="pascal"):
-    """One result per entry, in the order of the entries."""
+    """The answer of PutRecords: one result per entry, in the order of the entries."""
 
     records: list[PutResult]
     failed_record_count: int = 0
@@ -212,19 +218,21 @@ def check_results(stream: StreamName, results: Sequence[PutResult]) -> None:
 
 
 def plain_number(text: str) -> int:
-    """The number of a decimal text. Raises ValueError also for what only `int` takes: signs, spaces, underscores."""
+    """Return the number of a decimal text. Raises ValueError also for what only `int` takes: signs, spaces and
+    underscores.
+    """
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text[:40]!r} is no decimal number")
     return int(text)
 
 
 def put_records_body(stream: StreamName, entries: Sequence[PutEntry]) -> bytes:
-    """Build the body of PutRecords (at most 500 entries and 10 MiB: the caller's business)."""
+    """Build the body of PutRecords. The caller sees to it that there are at most 500 entries and 10 MiB."""
     return _encode({**_named(stream), "Records": entries})
 
 
 class NumberTexts:
-    """How an endpoint writes sequence numbers: AWS without leading zeros, some emulators padded to one width.
+    """Knows how an endpoint writes sequence numbers: AWS without leading zeros, some emulators padded to one width.
 
     Numbers are ints in here. An emulator that compares their text would take one that lost its zeros for a number
     behind all of its records, and skip what lies between.
@@ -232,10 +240,10 @@ class NumberTexts:
 
     def __init__(self) -> None:
         self.width: int | None = None
-        """Digits that are padded to; 0: none. None: nothing was seen yet."""
+        """The number of digits that numbers are padded to; 0 where they are not padded, None while none was seen."""
 
     def learn(self, texts: Iterable[str]) -> None:
-        """Note how these are written. Raises OptionError where one text cannot be had back from its number."""
+        """Note how these numbers are written. Raises OptionError where one text cannot be had back from its number."""
         for text in texts:
             padded = len(text) if text[0] == "0" and len(text) > 1 else 0
             if padded and self.width and padded != self.width:
@@ -246,29 +254,31 @@ class NumberTexts:
             self.width = padded or self.width or 0
 
     def text(self, number: int) -> str:
-        """The number as the endpoint has it."""
+        """Return the number as the endpoint has it."""
         return str(number).zfill(self.width or 0)
 
 
 class KinesisClient:
-    """Typed calls over a `Wire`. Each takes ``retry`` to say how often it is repeated, and raises as
-    `Wire.call`.
+    """Makes typed calls over a `Wire`. Each takes ``retry`` to say how often it is repeated, and raises what
+    `Wire.call` raises.
     """
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self._cbor: bool | None = None if wire.options.cbor else False
-        """True: the endpoint understands CBOR. False: JSON is sent. None: it has not shown either yet."""
+        """True where the endpoint understands CBOR, False where JSON is sent, and None while the endpoint has not shown
+        either.
+        """
         self._silences = 0
         self._numbers = NumberTexts()
 
     @property
     def clock(self) -> ServiceClock:
-        """What the service's answers say about its time."""
+        """The clock that knows what the service's answers say about its time."""
         return self.wire.clock
 
     async def describe_stream_summary(self, stream: StreamName, *, retry: RetryPolicy | None = None) -> StreamSummary:
-        """DescribeStreamSummary."""
+        """Call DescribeStreamSummary."""
         body = await self._send("DescribeStreamSummary", stream, {}, retry)
         return decoded("DescribeStreamSummary", body, _DescribeStreamSummary).summary
 
@@ -279,7 +289,7 @@ class KinesisClient:
         shard_filter: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
     ) -> list[ListedShard]:
-        """ListShards, all pages. ``shard_filter`` is its ShardFilter: ``{"Type": "AT_LATEST"}``."""
+        """Call ListShards, for all pages. ``shard_filter`` is its ShardFilter: ``{"Type": "AT_LATEST"}``."""
         params: dict[str, Any] = {} if shard_filter is None else {"ShardFilter": shard_filter}
         body = await self._send("ListShards", stream, params, retry)
         shards = []
@@ -303,7 +313,7 @@ class KinesisClient:
     async def get_shard_iterator(
         self, stream: StreamName, shard_id: str, at: IteratorAt, *, retry: RetryPolicy | None = None
     ) -> str:
-        """GetShardIterator. The iterator is good for five minutes."""
+        """Call GetShardIterator. The iterator is good for five minutes."""
         params: dict[str, Any] = {"ShardId": shard_id, "ShardIteratorType": at.type}
         if at.sequence_number is not None:
             params["StartingSequenceNumber"] = await self.number_text(stream, at.sequence_number)
@@ -320,8 +330,8 @@ class KinesisClient:
         stream: StreamName | None = None,
         retry: RetryPolicy | None = None,
     ) -> bytes:
-        """GetRecords; the body as it came, for `decode_get_records`. Up to ``limit`` records and 10 MiB of
-        data.
+        """Call GetRecords, and return the body as it came, for `decode_get_records`. It has up to ``limit`` records and
+        10 MiB of data.
 
         ``stream`` is needed for streams of other accounts, which are addressed by ARN.
         """
@@ -340,14 +350,14 @@ class KinesisClient:
         stream: StreamName | None = None,
         retry: RetryPolicy | None = None,
     ) -> GetRecordsPage:
-        """GetRecords: one page."""
+        """Call GetRecords, and return its page."""
         page = decode_get_records(await self.get_records_raw(iterator, limit=limit, stream=stream, retry=retry))
         if page.records and page.records[0].sequence_number[0] == "0":
             self._numbers.learn((page.records[0].sequence_number,))
         return page
 
     async def number_text(self, stream: StreamName, number: int) -> str:
-        """A sequence number as this endpoint writes it (some emulators pad theirs with zeros, and compare text).
+        """Return a sequence number as this endpoint writes it (some emulators pad theirs with zeros, and compare text).
 
         A number of a shape that is not AWS's is only known to be unpadded once a listing of shards was seen.
         """
@@ -358,7 +368,7 @@ class KinesisClient:
     async def put_records(
         self, stream: StreamName, entries: Sequence[PutEntry], *, retry: RetryPolicy | None = None
     ) -> PutRecordsAnswer:
-        """PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``.
+        """Call PutRecords. Entries that fail are reported, not repeated: look at ``failed_record_count``.
 
         Raises InvalidRecordError, before anything is sent, for an entry that is of wrong types.
         """
@@ -388,8 +398,9 @@ class KinesisClient:
     async def _put_cbor(
         self, stream: StreamName, entries: Sequence[PutEntry], retry: RetryPolicy | None
     ) -> PutRecordsAnswer | None:
-        """PutRecords in CBOR. None if it was refused, and so not written, by an endpoint that has not shown yet that it
-        understands CBOR: then JSON tells whether that was why. What does not understand it is an emulator.
+        """Call PutRecords in CBOR. Return None if the call was refused, and so not written, by an endpoint that has not
+        shown yet that it understands CBOR: then JSON tells whether that was why. An endpoint that does not understand
+        it is an emulator.
         """
         body = _built(
             cbor.put_records_body,
@@ -426,9 +437,7 @@ class KinesisClient:
     async def call(
         self, operation: str, params: Mapping[str, Any], *, retry: RetryPolicy | None = None
     ) -> dict[str, Any]:
-        """Any other operation: parameters and answer as the API reference shows their JSON (bytes as
-        base64).
-        """
+        """Call any other operation, with parameters and an answer as the API reference shows them (bytes as base64)."""
         arn = params.get("StreamARN")
         if arn is not None:
             self._check_region(arn)
@@ -455,7 +464,7 @@ class KinesisClient:
 
 
 def _built(build: Callable[[Any, Any], bytes], stream: Any, entries: Any) -> bytes:
-    """The body of PutRecords. Raises InvalidRecordError where that cannot be written: then nothing was sent."""
+    """Return the body of PutRecords. Raises InvalidRecordError where that cannot be written: then nothing was sent."""
     try:
         return build(stream, entries)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

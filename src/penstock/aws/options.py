@@ -1,5 +1,5 @@
-"""How to reach AWS: region, endpoint, identity, and the bounds of the connection. Plain values that can be
-pickled.
+"""Connection options say how to reach AWS: region, endpoint, identity, and the bounds of the connection. They are plain
+values that can be pickled.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 HTTP2 = ("off", "subscriptions", "all")
 REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", re.ASCII)
-"""A region is part of a host's name and of a signature's scope."""
+"""The form of a region, which is part of a host's name and of a signature's scope."""
 REGION_CHARACTERS_MAX = 63
 VISIBLE = re.compile(r"[\x21-\x7e]*", re.ASCII)
-"""What a header's value may hold of one word, and a URL."""
+"""The characters that one word of a header's value, and a URL, may hold."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -143,14 +143,14 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
 
 
 def region_fault(region: str) -> str | None:
-    """What is wrong with the name of a region, if anything is."""
+    """Return what is wrong with the name of a region, if anything is."""
     if REGION.fullmatch(region) and len(region) <= REGION_CHARACTERS_MAX:
         return None
     return f"{region[:REGION_CHARACTERS_MAX]!r} is no AWS region (they look like eu-west-1)"
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with an endpoint's URL, if anything is. A password in it is not repeated."""
+    """Return what is wrong with an endpoint's URL, if anything is. A password in it is not repeated."""
     shown = repr(without_password(url))
     if not url.startswith(("http://", "https://")):
         return "must begin with http:// or https://"
@@ -169,7 +169,7 @@ def url_fault(url: str) -> str | None:
 
 
 def _what_is_odd(value: str) -> str:
-    """Why the value cannot be sent, without showing it."""
+    """Return why the value cannot be sent, without showing it."""
     if value.strip("\r\n") != value:
         return "begins or ends with a line break"
     for place, one in enumerate(value):

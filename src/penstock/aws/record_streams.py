@@ -1,5 +1,5 @@
-"""A Kinesis stream as a producer writes to it, and as it is read (`penstock.ports`: RecordSink, RecordSource); with
-the frames in which SubscribeToShard answers.
+"""Write to a Kinesis stream for a producer, and read it for a consumer (`penstock.ports`: RecordSink, RecordSource).
+The frames in which SubscribeToShard answers are here too.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ if TYPE_CHECKING:
 
 
 # --- written to -----------------------------------------------------------------------------------
-# A Kinesis stream that a producer writes to (`penstock.ports.RecordSink`).
+# A producer writes to a Kinesis stream by this `penstock.ports.RecordSink`.
 
 
 class KinesisSink:
-    """PutRecords to one stream over a wire of its own."""
+    """Writes to one stream by PutRecords, over a wire of its own."""
 
     def __init__(self, stream: StreamName, connection: ConnectionOptions) -> None:
         self._stream = stream
         self._client = KinesisClient(Wire(connection))
         self.entry = PutEntry
         self.record_bytes_max: int | None = None
-        """What the stream takes as a record, data and partition key, once it was asked for its shards."""
+        """The most bytes of data and partition key that the stream takes as a record; None until it was asked for its
+        shards, or where it does not say.
+        """
 
     @property
     def stream(self) -> str:
@@ -58,13 +60,13 @@ class KinesisSink:
         return str(self._stream)
 
     async def shards(self) -> list[ListedShard] | None:
-        """The open shards (ListShards, AT_LATEST); None if the stream ignores partition keys."""
+        """Return the open shards (ListShards, AT_LATEST); None if the stream ignores partition keys."""
         if await self._ignores_keys():
             return None
         return await self._client.list_shards(self._stream, shard_filter={"Type": "AT_LATEST"})
 
     async def put(self, entries: Sequence[PutEntry]) -> Sequence[PutResult]:
-        """PutRecords, sent once."""
+        """Call PutRecords, which is sent once."""
         return (await self._client.put_records(self._stream, entries, retry=ONCE)).records
 
     async def close(self) -> None:
@@ -75,7 +77,7 @@ class KinesisSink:
         try:
             summary = await self._client.describe_stream_summary(self._stream)
         except (AccessDeniedError, InvalidArgumentError):
-            # Not allowed to ask, or an endpoint that does not know the call: such a stream is the exception.
+            # The program may not ask, or the endpoint does not know the call: such a stream is the exception.
             return False
         if summary.max_record_size_kib is not None:
             self.record_bytes_max = summary.max_record_size_kib * 1024
@@ -83,14 +85,16 @@ class KinesisSink:
 
 
 # --- read -----------------------------------------------------------------------------------------
-# A Kinesis stream that is read (`penstock.ports.RecordSource`).
+# A Kinesis stream is read by this `penstock.ports.RecordSource`.
 
 ACTIVE_POLL_S = 0.5
 ACTIVE_WAIT_S = 60.0
-"""A consumer that was just registered is usable after some seconds."""
+"""Seconds to wait for a consumer that was just registered: it is usable after some of them."""
 OPERATION = "SubscribeToShard"
 START = RetryPolicy(attempts_max=8, base_s=0.1, cap_s=3.0)
-"""A fleet that is deployed asks what its stream is in one moment, and an account has 20 such calls a second."""
+"""The policy of calls at a start: a fleet that is deployed asks what its stream is in one moment, and an account has 20
+such calls a second.
+"""
 
 
 class _Event(msgspec.Struct, rename="pascal"):
@@ -123,8 +127,8 @@ class KinesisSource:
 
     @property
     def now_s(self) -> float:
-        """The service's time, epoch seconds. After a jump of this machine's clock rather too early than too late, until
-        the next answer: what is said to be read until then must not lie in the future.
+        """The service's time, in epoch seconds. After a jump of this machine's clock it is rather too early than too
+        late, until the next answer: what is said to be read until then must not lie in the future.
         """
         self._answered()
         return min(self._told_s, self._answered_s + self._steady() - self._since_s)
@@ -140,7 +144,7 @@ class KinesisSource:
             self._answers, self._answered_s, self._since_s = answers, self._told_s, self._steady()
 
     async def describe(self) -> StreamFacts:
-        """DescribeStreamSummary."""
+        """Call DescribeStreamSummary."""
         summary = await self._client.describe_stream_summary(self._stream, retry=START)
         self._answered()
         self._arn = summary.stream_arn
@@ -152,19 +156,19 @@ class KinesisSource:
         )
 
     async def shards(self) -> list[ListedShard]:
-        """ListShards, without a filter."""
+        """Call ListShards, without a filter."""
         shards = await self._client.list_shards(self._stream, retry=ONCE)
         self._answered()
         return shards
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
-        """GetShardIterator."""
+        """Call GetShardIterator."""
         iterator = await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
         self._answered()
         return iterator
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
-        """GetRecords."""
+        """Call GetRecords."""
         page = await self._client.get_records(iterator, limit=records_max, stream=self._stream, retry=ONCE)
         self._answered()
         return ReadPage(
@@ -175,17 +179,19 @@ class KinesisSource:
         )
 
     async def register(self, consumer: str) -> str:
-        """RegisterStreamConsumer, and wait until it is active. Raises UnavailableError when that takes too long, and
-        ThrottledError where the stream has as many consumers as it may (LimitExceededException).
+        """Call RegisterStreamConsumer, wait until the consumer is active, and return its ARN. Raises UnavailableError
+        when that takes too long, and ThrottledError where the stream has as many consumers as it may
+        (LimitExceededException).
 
-        It is looked for first: of a fleet that is deployed all do so, and five a second may register.
+        The consumer is looked for first: all members of a fleet that is deployed come here, and five a second may
+        register.
         """
         named = await self._named(consumer)
         give_up_s = time.monotonic() + ACTIVE_WAIT_S
         while True:
             found = await self._described(named)
             if found is None:
-                # A refusal is no harm: another program registered it first, or the stream is being resharded.
+                # A refusal is no harm: another program registered the consumer first, or the stream is being resharded.
                 with contextlib.suppress(InUseError):
                     answer = await self._client.call("RegisterStreamConsumer", named, retry=START)
                     with reading(f"RegisterStreamConsumer to {self.stream}"):
@@ -202,19 +208,19 @@ class KinesisSource:
             await asyncio.sleep(ACTIVE_POLL_S)
 
     async def registered(self, consumer: str) -> str | None:
-        """DescribeStreamConsumer."""
+        """Call DescribeStreamConsumer, and return the ARN of an active consumer; None where there is none."""
         found = await self._described(await self._named(consumer))
         return str(found["ConsumerARN"]) if found is not None and found.get("ConsumerStatus") == "ACTIVE" else None
 
     async def deregister(self, consumer: str) -> None:
-        """DeregisterStreamConsumer."""
+        """Call DeregisterStreamConsumer."""
         try:
             await self._client.call("DeregisterStreamConsumer", await self._named(consumer))
         except NotFoundError:
             return
 
     async def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
-        """SubscribeToShard. Close the iterator to end it early."""
+        """Call SubscribeToShard, and yield its pages. Close the iterator to end the subscription early."""
         start: dict[str, Any] = {"Type": at.type}
         if at.sequence_number is not None:
             start["SequenceNumber"] = await self._client.number_text(self._stream, at.sequence_number)
@@ -299,17 +305,17 @@ def _message_of(payload: bytes) -> str:
 
 
 # --- frames of SubscribeToShard -------------------------------------------------------------------
-# Frames of ``application/vnd.amazon.eventstream``, the encoding of SubscribeToShard's answer.
+# SubscribeToShard's answer is encoded in frames of ``application/vnd.amazon.eventstream``.
 #
-# A frame: total length, length of the headers (each 4 bytes, big-endian), CRC-32 of these 8 bytes, headers, payload,
-# CRC-32 of all before it. Source: "Event stream encoding" in the Amazon Transcribe and S3 Select documentation, and
-# the smithy specification of the same name. No I/O in here.
+# A frame has: total length, length of the headers (each 4 bytes, big-endian), CRC-32 of these 8 bytes, headers,
+# payload, CRC-32 of all before it. Source: "Event stream encoding" in the Amazon Transcribe and S3 Select
+# documentation, and the smithy specification of the same name. There is no I/O in here.
 
 PRELUDE_BYTES = 12
 CHECKSUM_BYTES = 4
 HEADERS_BYTES_MAX = 128 * 1024
 PAYLOAD_BYTES_MAX = 24 * 1024 * 1024
-"""The bounds of AWS's own decoders."""
+"""The bounds that AWS's own decoders have."""
 
 HeaderValue = bool | int | bytes | str | dt.datetime | uuid.UUID
 
@@ -336,7 +342,7 @@ class Message(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What kind of event, exception or error it is: ``SubscribeToShardEvent``, ``ResourceInUseException``."""
+        """The kind of event, exception or error, such as ``SubscribeToShardEvent`` or ``ResourceInUseException``."""
         for header in (":event-type", ":exception-type", ":error-code"):
             if header in self.headers:
                 return str(self.headers[header])
@@ -404,7 +410,7 @@ def _headers(raw: bytes) -> dict[str, HeaderValue]:
 
 
 def _value(raw: bytes, kind: int, at: int) -> tuple[HeaderValue, int]:
-    """The value of type ``kind`` at ``at``, and where it ends."""
+    """Return the value of type ``kind`` at ``at``, and where it ends."""
     if kind in (0, 1):
         return kind == 0, at
     if kind in _INTEGERS:

@@ -1,7 +1,7 @@
-"""The AWS SDK for Python's view of this machine: configuration files, environment, credential providers,
-endpoint rules.
+"""Look things up as the AWS SDK for Python does: in configuration files and the environment, at credential providers,
+by endpoint rules.
 
-The only module that imports botocore, and only when something must be looked up that was not given.
+It is the only module that imports botocore, and only when something must be looked up that was not given.
 Everything in here may block (files, metadata services, sign-on services): call it from a thread.
 """
 
@@ -36,7 +36,7 @@ LOOKED_AT = (
 
 
 class Rule(NamedTuple):
-    """What the SDK's endpoint rules answer."""
+    """The answer of the SDK's endpoint rules."""
 
     url: str
     signing_region: str | None
@@ -44,10 +44,10 @@ class Rule(NamedTuple):
 
 
 class Sdk:
-    """Look-ups for one profile. Threads may share it."""
+    """Looks things up for one profile. Threads may share it."""
 
     def __init__(self, profile: str | None = None, *, ca_bundle: str | None = None) -> None:
-        """``ca_bundle``: for the SDK's own calls (STS, single sign-on) too, in place of the configured one."""
+        """``ca_bundle``: the CAs of the SDK's own calls (STS, single sign-on) too, in place of the configured ones."""
         self._profile = profile
         self._given_bundle = ca_bundle
         self._lock = threading.Lock()
@@ -55,15 +55,15 @@ class Sdk:
         self._providers: dict[str, Any] = {}
 
     def session(self) -> Any:
-        """The botocore session, made once. Raises `CredentialsError` for a profile that does not exist."""
+        """Return the botocore session, made once. Raises `CredentialsError` for a profile that does not exist."""
         with self._lock:
             if self._session is None:
                 self._session = self._new_session()
             return self._session
 
     def region(self) -> str | None:
-        """AWS_REGION, as the AWS SDKs for Java, Go and JavaScript have it; then AWS_DEFAULT_REGION and the profile's
-        region, as the one for Python has it. Two variables that differ are told once.
+        """Return AWS_REGION, as the AWS SDKs for Java, Go and JavaScript do; else AWS_DEFAULT_REGION or the profile's
+        region, as the one for Python does. That two variables differ is logged once.
         """
         first, second = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
         if first and second and first != second:
@@ -71,7 +71,9 @@ class Sdk:
         return first or second or self._setting("region") or None
 
     def ca_bundle(self) -> str | None:
-        """AWS_CA_BUNDLE, or the profile's ``ca_bundle``. Where there is no configuration file, nothing is imported."""
+        """Return AWS_CA_BUNDLE, or the profile's ``ca_bundle``. Where there is no configuration file, nothing is
+        imported.
+        """
         if bundle := os.environ.get("AWS_CA_BUNDLE"):
             return bundle
         if self._session is None and not os.path.exists(os.path.expanduser(_config_file())):
@@ -79,17 +81,18 @@ class Sdk:
         return self._setting("ca_bundle") or None
 
     def use_fips(self) -> bool:
-        """AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
+        """Return AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
         return bool(self._setting("use_fips_endpoint"))
 
     def use_dualstack(self) -> bool:
-        """AWS_USE_DUALSTACK_ENDPOINT, or the profile's ``use_dualstack_endpoint``."""
+        """Return AWS_USE_DUALSTACK_ENDPOINT, or the profile's ``use_dualstack_endpoint``."""
         return bool(self._setting("use_dualstack_endpoint"))
 
     def configured_endpoint(self, service: str) -> str | None:
-        """AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's services section, its ``endpoint_url``.
+        """Return the first that is set: AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's services section,
+        its ``endpoint_url``.
 
-        None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
+        Return None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
         """
         from botocore.configprovider import ConfiguredEndpointProvider
 
@@ -103,8 +106,8 @@ class Sdk:
         return str(url) if url else None
 
     def endpoint_rule(self, service: str, parameters: Mapping[str, Any]) -> Rule:
-        """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Names as in botocore's
-        data.
+        """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Parameters have the names of
+        botocore's data.
         """
         with _told(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
             endpoint = self._provider(service).resolve_endpoint(**parameters)
@@ -154,7 +157,7 @@ class Sdk:
         return session
 
     def _setting(self, name: str) -> Any:
-        """A variable of the SDK's configuration, of whatever type it has."""
+        """Return a variable of the SDK's configuration, of whatever type it has."""
         session = self.session()
         with _told(f"{name} cannot be read from the AWS configuration{self._of_profile()}"):
             return session.get_config_variable(name)
@@ -205,7 +208,7 @@ def _tell_regions(first: str, second: str) -> None:
 
 @contextlib.contextmanager
 def _told(what: str, kind: type[PenstockError] = OptionError, where: str = "") -> Iterator[None]:
-    """Turns whatever the SDK raises into an error of ours that says what failed, and names what was odd.
+    """Turn whatever the SDK raises into an error of ours that says what failed, and names what was odd.
 
     Its own errors are only a part of it: providers also let through what the service answered (ClientError), what a
     file or a process gave (JSONDecodeError, FileNotFoundError, PermissionError, UnicodeDecodeError, KeyError), and what
@@ -224,10 +227,10 @@ def _told(what: str, kind: type[PenstockError] = OptionError, where: str = "") -
 
 
 def environment_credentials(profile: str | None) -> Credentials | None:
-    """The credentials in the environment, when they come first in the SDK's chain: no profile was named in
+    """Return the credentials in the environment, when they come first in the SDK's chain: no profile was named in
     code.
 
-    A shortcut that spares importing botocore; it finds nothing that the chain would not find.
+    This is a shortcut that spares importing botocore; it finds nothing that the chain would not find.
     """
     environ = os.environ
     if profile is not None or environ.get("AWS_CREDENTIAL_EXPIRATION"):
@@ -240,16 +243,16 @@ def environment_credentials(profile: str | None) -> Credentials | None:
 
 
 # --- where a call goes ----------------------------------------------------------------------------
-# Where a call goes and for which region and service it is signed: the SDK's rules.
+# The SDK's rules say where a call goes, and for which region and service it is signed.
 #
-# Order: the URL in the options; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
+# The order is: the URL in the options; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
 # and ``endpoint_url`` (the last four unless AWS_IGNORE_CONFIGURED_ENDPOINT_URLS); the service's endpoint
 # rules, which know partitions, FIPS, dual stack and Kinesis's endpoints by account. See "Service-specific
 # endpoints" in the AWS SDKs and Tools reference guide.
 
 DATA_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"})
-"""Kinesis's data plane, which has endpoints of its own for streams named by ARN; all else is its control
-plane.
+"""The operations of Kinesis's data plane, which has endpoints of its own for streams named by ARN; all others are of
+its control plane.
 """
 
 
@@ -266,13 +269,13 @@ class Endpoint(NamedTuple):
 
 
 def arn_region(arn: str) -> str | None:
-    """The region in an ARN: ``arn:aws:kinesis:eu-west-1:123456789012:stream/x`` → ``eu-west-1``."""
+    """Return the region in an ARN: ``arn:aws:kinesis:eu-west-1:123456789012:stream/x`` → ``eu-west-1``."""
     parts = arn.split(":", 5)
     return parts[3] or None if len(parts) == 6 and parts[0] == "arn" else None
 
 
 def resolve_region(options: ConnectionOptions, sdk: Sdk) -> str:
-    """The region of the options, or the SDK's. May block."""
+    """Return the region of the options, or the SDK's. This may block."""
     region = options.region or sdk.region()
     if not region:
         raise OptionError(
@@ -293,7 +296,7 @@ def resolve_endpoint(
     operation: str = "",
     stream_arn: str | None = None,
 ) -> Endpoint:
-    """Find the endpoint of one service (botocore's name of it). May block: files are read."""
+    """Find the endpoint of one service (botocore's name of it). This may block: files are read."""
     given = options.sts_endpoint_url if service == "sts" else options.endpoint_url
     if given is not None:
         return _endpoint(given, region, service)

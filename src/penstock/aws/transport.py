@@ -1,4 +1,4 @@
-"""Requests whose bodies are in memory, whole answers of bounded size or streams, and one kind of error.
+"""Send requests whose bodies are in memory, and get whole answers of bounded size, or streams, or one kind of error.
 
 The pool of connections is made with the first request, on the loop of its caller.
 """
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
 
 TARGETS_MAX = 4096
-"""URLs whose origin and proxy are remembered."""
+"""The most URLs whose origin and proxy are remembered."""
 UNPROCESSED_REPEATS_MAX = 3
-"""So often a request is sent again at once that the service says it did nothing about."""
+"""How many times a request is sent again at once that the service says it did nothing about."""
 
 KEEPALIVE_S = 20.0
 """The client closes an idle connection after this time, before the service or a balancer does it (Kinesis: minutes)."""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """The client refuses a longer answer. GetRecords returns up to 10 MiB of data, which is some 14 MiB as JSON."""
 HTTP2_WINDOW_BYTES = 1024 * 1024
-"""How much of an answer that arrives in parts may wait for the caller. Beyond that the service holds the answer back.
+"""The most bytes of an answer that arrives in parts which may wait for the caller. Beyond that the service holds the
+answer back.
 """
 HTTP2_STREAMS_MAX = 100
 """The most requests that go over one HTTP/2 connection at a time, if the service does not allow fewer. Further requests
@@ -56,7 +57,7 @@ HTTP2_PING_TIMEOUT_S = 10.0
 
 
 class Bounds(NamedTuple):
-    """What no option sets."""
+    """The bounds of connections that no option sets."""
 
     keepalive_s: float = KEEPALIVE_S
     answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -256,9 +257,7 @@ def _shared_pool(options: ConnectionOptions, bounds: Bounds, dialer: Dialer, poo
 
 
 def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
-    """A client context that verifies: against ``ca_bundle`` (file or folder), else against the system's
-    CAs.
-    """
+    """Return a client context that verifies: against ``ca_bundle`` (file or folder), else against the system's CAs."""
     try:
         if ca_bundle is None:
             return ssl.create_default_context()
@@ -272,9 +271,9 @@ def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY name for a URL, if any."""
+    """Return the proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY name for a URL, if any."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return None  # spares the import
+        return None  # this spares the import
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
     parts = urlsplit(url)

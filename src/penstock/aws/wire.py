@@ -1,4 +1,4 @@
-"""Signed calls to AWS over one pooled HTTP client: JSON calls, and bodies that are posted as they are.
+"""Make signed calls to AWS over one pooled HTTP client: JSON calls, and bodies that are posted as they are.
 
 ::
 
@@ -35,11 +35,11 @@ __all__ = ["NEVER", "ConnectionOptions", "Credentials", "RetryPolicy", "Wire"]
 
 
 ROUTES_MAX = 4096
-"""Endpoints remembered: one per service, and two per stream that is named by its ARN."""
+"""The most endpoints that are remembered: one per service, and two per stream that is named by its ARN."""
 
 
 class JsonService(NamedTuple):
-    """How a JSON service is addressed: the prefix of X-Amz-Target and the content type."""
+    """Says how a JSON service is addressed: the prefix of X-Amz-Target and the content type."""
 
     target_prefix: str
     content_type: str
@@ -51,7 +51,7 @@ JSON_SERVICES = {
     "cloudwatch": JsonService("GraniteServiceVersion20100801", "application/x-amz-json-1.0"),
     "glue": JsonService("AWSGlue", "application/x-amz-json-1.1"),
 }
-"""By botocore's name of the service."""
+"""The JSON services, by botocore's name of each."""
 
 
 class Wire:
@@ -86,13 +86,12 @@ class Wire:
         self._closed = False
 
     def now(self) -> float:
-        """Epoch seconds of this machine, as `clock` counts them: what its bounds are asked for."""
+        """Return the epoch seconds of this machine, as `clock` counts them: its bounds are asked for by this time."""
         return self._now()
 
     @property
     def region(self) -> str:
-        """The region that calls go to. May read configuration files if it was not given and no call was
-        made yet.
+        """The region that calls go to. Configuration files may be read if it was not given and no call was made yet.
 
         Raises `OptionError` when there is none.
         """
@@ -133,7 +132,7 @@ class Wire:
     ) -> AsyncGenerator[bytes, None]:
         """Make one call and yield its answer in parts of any size as they arrive. Nothing is repeated.
 
-        Errors as for `call`. Close the iterator (``aclose``) to drop the connection early.
+        Raises what `call` raises. Close the iterator (``aclose``) to drop the connection early.
         """
         route = await self._find_route(service, stream_arn, operation)
         parts = self._opened()
@@ -148,7 +147,7 @@ class Wire:
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, sign_for: str | None) -> None:
         """Post a body to a URL, once, signed for a service of AWS or not at all. Header names are in lower case.
 
-        Raises as `call` does, also for any status but 2xx.
+        Raises what `call` raises, also for any status but 2xx.
         """
         parts = urlsplit(url)
         if sign_for is None:
@@ -166,7 +165,7 @@ class Wire:
         await opened.calls.call(request, opened.credentials, NEVER)
 
     async def endpoint_url(self, service: str) -> str:
-        """The URL that calls without an ARN go to."""
+        """Return the URL that calls without an ARN go to."""
         route = await self._find_route(service, None, "")
         return route.endpoint.url
 
@@ -235,7 +234,7 @@ class Wire:
         return _Parts(transport, calls, (CredentialCache(role.load, renews=renews, now=self._now), base))
 
     def _make_calls(self, transport: HttpTransport) -> SignedCalls:
-        """What sends the calls, and repeats them. A wire that counts or paces its attempts makes one of its own."""
+        """Make what sends and repeats the calls. A wire that counts or paces its attempts makes one of its own."""
         return SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
 
     async def _load_credentials(self, anew: bool) -> Credentials:
@@ -248,12 +247,12 @@ class Wire:
 
 
 class _Parts(NamedTuple):
-    """What a wire opens with its first call."""
+    """The parts that a wire opens with its first call."""
 
     transport: HttpTransport
     calls: SignedCalls
     caches: tuple[CredentialCache, ...]
-    """The first one signs the calls; the others feed it."""
+    """The caches of credentials: the first one signs the calls; the others feed it."""
 
     @property
     def credentials(self) -> CredentialCache:
@@ -288,14 +287,14 @@ def _user_agent(tag: str) -> str:
 
 
 # --- bodies that are posted as they are -----------------------------------------------------------
-# To a collector of metrics, and to CloudWatch.
+# Bodies go to a collector of metrics, and to CloudWatch.
 
 ATTEMPT_S = 10.0
-"""An answer is waited for so long, where the options say nothing else."""
+"""Seconds for which an answer is waited at most; the options may say fewer."""
 
 
 class UrlPoster:
-    """A `penstock.ports.Poster` to one URL."""
+    """A `penstock.ports.Poster` that posts to one URL."""
 
     def __init__(self, url: str, options: ConnectionOptions, *, sign_for: str | None) -> None:
         if fault := url_fault(url):
@@ -330,5 +329,5 @@ class MetricDataPoster:
 
 
 def _soon(options: ConnectionOptions) -> ConnectionOptions:
-    """An exporter asks again by itself, so it gives up soon."""
+    """Return the options with a short time for a request: an exporter asks again by itself, so it gives up soon."""
     return msgspec.structs.replace(options, request_timeout_s=min(options.request_timeout_s, ATTEMPT_S))

@@ -1,4 +1,4 @@
-"""The process of one shard: the user's processor, on ``amazon_kclpy`` or its shim.
+"""The process of one shard runs the user's processor, on ``amazon_kclpy`` or its shim.
 
 ``python -m penstock.kclpy.child SOCKET TARGET [--shim]``. The messages go over a socket of their own, so that whatever
 the processor prints is output and nothing else. `KCLProcess` is replaced by one that speaks over that socket, also for
@@ -22,7 +22,7 @@ CALLS = ("initialize", "process_records", "lease_lost", "shard_ended", "shutdown
 
 
 class Watched:
-    """A processor. The worker is told what it raises: the library's own loop answers as if the call had gone well."""
+    """A processor whose errors the worker hears of: the library's own loop answers as if the call had gone well."""
 
     def __init__(self, processor: Any, tell: TextIO) -> None:
         self._processor = processor
@@ -44,7 +44,7 @@ class Watched:
 
 
 def speak_over(lines_in: TextIO, lines_out: TextIO) -> None:
-    """Let every `KCLProcess` of this process use these, whatever it is told."""
+    """Let every `KCLProcess` of this process use these files, whatever files it is given."""
     kcl: Any = importlib.import_module("amazon_kclpy.kcl")
     process = kcl.KCLProcess
 
@@ -58,7 +58,7 @@ def speak_over(lines_in: TextIO, lines_out: TextIO) -> None:
 
 
 def run(target: str) -> None:
-    """``module:name``, ``file.py:name``, or a script."""
+    """Run a processor by ``module:name`` or ``file.py:name``, or run a script."""
     where, _, name = target.rpartition(":")
     if not where:
         sys.argv = [target]
@@ -68,12 +68,12 @@ def run(target: str) -> None:
     found: Any = load(where)
     for part in name.split("."):
         found = getattr(found, part)
-    processor = found() if callable(found) else found  # a class, or a function that makes one, or a processor
+    processor = found() if callable(found) else found  # a class, a function that makes one, or a processor
     importlib.import_module("amazon_kclpy.kcl").KCLProcess(processor).run()
 
 
 def load(where: str) -> Any:
-    """A module by its name, also in the current folder, or by its file."""
+    """Load a module by its name, also from the current folder, or by its file."""
     if not where.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(where)

@@ -1,4 +1,4 @@
-"""A worker that has its shards read by processors written for ``amazon_kclpy``."""
+"""The daemon is a worker that has its shards read by processors written for ``amazon_kclpy``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class DaemonOptions(Options, frozen=True, kw_only=True):
-    """How processors are started and ended."""
+    """The options by which processors are started and ended."""
 
     target: str
-    """``module:name``, ``file.py:name``, or a script that makes a `KCLProcess` and runs it."""
+    """The processor: ``module:name``, ``file.py:name``, or a script that makes a `KCLProcess` and runs it."""
     shim: bool = False
-    """Use the shim also where ``amazon_kclpy`` is installed."""
+    """True: the shim is used also where ``amazon_kclpy`` is installed."""
     session: SessionOptions = SessionOptions()
     restart_s: float = 1.0
     """The pause before a shard whose processor has died gets another one; it doubles until one takes records."""
     restart_max_s: float = 60.0
     stop_s: float = 10.0
-    """How long processors that are still busy get at the end, though their shards have been handed over."""
+    """How long processors that are still busy have at the end, though their shards have been handed over."""
 
     _at_least: ClassVar[Mapping[str, float]] = {"stop_s": 0}
 
@@ -43,7 +43,7 @@ class DaemonOptions(Options, frozen=True, kw_only=True):
 class Daemon:
     """Gives each shard that a consumer comes to hold a process with a processor.
 
-    A process for each shard, as under the KCL: processors have globals, block, print, and exit as they like.
+    There is a process for each shard, as under the KCL: processors have globals, block, print, and exit as they like.
     """
 
     def __init__(self, options: DaemonOptions, say: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ class Daemon:
             session.add_done_callback(sessions.discard)
 
     async def _serve(self, reader: ShardReader) -> None:
-        """A shard, while this worker holds it."""
+        """Serve a shard while this worker holds it."""
         failures = self._failures.get(reader.shard_id, 0)
         if failures:
             pause_s = min(self._options.restart_max_s, self._options.restart_s * 2.0 ** (failures - 1))
@@ -126,7 +126,7 @@ class Daemon:
     # --- processes: one is always ready, so that a shard that comes does not wait for its start ---
 
     def _answered(self) -> None:
-        """The program works: it is worth having one more process."""
+        """Take note that the program works: it is worth having one more process."""
         self._works = True
         if self._spare is None:
             self._spare = spawn(self._start(), self._no_spare)
@@ -148,7 +148,9 @@ class Daemon:
                 await spare.result().close(0.0)
 
     def _no_spare(self, error: BaseException) -> None:
-        """The shard that needs a process starts one, and meets the error itself if it lasts."""
+        """Say that no spare process was started. The shard that needs one starts it, and meets the error itself if that
+        lasts.
+        """
         self._spare = None
         self._say(f"a process that was to be ready for the next shard could not be started: {type(error).__name__}")
 

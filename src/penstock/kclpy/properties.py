@@ -1,4 +1,4 @@
-"""The properties of a MultiLangDaemon, as options of a consumer here."""
+"""Turn the properties of a MultiLangDaemon into options of a consumer here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # --- the file -------------------------------------------------------------------------------------
-# Java's properties files: lines of names and values, with escapes, comments, and lines that go on.
+# Java's properties files have lines of names and values, with escapes, comments, and lines that go on.
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SPACE = " \t\f"
@@ -41,7 +41,9 @@ _CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse(text: str) -> dict[str, str]:
-    """Names and their values, as ``java.util.Properties`` reads them; of a name that stands twice, the last."""
+    """Return names and their values, as ``java.util.Properties`` reads them; of a name that stands twice, the last
+    value.
+    """
     found: dict[str, str] = {}
     for line in _whole_lines(text):
         name_end = _end_of_name(line)
@@ -53,7 +55,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def _whole_lines(text: str) -> list[str]:
-    """Lines without comments and empty ones; one that ends in a backslash goes on with the next."""
+    """Return lines without comments and empty ones; a line that ends in a backslash goes on with the next."""
     lines: list[str] = []
     goes_on = False
     for line in re.split(r"\r\n|\r|\n", text):
@@ -89,7 +91,7 @@ def _plain(text: str) -> str:
 
 
 # --- what each means here -------------------------------------------------------------------------
-# The properties of a MultiLangDaemon by what they mean here: something, or nothing, and why.
+# The properties of a MultiLangDaemon mean something here, or nothing, with a reason.
 
 READ = (
     "applicationName", "callProcessRecordsEvenForEmptyRecordList", "cloudWatchEndpoint", "dynamoDBEndpoint",
@@ -100,7 +102,7 @@ READ = (
     "retrievalMode", "shutdownGraceMillis", "streamArn", "streamName", "tableName", "taskBackoffTimeMillis",
     "timeoutInSeconds", "timestampAtInitialPositionInStream", "workerId",
 )  # fmt: skip
-"""What means something here."""
+"""The properties that mean something here."""
 
 IGNORED = {
     "executablename": "the program is named on the command line",
@@ -109,7 +111,7 @@ IGNORED = {
     "awscredentialsprovidercloudwatch": "credentials are found as the AWS SDK for Python finds them",
     "fanoutconfig.consumerarn": "a consumer is registered by its name, fanoutConfig.consumerName",
 }
-"""What is passed over, with the reason."""
+"""The properties that are passed over, each with the reason."""
 
 WITHOUT_MEANING = frozenset(
     name.lower()
@@ -137,7 +139,7 @@ PREFIXES_WITHOUT_MEANING = ("coordinatorstate", "workermetrics", "metrics", "fan
 
 
 def remarks_on(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """What of the properties is passed over."""
+    """Return a line for each property, or group of them, that is passed over."""
     known = {name.lower() for name in READ}
     lines, idle = [], []
     for name in properties:
@@ -160,7 +162,7 @@ def remarks_on(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class KclOptions:
-    """All that a worker is made from."""
+    """All options that a worker is made from."""
 
     stream: str
     application: str
@@ -169,11 +171,11 @@ class KclOptions:
     consumer: ConsumerOptions
     daemon: DaemonOptions
     metrics: CloudWatchChoice | None = None
-    """What is sent to CloudWatch; None: nothing."""
+    """The choice of what is sent to CloudWatch; None where nothing is."""
     metrics_connection: ConnectionOptions | None = None
-    """How CloudWatch is reached."""
+    """The connection to CloudWatch."""
     remarks: tuple[str, ...] = ()
-    """What of the properties means nothing here, a line each."""
+    """The lines that say which properties mean nothing here."""
 
 
 @dataclass
@@ -184,11 +186,11 @@ class _Properties:
     faults: list[str] = field(default_factory=list)
 
     def text(self, *names: str) -> str | None:
-        """The first of these that is given."""
+        """Return the first of these properties that is given."""
         return next((value for name in names if (value := self.values.get(name.lower()))), None)
 
     def number(self, name: str, *, least: float, per: float = 1.0) -> float | None:
-        """A number of at least ``least``, divided by ``per``."""
+        """Return a number of at least ``least``, divided by ``per``; None where there is none."""
         if (value := self.text(name)) is None:
             return None
         try:
@@ -201,7 +203,7 @@ class _Properties:
         return number / per
 
     def flag(self, name: str) -> bool:
-        """True for ``true``."""
+        """Return True for the text ``true``."""
         return (self.text(name) or "").lower() == "true"
 
 
@@ -213,7 +215,9 @@ def options_of(
     on_error: OnError = OnError.RETRY,
     connection: ConnectionOptions | None = None,
 ) -> KclOptions:
-    """What properties say. ``connection`` is what the command line says of AWS, and goes before. Raises OptionError."""
+    """Return the options that properties say. ``connection`` is what the command line says of AWS, and goes before.
+    Raises OptionError with all faults.
+    """
     given = _Properties({name.lower(): value.strip() for name, value in properties.items()})
     stream = given.text("streamArn", "streamName")
     application = given.text("applicationName")
@@ -244,7 +248,7 @@ def options_of(
 
 
 def _consumer(given: _Properties, connection: ConnectionOptions) -> ConsumerOptions:
-    """What the properties say of the consumer's work."""
+    """Return what the properties say of the consumer's work."""
     leases_max = given.number("maxLeasesForWorker", least=1)
     leases = LeaseOptions(
         table=given.text("leaseTableName", "tableName"),
@@ -312,7 +316,7 @@ def _daemon(given: _Properties, *, target: str, shim: bool, on_error: OnError) -
 
 
 def _chosen(options: Mapping[str, float | None]) -> dict[str, Any]:
-    """Those that the file has; the others keep their defaults."""
+    """Return the options that the file has; the others keep their defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -325,7 +329,7 @@ def _connection(given: _Properties, connection: ConnectionOptions) -> Connection
 
 
 def _dynamo_connection(given: _Properties, connection: ConnectionOptions) -> ConnectionOptions | None:
-    """For the lease table, if it is not to be reached as the stream is."""
+    """Return the connection to the lease table; None if the table is reached as the stream is."""
     endpoint = _url(given.text("dynamoDBEndpoint"))
     if endpoint is None and given.text("kinesisEndpoint") is None:
         return None
@@ -333,7 +337,9 @@ def _dynamo_connection(given: _Properties, connection: ConnectionOptions) -> Con
 
 
 def _metrics(given: _Properties) -> CloudWatchChoice | None:
-    """What goes to CloudWatch. The KCL sends all there is where nothing is said, which costs; here nothing is sent."""
+    """Return what goes to CloudWatch. Where nothing is said, the KCL sends all there is, which costs; here nothing is
+    sent.
+    """
     level = (given.text("metricsLevel") or "NONE").upper()
     if level not in LEVELS:
         given.faults.append(f"metricsLevel is {', '.join(LEVELS)}, not {level}")

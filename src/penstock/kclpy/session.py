@@ -1,8 +1,8 @@
-"""One shard, one tenure, one processor: what the KCL's MultiLangDaemon would tell it, in that order; and the worker's
-side of its process.
+"""A session has one shard, one tenure and one processor, which it tells what the KCL's MultiLangDaemon would, in that
+order. The worker's side of the processor's process is here too.
 
-initialize, processRecords again and again, then one of: shutdownRequested and leaseLost (the shard goes to another
-worker), leaseLost alone (it is gone already), shardEnded (and the processor has to checkpoint).
+The calls are initialize, then processRecords again and again, then one of: shutdownRequested and leaseLost (the shard
+goes to another worker), leaseLost alone (it is gone already), shardEnded (and the processor has to checkpoint).
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ if TYPE_CHECKING:
 
 
 class OnError(StrEnum):
-    """What a batch meets that a processor raises for."""
+    """Says what becomes of a batch that a processor raises for."""
 
     RETRY = "retry"
-    """It is given again, after a while; a bad record ends up alone. Nothing of the shard passes it."""
+    """The batch is given again, after a while; a bad record ends up alone. Nothing of the shard passes it."""
     SKIP = "skip"
-    """It is passed over, as by amazon_kclpy: the next checkpoint covers it."""
+    """The batch is passed over, as amazon_kclpy does: the next checkpoint covers it."""
 
 
 class SessionOptions(Options, frozen=True, kw_only=True):
-    """How a processor is treated."""
+    """The options by which a processor is treated."""
 
     on_error: OnError = OnError.RETRY
     answer_timeout_s: float | None = None
-    """A call that takes longer ends the process. None: it may take any time."""
+    """Seconds after which a call that is not answered ends the process; None: a call may take any time."""
     last_call_timeout_s: float = 10.0
-    """The same for the calls after which the processor is done."""
+    """Seconds after which a call that is not answered ends the process, for calls after which the processor is done."""
     stored_timeout_s: float = 5.0
-    """A checkpoint that the table has not taken by then is answered with ThrottlingException; it is stored later."""
+    """Seconds after which a checkpoint that the table has not taken is answered with ThrottlingException; it is stored
+    later.
+    """
     end_again_s: float = 0.5
     """The pause before a processor that did not checkpoint at its shard's end is asked again; it doubles each time."""
     end_again_max_s: float = 30.0
     empty_call_after_s: float | None = None
-    """A shard that is silent for so long: processRecords without records. None: never."""
+    """Seconds of a shard's silence after which processRecords is called without records; None: it never is."""
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
@@ -91,9 +93,9 @@ class ShardSession:
         self._leaving: asyncio.Task[None] | None = None
         self._gone: ProcessorGoneError | None = None
         self.began = False
-        """The processor was called, and has answered: it works at all."""
+        """True once the processor was called, and has answered: it works at all."""
         self.progressed = False
-        """It has taken records, and not raised."""
+        """True once the processor has taken records, and not raised."""
 
     async def run(self) -> None:
         """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is delivered again then."""
@@ -135,7 +137,7 @@ class ShardSession:
             raise ProcessorGoneError(f"the processor raised {raised} in initialize")
 
     async def _next(self) -> Batch[Record] | None:
-        """The next records; None when the shard has no more, or the tenure is over."""
+        """Return the next records; None when the shard has no more, or the tenure is over."""
         while True:
             asking = awaited(self._reader.next_batch())
             try:
@@ -148,12 +150,12 @@ class ShardSession:
                     return asking.result()
             finally:
                 drop(asking)
-            async with self._turn:  # also for a process that has ended: whose asking says how
+            async with self._turn:  # a process that has ended is asked too: the asking says how it ended
                 if not self._left or self._process.exited.done():
                     await self._ask(_records_message((), None))
 
     async def _give(self, batch: Batch[Record]) -> bool:
-        """Let the processor have records. False: it was told to leave, and is not to have them."""
+        """Let the processor have records. Return False where it was told to leave, and is not to have them."""
         async with self._turn:
             if self._left:
                 batch.nack()
@@ -175,7 +177,7 @@ class ShardSession:
         return True
 
     async def _end(self) -> None:
-        """The shard has ended: the processor is asked until it has put a checkpoint there, as by the KCL."""
+        """Ask the processor of a shard that has ended until it has put a checkpoint there, as the KCL does."""
         pause_s = self._options.end_again_s
         self._at_end = True
         while not self._reader.is_over:
@@ -197,7 +199,7 @@ class ShardSession:
         await self._reader.over()
 
     async def leave(self) -> None:
-        """The shard goes to another worker: the processor's last chance to put a checkpoint."""
+        """Tell the processor that the shard goes to another worker: this is the last chance to put a checkpoint."""
         if self._leaving is None:
             self._leaving = spawn(self._say_goodbye(), self._goodbye_failed)
         # The drain that waits here may give up while the processor is in the middle of it, or the processor may die.
@@ -206,22 +208,26 @@ class ShardSession:
 
     async def _say_goodbye(self) -> None:
         async with self._turn:
-            if self._at_end or not self._reader.ledger.draining:  # it was told already; or the shard stays
+            if self._at_end or not self._reader.ledger.draining:  # the processor knows already, or the shard stays
                 self._leaving = None
                 return
             self._left = True
             if self.began:
-                with contextlib.suppress(ProcessorGoneError):  # told when it is asked for the next time
+                with contextlib.suppress(ProcessorGoneError):  # the next asking raises it again
                     await self._last_call({"action": "shutdownRequested"})
 
     def _goodbye_failed(self, error: BaseException) -> None:
-        """The shard leaves all the same; what the processor has not put a checkpoint for is read again."""
+        """Take note of a goodbye that failed. The shard leaves all the same; what the processor has not put a
+        checkpoint for is read again.
+        """
         what = f"telling the processor that the shard goes has failed: {type(error).__name__}"
         self._gone = ProcessorGoneError(what)
         self._say(f"{self._reader.shard_id}: {what}; it is ended, and the shard goes")
 
     def stays(self) -> None:
-        """The shard does not go after all. A processor that was told to leave has finished: another one is to begin."""
+        """Take note that the shard does not go after all. A processor that was told to leave has finished: another one
+        is to begin.
+        """
         if self._left and not self._reader.is_over:
             self._reader.let_go()
 
@@ -229,8 +235,8 @@ class ShardSession:
         await self._ask(message, self._options.last_call_timeout_s)
 
     async def _ask(self, message: dict[str, Any], timeout_s: float | None = None) -> str | None:
-        """Send a message and serve the processor until it is done; what it raised, by name. When this has failed, it
-        fails again.
+        """Send a message and serve the processor until it is done. Return what it raised, by name. When this has failed
+        once, it fails again.
         """
         if self._gone is not None:
             raise self._gone
@@ -271,7 +277,9 @@ class ShardSession:
         return {"action": "checkpoint", "sequenceNumber": number, "subSequenceNumber": sub, "error": error}
 
     async def _checkpoint(self, number: str | None, sub: object) -> str | None:
-        """Settle through there and see it stored. The name of the KCL's exception, if it is not."""
+        """Settle through a position and wait until that is stored. Return the name of the KCL's exception, if it is
+        not.
+        """
         reader, end = self._reader, Checkpoint.SHARD_END
         try:
             wanted = self._newest if number is None else Checkpoint.parse(number, int(str(sub or 0)))
@@ -300,7 +308,7 @@ class ShardSession:
             batch.settle_through(done - 1)
 
     def _over(self) -> str:
-        """Why there can be no checkpoint any more."""
+        """Return the name of the exception that says why there can be no checkpoint any more."""
         return "InvalidStateException" if self._reader.lost is Loss.GONE else "ShutdownException"
 
 
@@ -341,15 +349,15 @@ class _Follower(ShardListener):
             await reader.home.outside(self._session.leave)
 
     def resumed(self, reader: ShardReader) -> None:
-        """See `ShardListener`. Soon: whatever resumes is in the middle of it."""
+        """See `ShardListener`. The session is told soon, and not at once: whatever resumes is in the middle of it."""
         reader.home.on_user_loop(lambda: self._loop.call_soon(self._session.stays))
 
 
 # --- the processor's process ----------------------------------------------------------------------
-# The worker's side of it: start it, send and receive lines, end it.
+# This is the worker's side of the processor's process: it starts it, sends and receives lines, and ends it.
 
 # --- what can go wrong ----------------------------------------------------------------------------
-# What can go wrong between a worker and a processor.
+# These errors say what can go wrong between a worker and a processor.
 
 
 class ProcessorGoneError(PenstockError):
@@ -359,7 +367,7 @@ class ProcessorGoneError(PenstockError):
 
     def __init__(self, message: str, *, killed: bool = False) -> None:
         self.killed = killed
-        """By a signal: that says nothing of the program."""
+        """True where a signal ended the process: that says nothing of the program."""
         super().__init__(message)
 
 
@@ -370,9 +378,9 @@ class ProcessorRaisedError(PenstockError):
 # --- the process ----------------------------------------------------------------------------------
 
 LAST_WORDS_S = 1.0
-"""What an ended process has said before is in the socket: so long it is waited for."""
+"""Seconds to wait for what an ended process has said before, which is in the socket."""
 TERMINATED_S = 2.0
-"""Between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 class ProcessorProcess:
@@ -387,11 +395,11 @@ class ProcessorProcess:
         self.exited: asyncio.Task[int] = spawn(
             process.wait(), logged("waiting for the end of a processor's process has failed: it counts as ended")
         )
-        """Done, with the exit status, when the process has ended."""
+        """The task that is done, with the exit status, when the process has ended."""
 
     @classmethod
     async def start(cls, target: str, *, shim: bool = False) -> ProcessorProcess:
-        """A process for one shard. It leads a process group of its own: a Ctrl-C is the worker's affair."""
+        """Start a process for one shard. It leads a process group of its own: a Ctrl-C is the worker's affair."""
         ours, theirs = socket.socketpair()
         try:
             number = theirs.fileno()
@@ -415,7 +423,7 @@ class ProcessorProcess:
         return self._process.pid
 
     async def send(self, message: dict[str, Any]) -> None:
-        """One message. Bytes in it are written in base64. Raises ProcessorGoneError."""
+        """Send one message. Bytes in it are written in base64. Raises ProcessorGoneError where the process is gone."""
         self._writer.write(msgspec.json.encode(message) + b"\n")
         try:
             await self._writer.drain()
@@ -423,14 +431,14 @@ class ProcessorProcess:
             raise await self._gone() from None
 
     async def receive(self) -> dict[str, Any]:
-        """The next message. Raises ProcessorGoneError when there will be none, or when it is none."""
+        """Return the next message. Raises ProcessorGoneError when there will be none, or when a line is none."""
         while True:
             line = await self._line()
             if not line:
                 raise await self._gone()
             if text := line.strip():
                 try:
-                    message = json.loads(text)  # exact also for numbers of 186 bits
+                    message = json.loads(text)  # Python's json is exact also for numbers of 186 bits
                 except ValueError:
                     message = None
                 if isinstance(message, dict):
@@ -450,7 +458,7 @@ class ProcessorProcess:
             drop(reading)
 
     async def _gone(self) -> ProcessorGoneError:
-        """Why nothing comes any more."""
+        """Return the error that says why nothing comes any more."""
         await asyncio.wait((self.exited,), timeout=LAST_WORDS_S)
         if not self.exited.done():
             return ProcessorGoneError("the processor's process has closed its socket")

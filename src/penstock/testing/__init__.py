@@ -1,4 +1,4 @@
-"""For users' tests: a local Kinesis as a context manager, a consumer without a server, pytest fixtures
+"""Users' tests find here a local Kinesis as a context manager, a consumer without a server, pytest fixtures
 (``pytest_plugin``), and simulations of whole consumers in virtual time.
 """
 

@@ -1,4 +1,4 @@
-"""`TestConsumer`: a consumer for users' tests, over a stream and a lease table in memory; and its twin for threads."""
+"""`TestConsumer` is a consumer for users' tests, over a stream and leases in memory; it has a twin for threads."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 # --- time that is let pass ------------------------------------------------------------------------
-# Letting time pass on an event loop of asyncio, without waiting for it.
+# This part lets time pass on an event loop of asyncio, without waiting for it.
 
 RESTS_MAX = 10_000
-"""Turns of the loop that are given to what is ready, before time goes on all the same."""
+"""The number of turns of the loop that are given to what is ready, before time goes on all the same."""
 VIRTUAL_STEP_S = 0.05
 MOMENT_S = 0.002
 VIRTUAL_MOMENT_S = 0.25
@@ -65,7 +65,7 @@ class PassingTime:
             loop.time = self._now_s  # type: ignore[method-assign]
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so many seconds pass, with all that happens in them. Raises RuntimeError on loops of other kinds."""
+        """Let ``seconds`` pass, with all that happens in them. Raises RuntimeError on loops of other kinds."""
         if self._is_virtual:
             await asyncio.sleep(seconds)
             return
@@ -78,7 +78,9 @@ class PassingTime:
         await self._rest()
 
     async def step(self, seconds_max: float = float("inf")) -> None:
-        """Let what is ready be done, then go on to what is due next: at most so far. On other loops: wait a little."""
+        """Let what is ready be done, then go on to what is due next, by at most ``seconds_max``. On other loops, wait a
+        little.
+        """
         if not self._jumps:
             await asyncio.sleep(min(VIRTUAL_STEP_S if self._is_virtual else MOMENT_S, seconds_max))
             return
@@ -105,7 +107,7 @@ class PassingTime:
 
 
 def _is_of_asyncio(loop: asyncio.AbstractEventLoop) -> bool:
-    """Its clock can be changed, and its timers looked at."""
+    """True for a loop whose clock can be changed, and whose timers can be looked at."""
     return isinstance(loop, asyncio.BaseEventLoop)
 
 
@@ -113,7 +115,7 @@ _ON: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PassingTime] = weakref
 
 
 def passing_time() -> PassingTime:
-    """That of the running loop, from now on; one for each loop."""
+    """Return the passing time of the running loop, which is made once for each loop."""
     loop = asyncio.get_running_loop()
     found = _ON.get(loop)
     if found is None:
@@ -122,7 +124,7 @@ def passing_time() -> PassingTime:
 
 
 # --- another consumer -----------------------------------------------------------------------------
-# Another consumer of the application, as a test wants it: it has the shards that it is to have, and no others.
+# A test may want another consumer of the application: it has the shards that it is to have, and no others.
 
 OTHER = "another-worker"
 """The id of the consumer that gets what is handed over."""
@@ -131,7 +133,9 @@ THIEF = "a-worker-that-took-it"
 
 
 class Whereabouts:
-    """The strategy of both: every shard is the consumer's that is tested, but for those that are to be elsewhere."""
+    """The strategy of both consumers: every shard belongs to the one that is tested, but for those that are to be
+    elsewhere.
+    """
 
     def __init__(self, here: str) -> None:
         self.here = here
@@ -154,13 +158,13 @@ class Whereabouts:
 # --- the consumer ---------------------------------------------------------------------------------
 
 POLLING = PollingOptions(interval_s=0.001, idle_interval_s=0.002)
-"""Where nothing is, a read of the stream waits by itself."""
+"""The options of polling: intervals are short, as a read of the stream waits by itself where nothing is."""
 WAIT_S = 0.02
 CLOSE_S = 1.0
 
 
 class UnsettledError(AssertionError):
-    """Records that were fed were not settled, and nothing happens any more."""
+    """The records that were fed were not all settled, and nothing happens any more."""
 
 
 @dataclass(frozen=True)
@@ -169,17 +173,17 @@ class Retried:
 
     shard_id: str
     position: Position
-    """Of the first of them."""
+    """The position of the first of these records."""
     records: int
     attempt: int
-    """How often they were delivered by then."""
+    """How many times the records were delivered by then."""
     error_type: str
     next_step: str
-    """``Again``, ``Halve``, or what the policy's end is: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
+    """What comes next: ``Again``, ``Halve``, or the policy's end: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
 
 
 class CoreUnderTest(ConsumerCore):
-    """Keeps the newest reader of each shard, and what a handler raised last."""
+    """A consumer's core that keeps the newest reader of each shard, and what a handler raised last."""
 
     may_be_apart = False
 
@@ -240,11 +244,12 @@ class TestConsumer(Consumer[Any]):
         rng: random.Random | None = None,
         **options: Any,
     ) -> None:
-        """``records``: see `feed`. ``stream``: one to go on with (a name makes a new one, with so many ``shards``), and
-        ``leases`` the table to go on with, or options of leases as in production. ``ends``: close when all that was fed
-        is settled; by default if ``records`` are given. When nothing is settled for ``patience_s`` of real time then,
-        leaving the ``async with`` block raises UnsettledError. ``skip_waits``: whenever nothing is to be done, let time
-        pass until something is; not for handlers that wait for the outside. All else as for `Consumer`.
+        """``records``: see `feed`. ``stream``: the stream to go on with (a name makes a new one, with ``shards``
+        shards), and ``leases`` the table to go on with, or options of leases as in production. ``ends``: close when all
+        that was fed is settled; by default if ``records`` are given. When nothing is settled for ``patience_s`` of real
+        time then, leaving the ``async with`` block raises UnsettledError. ``skip_waits``: whenever nothing is to be
+        done, let time pass until something is; it is not for handlers that wait for the outside. All other options are
+        those of `Consumer`.
         """
         given = list(records)
         self.stream = MemoryStream(stream, shards=shards) if isinstance(stream, str) else stream
@@ -252,9 +257,9 @@ class TestConsumer(Consumer[Any]):
         table = leases.table if isinstance(leases.table, MemoryLeaseTable) else MemoryLeaseTable()
         self.lease_table = table
         self.events: list[Any] = []
-        """Every event so far."""
+        """All events that were emitted so far."""
         self.dead_letters: list[Letter] = []
-        """What was given up, in the order in which it was."""
+        """The dead letters of the records that were given up, in the order in which they were."""
         worker_id = worker_id or new_worker_id()
         self._options = {"application": application, **options}
         self._whereabouts = Whereabouts(worker_id)
@@ -285,21 +290,21 @@ class TestConsumer(Consumer[Any]):
 
     def feed(self, *records: Given, key: str | None = None, shard: str | None = None) -> list[Put]:
         """Write records into the stream: bytes, texts, values to be written as JSON, OutRecords, Records. ``key``:
-        their partition key; ``shard``: the shard that they are to go to. Where they are, in their order.
+        their partition key; ``shard``: the shard that they are to go to. Return where they are, in their order.
         """
         return self.stream.put(*records, key=key, shard=shard)
 
     def split(self, shard: str | None = None) -> list[str]:
-        """End a shard, which goes on as two: their ids. Its records are still to be read, before theirs."""
+        """End a shard, which goes on as two. Return their ids. Its records are still to be read, before theirs."""
         return self.stream.split(shard)
 
     def merge(self, left: str, right: str) -> str:
-        """End two neighbours, which go on as one: its id."""
+        """End two neighbours, which go on as one. Return its id."""
         return self.stream.merge(left, right)
 
     async def lose(self, shard: str | None = None) -> None:
-        """Another worker takes a shard's lease, as from one that fell silent. Returns when this consumer has noticed,
-        which takes up to half of the failover time: that much time passes.
+        """Have another worker take a shard's lease, as from one that fell silent. This returns when the consumer has
+        noticed, which takes up to half of the failover time: that much time passes.
         """
         reader = self._held(shard)
         while True:
@@ -311,9 +316,9 @@ class TestConsumer(Consumer[Any]):
         self._whereabouts.lost.add(reader.shard_id)
 
     async def hand_over(self, shard: str | None = None) -> None:
-        """Let another consumer have a shard, as when one more is started. Returns when it has it: what is in flight is
-        settled by then, or the drain's deadline has passed. Nothing is settled there, so all comes back with
-        `get_back`.
+        """Let another consumer have a shard, as when one more is started. This returns when the other one has it: what
+        is in flight is settled by then, or the drain's deadline has passed. The other one settles nothing, so all comes
+        back with `get_back`.
         """
         reader = self._held(shard)
         if self._other is None:
@@ -330,8 +335,8 @@ class TestConsumer(Consumer[Any]):
         await self._until(lambda: reader.is_over, f"{reader.shard_id} to be let go")
 
     async def get_back(self, shard: str) -> None:
-        """Have a shard again that was lost or handed over. Returns when this consumer holds it: a lost one after the
-        failover time.
+        """Have a shard again that was lost or handed over. This returns when the consumer holds it; that is after the
+        failover time for a lost one.
         """
         self._whereabouts.lost.discard(shard)
         self._whereabouts.other.discard(shard)
@@ -344,12 +349,12 @@ class TestConsumer(Consumer[Any]):
     async def settled(self, timeout_s: float | None = None) -> None:
         """Wait until all that was fed is settled, skipped or dead-lettered, but for what is elsewhere; and
         checkpointed, unless the options have a cadence other than ``Prompt()``. Raises UnsettledError when nothing was
-        settled for so long, by default the consumer's ``patience_s``.
+        settled for ``timeout_s``, by default the consumer's ``patience_s``.
         """
         await self._all_settled(self._patience_s if timeout_s is None else timeout_s)
 
     def successor(self, records: Iterable[Given] = (), **changes: Any) -> TestConsumer:
-        """Another consumer on the same stream and leases: it goes on where this one's checkpoints are."""
+        """Return another consumer on the same stream and leases: it goes on where this one's checkpoints are."""
         options = {"starting_position": self._starting_position, **self._options, **changes}
         return TestConsumer(records, stream=self.stream, leases=self.lease_table, **options)
 
@@ -357,7 +362,7 @@ class TestConsumer(Consumer[Any]):
 
     @property
     def checkpoints(self) -> dict[str, Position | str]:
-        """What the lease table holds for each shard: a position, or TRIM_HORIZON, SHARD_END and the like."""
+        """The checkpoint that the lease table holds for each shard: a position, or a word such as SHARD_END."""
         return {
             row.key: row.checkpoint.position if row.checkpoint.is_position else row.checkpoint.text
             for row in self.lease_table.rows()
@@ -379,7 +384,7 @@ class TestConsumer(Consumer[Any]):
 
     @property
     def retried(self) -> list[Retried]:
-        """Each failure of a handler."""
+        """The records of each failure of a handler."""
         return [
             Retried(one.shard_id, one.position, one.records, one.attempt, one.error_type, one.next_step)
             for one in self.events
@@ -388,7 +393,7 @@ class TestConsumer(Consumer[Any]):
 
     @property
     def skipped(self) -> list[RecordsSkipped]:
-        """What was settled without having been processed."""
+        """The events of records that were settled without having been processed."""
         return [one for one in self.events if isinstance(one, RecordsSkipped)]
 
     @property
@@ -434,7 +439,7 @@ class TestConsumer(Consumer[Any]):
             raise unsettled
 
     async def end(self) -> BaseException | None:
-        """Close; the UnsettledError for which it has closed by itself, if it has."""
+        """Close, and return the UnsettledError for which the consumer has closed by itself, if it has."""
         ending = self._ending
         if ending is not None and not ending.done():
             if not self._core.is_closing:
@@ -454,7 +459,7 @@ class TestConsumer(Consumer[Any]):
             await self.close()
 
     async def _all_settled(self, patience_s: float) -> None:
-        """Raises UnsettledError when nothing is settled for so long."""
+        """Wait until all is settled. Raises UnsettledError when nothing is settled for ``patience_s``."""
         before, since_s = None, time.monotonic()
         while left := self._left():
             if left != before:
@@ -491,7 +496,7 @@ class TestConsumer(Consumer[Any]):
     # --- parts ----------------------------------------------------------------------------------
 
     def _at_test_pace(self, leases: LeaseOptions, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, with intervals for impatient people, and nothing that goes outside."""
+        """Return the options with short intervals, and nothing that goes outside."""
         letters = options.get("dead_letters")
         return {
             "checkpoints": CheckpointOptions(cadence=Prompt()),
@@ -532,7 +537,7 @@ class TestConsumer(Consumer[Any]):
         return next((row.owner for row in self.lease_table.rows() if row.key == shard), None)
 
     def _safe(self) -> dict[str, Checkpoint]:
-        """How far each shard is settled, and stored so if that happens at once."""
+        """Return how far each shard is settled, and stored too if that happens at once."""
         found = {row.key: row.checkpoint for row in self.lease_table.rows()}
         prompt = isinstance(self.options.checkpoints.cadence, Prompt)
         for reader in self._core.ready.held:
@@ -542,7 +547,7 @@ class TestConsumer(Consumer[Any]):
         return found
 
     def _left(self) -> dict[str, Checkpoint | None]:
-        """The shards that have records which are not settled, and how far they are."""
+        """Return the shards that have records which are not settled, and how far they are."""
         if self._seen[0] != self.stream.changes:
             self._seen = (self.stream.changes, self.stream.ends())
         safe = self._safe()
@@ -558,7 +563,7 @@ class TestConsumer(Consumer[Any]):
         return self._time
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Let time pass until then."""
+        """Let time pass until a condition holds."""
         since_s = time.monotonic()
         while not condition():
             if time.monotonic() - since_s > self._patience_s:
@@ -567,7 +572,7 @@ class TestConsumer(Consumer[Any]):
 
 
 def _batch_class(errors: deque[BaseException]) -> type[Batch[Any]]:
-    """A Batch that keeps what its handler raised last."""
+    """Return a class of batches that keep what their handler raised last."""
 
     class HeardBatch(Batch[Any]):
         __slots__ = ()
@@ -584,7 +589,7 @@ def _position(record: Record) -> Position:
 
 
 def _covers(checkpoint: Checkpoint | None, position: Position) -> bool:
-    """A checkpoint says that this record is done."""
+    """True where a checkpoint says that this record is done."""
     return checkpoint is not None and (checkpoint.is_end or checkpoint >= Checkpoint.at(position))
 
 
@@ -612,7 +617,7 @@ class SyncTestConsumer(SyncConsumer[Any]):
         for name in CALLBACKS:
             options[name] = self._in_thread(options.get(name))
         self.tested = TestConsumer(records, application=application, **options)
-        """The consumer on the loop; only for what is not here."""
+        """The consumer on the loop; use it only for what is not here."""
         super().__init__(self.tested.stream.source(), application=application)
 
     def _core_of(self, *_: Any) -> ConsumerCore:
@@ -720,5 +725,5 @@ class SyncTestConsumer(SyncConsumer[Any]):
             raise unsettled
 
     def _look(self, work: Callable[[], R]) -> R:
-        """On the loop; once that is closed, here."""
+        """Do work on the loop; once that is closed, in the caller's thread."""
         return work() if self._thread.is_closed else self._call(work)

@@ -1,4 +1,4 @@
-"""A stream in the hands of a test: in memory, or in a local Kinesis, which programs reach over HTTP.
+"""A test has a stream in its hands here: in memory, or in a local Kinesis, which programs reach over HTTP.
 
 A stream in memory is the local Kinesis's model of the service, asked directly.
 """
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from penstock.local import LocalKinesis
 
 # --- records --------------------------------------------------------------------------------------
-# Records as tests give them: values of Python, or lines of a file.
+# Tests give records as values of Python, or as lines of a file.
 
 Given: TypeAlias = "bytes | str | Mapping[str, Any] | Sequence[Any] | OutRecord | Record"
-"""Bytes as they are, a text in UTF-8, anything else as JSON; or a record with its keys."""
+"""A record as a test gives it: bytes as they are, a text in UTF-8, anything else as JSON; or a record with its keys."""
 
 KEY = "key"
 """The partition key of records that are given without one."""
 
 
 def out_record(given: Given, key: str | None = None) -> OutRecord:
-    """A record to be put. ``key`` goes before what the record has."""
+    """Return a record to be put. ``key`` goes before the key that the record has."""
     if isinstance(given, OutRecord):
         return OutRecord(given.data, key or given.partition_key, given.explicit_hash_key)
     if isinstance(given, Record):
@@ -54,7 +54,7 @@ def out_record(given: Given, key: str | None = None) -> OutRecord:
 
 
 def records_of_file(path: Path | str, *, key: str | None = None) -> Iterator[OutRecord]:
-    """A record of each line: the record that a dead letter holds, or else the line itself.
+    """Yield a record of each line: the record that a dead letter holds, or else the line itself.
 
     ``key`` names the field of JSON that is the partition key, as ``penstock put --format jsonl --key`` does: a path
     with dots. Raises ValueError, with the line's number, for a line that has none, and for a letter without its data.
@@ -87,11 +87,11 @@ def _field(line: bytes, path: str, where: str) -> str:
 
 PUT_MAX = 500
 EMPTY_READ_S = 5.0
-"""Well within the five minutes for which an iterator is good."""
+"""Seconds that a read waits where nothing is: well within the five minutes for which an iterator is good."""
 
 
 class Put(NamedTuple):
-    """Where a record was written."""
+    """The place where a record was written."""
 
     shard_id: str
     sequence_number: int
@@ -107,7 +107,7 @@ class _Raw(NamedTuple):
 
 
 class StreamControls:
-    """What a test does with a stream, in memory or on a server: ``ask(operation, request)`` makes one call."""
+    """Does what a test wants with a stream, in memory or on a server: ``ask(operation, request)`` makes one call."""
 
     def __init__(self, name: str, ask: Callable[[str, dict[str, Any]], Any]) -> None:
         self.name = name
@@ -140,11 +140,11 @@ class StreamControls:
         return found
 
     def shards(self) -> list[str]:
-        """Ids of the shards that are open, by their hash ranges."""
+        """Return the ids of the shards that are open, in the order of their hash ranges."""
         return [one["ShardId"] for one in sorted(self._listed(), key=_first) if _is_open(one)]
 
     def split(self, shard: str | None = None) -> list[str]:
-        """End a shard (the only one, or this one), which goes on as two; ids of these."""
+        """End a shard (the only one, or this one), which goes on as two. Return the ids of these."""
         ended = self._shard(shard)
         before = self.shards()
         first, last = _first(ended), int(ended["HashKeyRange"]["EndingHashKey"])
@@ -152,13 +152,13 @@ class StreamControls:
         return [one for one in self.shards() if one not in before]
 
     def merge(self, left: str, right: str) -> str:
-        """End two neighbours, which go on as one; its id."""
+        """End two neighbours, which go on as one. Return its id."""
         before = self.shards()
         self._call("MergeShards", ShardToMerge=left, AdjacentShardToMerge=right)
         return next(one for one in self.shards() if one not in before)
 
     def records(self) -> list[Record]:
-        """All that is in the stream, also out of aggregates; shard by shard, each in its order."""
+        """Return all that is in the stream, also out of aggregates; shard by shard, each in its order."""
         found: list[Record] = []
         for shard in self._listed():
             begin = self._ask(
@@ -202,15 +202,15 @@ class MemoryStream(StreamControls):
         self._last_s = time.time()
         self._call("CreateStream", ShardCount=shards)
         self.changes = 0
-        """Grows with all that is done to it."""
+        """A count that grows with all that is done to the stream."""
         self._waiting: set[asyncio.Event] = set()
 
     def source(self) -> KinesisSource:
-        """The stream, for a consumer."""
+        """Return the stream as a consumer reads it."""
         return _MemorySource(self)
 
     async def changed(self, seconds_max: float) -> None:
-        """Wait until something is done to it, or so long."""
+        """Wait until something is done to the stream, or for ``seconds_max``."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:
@@ -219,7 +219,7 @@ class MemoryStream(StreamControls):
             self._waiting.discard(event)
 
     def ends(self) -> dict[str, Position]:
-        """The last record of each shard that has one."""
+        """Return the position of the last record of each shard that has one."""
         return {
             record.shard_id: Position(record.sequence_number, record.sub_sequence_number) for record in self.records()
         }
@@ -233,7 +233,9 @@ class MemoryStream(StreamControls):
         return json.loads(answer) if answer else None
 
     def now_s(self) -> float:
-        """The stream's time, epoch seconds: from the first look inside of a loop on, as its time goes."""
+        """Return the stream's time in epoch seconds: from the first look inside of a loop on, it goes as the loop's
+        time.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -245,7 +247,7 @@ class MemoryStream(StreamControls):
 
 
 class _ModelWire:
-    """What `penstock.aws.wire.Wire` is to a client."""
+    """Stands in for `penstock.aws.wire.Wire` before a client."""
 
     def __init__(self, model: KinesisModel, wall: Callable[[], float]) -> None:
         self.options = ConnectionOptions()
@@ -255,7 +257,7 @@ class _ModelWire:
         self._model = model
 
     async def call(self, _service: str, operation: str, body: bytes, **_options: Any) -> bytes:
-        """One call, answered at the loop's next turn."""
+        """Make one call, which is answered at the loop's next turn."""
         await asyncio.sleep(0)
         try:
             return self._model.handle(operation, body)
@@ -265,7 +267,7 @@ class _ModelWire:
             ) from None
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class _MemorySource(KinesisSource):
@@ -279,7 +281,7 @@ class _MemorySource(KinesisSource):
 
     @property
     def now_s(self) -> float:
-        """The stream's time."""
+        """The stream's time, in epoch seconds."""
         return self._memory.now_s()
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
@@ -310,10 +312,10 @@ def _raw(record: Any) -> _Raw:
 
 
 # --- in a local Kinesis ---------------------------------------------------------------------------
-# A stream of a local Kinesis, in the hands of a test.
+# A test has a stream of a local Kinesis in its hands here.
 
 NAME_CHARACTERS_MAX = 128
-"""Of a stream (AWS API reference, CreateStream)."""
+"""The most characters of a stream's name (AWS API reference, CreateStream)."""
 
 
 class ServedStream(StreamControls):
@@ -322,17 +324,17 @@ class ServedStream(StreamControls):
     def __init__(self, local: LocalKinesis, name: str) -> None:
         super().__init__(name, lambda operation, request: _ask(local, operation, request))
         self.local = local
-        """The service."""
+        """The local Kinesis that serves the stream."""
 
     @classmethod
     def create(cls, local: LocalKinesis, name: str, *, shards: int = 1) -> ServedStream:
-        """A new stream."""
+        """Make a new stream."""
         _ask(local, "CreateStream", {"StreamName": name, "ShardCount": shards})
         return cls(local, name)
 
     @property
     def connection(self) -> ConnectionOptions:
-        """How producers and consumers reach it, without the environment."""
+        """The connection by which producers and consumers reach the stream, without the environment."""
         return ConnectionOptions(
             endpoint_url=self.local.endpoint_url,
             region=self.local.region,
@@ -342,7 +344,7 @@ class ServedStream(StreamControls):
 
 
 def name_of_test(test: str) -> str:
-    """A stream's name out of a test's."""
+    """Return a stream's name that is made of a test's name."""
     return re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
 
 

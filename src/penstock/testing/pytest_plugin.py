@@ -1,4 +1,4 @@
-"""Fixtures for pytest, found by themselves once Penstock is installed.
+"""Pytest finds these fixtures by itself once Penstock is installed.
 
 Nothing is imported before a fixture is used: every run of pytest loads the plugin where Penstock is
 installed.
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def local_kinesis(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
-    """An empty local Kinesis in this process: endpoint, clock, faults, counts. See :class:`LocalKinesis`, whose
+    """Give an empty local Kinesis in this process: endpoint, clock, faults, counts. See :class:`LocalKinesis`, whose
     options ``@pytest.mark.kinesis(...)`` may name.
     """
     from penstock.local import LocalKinesis
@@ -40,7 +40,7 @@ def local_kinesis(request: pytest.FixtureRequest) -> Iterator[LocalKinesis]:
 
 @pytest.fixture
 def kinesis_endpoint(local_kinesis: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The local Kinesis's address; the environment makes every AWS SDK, here and in children, use it."""
+    """Give the local Kinesis's address; the environment makes every AWS SDK, here and in children, use it."""
     for name, value in local_kinesis.environment().items():
         monkeypatch.setenv(name, value)
     return local_kinesis.endpoint_url
@@ -50,10 +50,10 @@ def kinesis_endpoint(local_kinesis: LocalKinesis, monkeypatch: pytest.MonkeyPatc
 def kinesis_stream(
     request: pytest.FixtureRequest,
     local_kinesis: LocalKinesis,
-    kinesis_endpoint: str,  # noqa: ARG001 - asked for since it leads programs to the service
+    kinesis_endpoint: str,  # noqa: ARG001 - it is asked for since it leads programs to the service
 ) -> ServedStream:
-    """A stream of the local Kinesis, to which the environment leads: ``put``, ``records``, ``split``, ``merge``,
-    ``wire``.
+    """Give a stream of the local Kinesis, to which the environment leads: ``put``, ``records``, ``split``, ``merge``,
+    ``connection``.
 
     ``@pytest.mark.kinesis(shards=4, name="orders")`` says how many shards, and its name; by default 1, and the test's.
     """
@@ -66,8 +66,9 @@ def kinesis_stream(
 
 @pytest.fixture
 def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]:
-    """Makes consumers without a server: ``make_consumer(records, retry=..., ...)``, see :class:`TestConsumer`. Those
-    of one test share a stream and a lease table; ``@pytest.mark.kinesis(shards=4, name="orders")`` holds here too.
+    """Give what makes consumers without a server: ``make_consumer(records, retry=..., ...)``, see
+    :class:`TestConsumer`. The consumers of one test share a stream and a lease table;
+    ``@pytest.mark.kinesis(shards=4, name="orders")`` holds here too.
     """
     from penstock.stores.memory import MemoryLeaseTable
     from penstock.testing.consumer import TestConsumer
@@ -84,7 +85,7 @@ def make_consumer(request: pytest.FixtureRequest) -> Callable[..., TestConsumer]
 
 
 def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers of a test say, the nearest first."""
+    """Return what the markers of a test say, the nearest first."""
     found: dict[str, Any] = {}
     for marker in request.node.iter_markers("kinesis"):
         found = {**marker.kwargs, **found}

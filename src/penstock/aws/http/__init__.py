@@ -1,6 +1,6 @@
-"""A small HTTP client on asyncio: what signed calls need, and little work per call.
+"""A small HTTP client on asyncio does what signed calls need, with little work per call.
 
-HTTP/1.1: measured on the way here, a tiny call costs a general client three times the CPU, and large answers are copied
-twice more on their way through it. HTTP/2, for many requests over one connection, is optional (`http2`): with its
-frames in pure Python a call costs three to five times as much as over our HTTP/1.1.
+It speaks HTTP/1.1: measured on the way here, a tiny call costs a general client three times the CPU, and large answers
+are copied twice more on their way through it. HTTP/2, for many requests over one connection, is optional (`http2`):
+with its frames in pure Python a call costs three to five times as much as over our HTTP/1.1.
 """

@@ -1,4 +1,4 @@
-"""Opening connections: addresses, TLS and its choice of a protocol, tunnels through proxies."""
+"""Open connections: find addresses, begin TLS, which may choose a protocol, and ask proxies for tunnels."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from penstock.aws.http.http2 import MultiplexedConnection
 
 CLOSE_WAIT_S = 1.0
-"""How long `Dialer.close` waits for connections to close in the orderly way."""
+"""Seconds that `Dialer.close` waits for connections to close in the orderly way."""
 HAPPY_EYEBALLS_DELAY_S = 0.25
-"""After this long the host's next address is tried as well (RFC 8305)."""
+"""Seconds after which the host's next address is tried as well (RFC 8305)."""
 PROXY_ANSWER_BYTES_MAX = 64 * 1024
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -60,7 +60,7 @@ class Proxy(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a connection leads to."""
+    """The place that a connection leads to."""
 
     host: str
     port: int
@@ -143,7 +143,7 @@ class Dialer:
         self, make: Callable[[], P], host: str, port: int, context: ssl.SSLContext | None
     ) -> tuple[asyncio.Transport, P]:
         server_hostname = host if context is not None else None
-        if _is_address(host):  # it has no other beside it to race
+        if _is_address(host):  # an address has no other one beside it to race
             return await self._loop.create_connection(make, host, port, ssl=context, server_hostname=server_hostname)
         # The race is ours on each loop: uvloop tries one address after the other, and one that swallows packets would
         # use up the whole time; asyncio's race leaves its socket to the garbage collector when it is cancelled at its
@@ -220,7 +220,7 @@ class _Early(asyncio.Protocol):
         self._ended = (exc,)
 
     def continue_as(self, protocol: C, transport: asyncio.Transport) -> C:
-        """Give the connection over."""
+        """Give the connection, and what came on it, to a protocol."""
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         left = memoryview(self._received)
@@ -236,8 +236,8 @@ class _Early(asyncio.Protocol):
 
 
 async def _race(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A socket that is connected to one of the host's addresses: the next is tried as well after each delay, or as soon
-    as one fails (RFC 8305). Raises OSError when none is left.
+    """Return a socket that is connected to one of the host's addresses: the next address is tried as well after each
+    delay, or as soon as one fails (RFC 8305). Raises OSError when none is left.
     """
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     waiting = _by_turns(list(dict.fromkeys((family, address) for family, _, _, _, address in found)))
@@ -271,11 +271,13 @@ def _close(one: socket.socket, _: object) -> None:
 
 
 Address = tuple[int, Any]
-"""A family of addresses, and one of it."""
+"""A family of addresses, and one address of it."""
 
 
 def _by_turns(addresses: list[Address]) -> list[Address]:
-    """Families alternate, that of the first one first: each has its chance early."""
+    """Return addresses whose families alternate, beginning with that of the first address: each family has its chance
+    early.
+    """
     first = [one for one in addresses if one[0] == addresses[0][0]]
     others = [one for one in addresses if one[0] != addresses[0][0]]
     turns = [one for pair in zip_longest(first, others) for one in pair]

@@ -1,4 +1,6 @@
-"""One request and its answer, whatever carries them: what came, what is still to be taken, when it is overdue."""
+"""An exchange is one request and its answer, whatever carries them: what came, what is left to take, and when it is
+overdue.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOOP_TURNS = 2
-"""After so many turns the event loop has handled what was waiting in a socket: one to see it, one to read it."""
+"""The number of turns after which the event loop has handled what was waiting in a socket: one to see it, one to read
+it.
+"""
 
 
 class Request(NamedTuple):
@@ -28,7 +32,7 @@ class Request(NamedTuple):
 
 
 def fit_to_send(request: Request) -> Request:
-    """The request as it is, if its first line and headers can be written. Raises OptionError.
+    """Return the request as it is, if its first line and headers can be written. Raises OptionError if they cannot.
 
     This is the last look at them: a line break in a value would begin a header, or a request, of its own.
     """
@@ -52,7 +56,7 @@ class Answer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of one exchange: the answer's size, the longest silence, and the time of the whole (None: not
+    """The limits of one exchange: the answer's size, the longest silence, and the time of the whole (None: not
     bounded).
     """
 
@@ -102,12 +106,12 @@ class Exchange:
         self.unsent = 0
 
     def due_s(self) -> float:
-        """When it times out, as things stand."""
+        """Return when the exchange times out, as things stand."""
         silence_s = self.heard_s + self.limits.silence_s
         return silence_s if self.limits.whole_s is None else min(silence_s, self.began_s + self.limits.whole_s)
 
     def overdue(self, unsent: int, *, held_up: bool) -> TimeoutError | None:
-        """What to fail with if it is too late.
+        """Return what to fail with if it is too late; None if it is not.
 
         ``unsent`` are the connection's bytes that have not left yet: fewer than before count as life, so that a slow
         upload is no silence. Nor is it one while what came waits to be taken (``held_up``).
@@ -123,7 +127,7 @@ class Exchange:
         return TimeoutError(f"the service was silent for {self.limits.silence_s} s")
 
     def fail(self, error: Exception) -> None:
-        """End it with an error, for callers that wait and for those that will."""
+        """End the exchange with an error, for callers that wait and for those that will."""
         self.failed = error
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -135,7 +139,7 @@ class Exchange:
             self.more.set_result(None)
 
     async def next_part(self) -> bytes | None:
-        """The next part of a stream; None at its end."""
+        """Return the next part of a stream; None at its end."""
         while not self.parts:
             if self.complete:
                 return None
@@ -149,8 +153,8 @@ class Exchange:
 
 
 def close_once(transport: asyncio.Transport) -> None:
-    """Close in order, unless the other side's goodbye has begun that: by a second call TLS forgets what `abort` and
-    questions about the transport need (Python 3.11.2 fails then).
+    """Close a transport in order, unless the other side's goodbye has begun that: by a second call TLS forgets what
+    `abort` and questions about the transport need (Python 3.11.2 fails then).
     """
     if not transport.is_closing():
         transport.close()
@@ -159,7 +163,7 @@ def close_once(transport: asyncio.Transport) -> None:
 async def let_in(transport: asyncio.Transport) -> None:
     """Let the event loop read what waits in a connection's socket, if anything does.
 
-    On a connection that carries no request it is most often its end, or TLS's own messages, which are no harm.
+    On a connection that carries no request, that is most often its end, or TLS's own messages, which are no harm.
     """
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)

@@ -1,4 +1,4 @@
-"""HTTP/1.1, client side: messages on the wire, a connection, and connections lent one by one."""
+"""Speak HTTP/1.1 as a client: messages on the wire, a connection, and connections that are lent one by one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from penstock.aws.http.dialing import Dialer, Origin
 
 # --- on the wire ----------------------------------------------------------------------------------
-# HTTP/1.1 on the wire: heads of answers, and how their bodies are framed (RFC 9112). No I/O in here.
+# This part reads HTTP/1.1 from the wire: heads of answers, and how their bodies are framed (RFC 9112). There is no I/O
+# in here.
 
 CHUNK_LINE_BYTES_MAX = 4096
-"""Of the line before a chunk, and of each trailer."""
+"""The most bytes of the line before a chunk, and of each trailer."""
 
 LENGTH_DIGITS_MAX = 18
-"""Of a Content-Length: more bytes than any disk holds."""
+"""The most digits of a Content-Length: they are more bytes than any disk holds."""
 
 
 class BadAnswerError(Exception):
@@ -56,9 +57,7 @@ def parse_head(raw: bytes) -> Head:
 
 
 def content_length(head: Head) -> int | None:
-    """The length of the body if the head says it; None for chunks and for bodies that end with the
-    connection.
-    """
+    """Return the length of the body if the head says it; None for chunks and bodies that end with the connection."""
     if head.status in (204, 304):
         return 0
     if "transfer-encoding" in head.headers:
@@ -166,7 +165,7 @@ Framing = Counted | UntilClose | Chunked
 
 
 def framing(head: Head) -> Framing:
-    """How the body after this head is framed."""
+    """Return the framing of the body after this head."""
     length = content_length(head)
     if length is not None:
         return Counted(length)
@@ -179,28 +178,28 @@ def framing(head: Head) -> Framing:
 
 
 # --- a connection ---------------------------------------------------------------------------------
-# One HTTP/1.1 connection, client side: one request at a time, its answer whole or as a stream.
+# A client's HTTP/1.1 connection carries one request at a time, and gives its answer whole or as a stream.
 #
 # A body of known length is received straight into the buffer that the caller gets.
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Of one answer's status line and headers; also the size of each connection's receive buffer."""
+"""The most bytes of one answer's status line and headers; also the size of each connection's receive buffer."""
 JOIN_BYTES_MAX = 64 * 1024
-"""A request's body up to this size leaves in one write with its head."""
+"""The size up to which a request's body leaves in one write with its head."""
 COPY_BYTES_MAX = 64 * 1024
-"""Bodies up to this size are given as bytes, larger ones as the bytearray they were received into."""
+"""The size up to which bodies are given as bytes; larger ones are given as the bytearray they were received into."""
 WAITING_BYTES_MAX = 1024 * 1024
-"""The connection is not read while this much of a stream waits to be taken."""
+"""The bytes of a stream that may wait to be taken before the connection is read no more."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by ``loop.create_connection``; owned by a pool, which lends it to one caller at a time."""
+    """A connection that ``loop.create_connection`` makes, and that a pool owns and lends to one caller at a time."""
 
     is_shared: Literal[False] = False
 
     def __init__(self) -> None:
         self.exchanges = 0
-        """Requests sent on it so far."""
+        """The number of requests that were sent on it so far."""
         self.lost = asyncio.get_running_loop().create_future()
         """Done when the connection is closed."""
         self.idle_since_s = 0.0
@@ -277,15 +276,15 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop, also when TLS was begun on the connection."""
+        """Take the transport. The event loop calls this, also when TLS was begun on the connection."""
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's argument
-        """Called by the event loop: where the next bytes go."""
+        """Return where the next bytes go. The event loop calls this."""
         return self._target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop: ``nbytes`` have arrived."""
+        """Take in ``nbytes`` that have arrived. The event loop calls this."""
         self._filled += nbytes
         exchange = self._exchange
         if exchange is None or exchange.complete:
@@ -307,12 +306,12 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(exchange, error)
 
     def eof_received(self) -> bool:
-        """Called by the event loop: the other side sends no more, so the connection is closed."""
+        """Have the connection closed, as the other side sends no more. The event loop calls this."""
         self.reusable = False
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop when the connection is gone."""
+        """End the exchange, as the connection is gone. The event loop calls this."""
         self.reusable = False
         exchange = self._exchange
         if exchange is not None and not exchange.complete and exchange.failed is None:
@@ -376,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             if head.status >= 200:
                 self._take_head(exchange, head, rest)
                 return
-            # 1xx: the real head follows.
+            # The status is 1xx: the real head follows.
             self._filled = len(rest)
             self._scratch[: self._filled] = rest
             end = received.find(b"\r\n\r\n", 0, self._filled)
@@ -422,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
             self._complete(exchange, b"" if exchange.streamed else b"".join(exchange.parts))
 
     async def _next_part(self, exchange: _Exchange) -> bytes | None:
-        """The next part of a stream; None at its end."""
+        """Return the next part of a stream; None at its end."""
         part = await exchange.next_part()
         if exchange.paused and exchange.waiting_bytes <= WAITING_BYTES_MAX // 2 and self._transport is not None:
             exchange.paused = False
@@ -448,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class _Exchange(Exchange):
-    """With what only HTTP/1.1 has: a head, and a body by its framing."""
+    """An exchange with what only HTTP/1.1 has: a head, and a body by its framing."""
 
     __slots__ = ("bodiless", "framing", "head", "paused", "whole")
 
@@ -470,7 +469,8 @@ def _head(request: Request) -> bytes:
 
 
 # --- connections by origin ------------------------------------------------------------------------
-# HTTP/1.1 connections by origin: opened when none is idle, kept for a while, never more than a bound in use.
+# HTTP/1.1 connections are kept by origin: one is opened when none is idle, and kept for a while; never more than a
+# bound are in use.
 
 
 class Pool:

@@ -1,4 +1,4 @@
-"""HTTP/2, client side, over h2 (``pip install 'penstock[http2]'``), which is imported with this module."""
+"""Speak HTTP/2 as a client, by h2 (``pip install 'penstock[http2]'``), which is imported with this module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.aws.http.http1 import Connection
 
 # --- frames ---------------------------------------------------------------------------------------
-# What of HTTP/2's frames is looked at before the library sees them (RFC 9113, 4.1 and 6.8). No I/O in here.
+# This part looks at HTTP/2's frames before the library sees them (RFC 9113, 4.1 and 6.8). There is no I/O in here.
 #
 # The library takes a GOAWAY for the end of the connection, and what comes after it for a fault. In truth the streams
 # that the other side took on before it go on to their end, which for a subscription may be minutes later.
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 HEAD_BYTES = 9
 GOAWAY = 7
 FRAME_BYTES_MAX = 64 * 1024
-"""The other side may send frames of this size: fewer of them, and none keeps the others waiting for long. A longer one
-is refused by its head, as the library would wait for all of it.
+"""The most bytes of a frame that the other side may send: frames are fewer then, and none keeps the others waiting for
+long. A longer one is refused by its head, as the library would wait for all of it.
 """
 
 
@@ -68,7 +68,7 @@ class GoAway(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """For a message."""
+        """The GOAWAY as a message names it."""
         return "GOAWAY" if self.error_code == 0 else f"GOAWAY with error code {self.error_code}"
 
 
@@ -114,17 +114,17 @@ def _go_away(body: bytes) -> GoAway:
 
 
 # --- a stream -------------------------------------------------------------------------------------
-# What an HTTP/2 connection is made of: its bounds, the library's state, and a request's stream and headers.
+# An HTTP/2 connection is made of its bounds, the library's state, and the stream and headers of each request.
 
 HEADERS_BYTES_MAX = 64 * 1024
-"""Of one answer, as RFC 9113 counts them (6.5.2)."""
+"""The most bytes of one answer's headers, as RFC 9113 counts them (6.5.2)."""
 SECRETS = frozenset({"authorization", "x-amz-security-token"})
 """Headers that no table of the connection keeps (RFC 7541, 7.1.3)."""
 
 
 class Multiplexing(NamedTuple):
-    """Of one connection: what may wait on each stream, how many there are at most, and when it is asked for a sign of
-    life and given up.
+    """The bounds of one connection: what may wait on each stream, how many streams there are at most, and when it is
+    asked for a sign of life and given up.
     """
 
     window_bytes: int
@@ -134,7 +134,7 @@ class Multiplexing(NamedTuple):
 
 
 class Stream(Exchange):
-    """With what only HTTP/2 has: a number, and an end of its own."""
+    """An exchange with what only HTTP/2 has: a number, and an end of its own."""
 
     __slots__ = ("head", "id", "is_reset")
 
@@ -145,7 +145,7 @@ class Stream(Exchange):
         self.is_reset = False
 
     def complete_now(self) -> None:
-        """The answer is whole."""
+        """Take note that the answer is whole."""
         if self.failed is not None:
             return
         self.complete = True
@@ -158,7 +158,7 @@ class Stream(Exchange):
 
 
 def library_connection(options: Multiplexing) -> H2Connection:
-    """The library's state of a connection, with our settings."""
+    """Return the library's state of a connection, with our settings."""
     # Our headers are as they have to be; what comes is checked.
     connection = H2Connection(H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
     connection.local_settings = Settings(
@@ -175,7 +175,7 @@ def library_connection(options: Multiplexing) -> H2Connection:
 
 
 def header_block(request: Request, scheme: bytes) -> list[HeaderTuple]:
-    """The request's headers. ``host`` is said as ``:authority``, which a signature takes for it."""
+    """Return the request's headers. ``host`` is sent as ``:authority``, which a signature takes for it."""
     headers = request.headers
     block = [
         HeaderTuple(b":method", request.method.encode("latin-1")),
@@ -193,38 +193,38 @@ def header_block(request: Request, scheme: bytes) -> list[HeaderTuple]:
 
 
 # --- a connection ---------------------------------------------------------------------------------
-# One HTTP/2 connection, client side: many requests at a time, their answers whole or as streams (RFC 9113).
+# A client's HTTP/2 connection carries many requests at a time, and gives their answers whole or as streams (RFC 9113).
 #
-# Needs the package h2 (``pip install 'penstock[http2]'``), which is imported with this module.
+# It needs the package h2 (``pip install 'penstock[http2]'``), which is imported with this module.
 
 READ_BYTES = 256 * 1024
-"""Received at a time, by each connection."""
+"""The most bytes that each connection receives at a time."""
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Bodies wait until what is written has left. What comes beyond are answers to the other side's own frames, which it
-does not read: the connection is dropped then.
+"""The most bytes that may wait to leave a connection. Bodies wait until what is written has left; so what comes beyond
+are answers to the other side's own frames, which it does not read: the connection is dropped then.
 """
 NOTHING_DONE = (ErrorCodes.REFUSED_STREAM, ErrorCodes.HTTP_1_1_REQUIRED)
-"""How a stream is reset that the other side has not begun (RFC 9113, 8.7 and 9.2)."""
+"""The codes by which a stream is reset that the other side has not begun (RFC 9113, 8.7 and 9.2)."""
 
 
 class MultiplexedConnection(asyncio.BufferedProtocol):
-    """Made by ``loop.create_connection``; owned by what lends its streams."""
+    """A connection that ``loop.create_connection`` makes; the pool that owns it lends its streams."""
 
     is_shared: Literal[True] = True
 
     def __init__(self, options: Multiplexing, on_change: Callable[[], None]) -> None:
         """``on_change`` is called when there may be room for further streams, or will be none any more."""
         self.exchanges = 0
-        """Requests sent on it so far."""
+        """The number of requests that were sent on it so far."""
         self.lost = asyncio.get_running_loop().create_future()
         """Done when the connection is closed."""
         self.idle_since_s = 0.0
         self.lent = 0
-        """Streams that are promised or open."""
+        """The number of streams that are promised or open."""
         self.reusable = True
         """False once no further request may follow."""
         self.wants_http1 = False
-        """The other side has said that it is to be asked by HTTP/1.1."""
+        """True where the other side has said that it is to be asked by HTTP/1.1."""
         self._options = options
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
@@ -249,7 +249,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     @property
     def room(self) -> int:
-        """Further streams that may be opened on it."""
+        """The number of further streams that may be opened on it."""
         if not self.reusable:
             return 0
         return min(self._options.streams_max, self._h2.remote_settings.max_concurrent_streams) - self.lent
@@ -281,7 +281,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self._end(stream)
 
     async def is_quiet(self) -> bool:
-        """True if the connection may carry a request; looks at the socket itself where nothing is expected of it."""
+        """True if the connection may carry a request; the socket is looked at where nothing is expected of it."""
         if self.reusable and not self._open and self._transport is not None:
             await let_in(self._transport)
         return self.reusable
@@ -312,12 +312,13 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop, or by the dialer when TLS has chosen HTTP/2."""
+        """Begin HTTP/2 on a transport. The event loop calls this, or the dialer when TLS has chosen HTTP/2."""
         self._transport = cast("asyncio.Transport", transport)
         self._scheme = b"http" if transport.get_extra_info("ssl_object") is None else b"https"
         self._heard_s = self.idle_since_s = self._loop.time()
         self._h2.initiate_connection()
-        # Twice what all streams may hold: streams whose callers do not read leave room for the others in any case.
+        # The window is twice what all streams may hold: streams whose callers do not read leave room for the others in
+        # any case.
         window_bytes = min(
             2 * self._options.streams_max * self._options.window_bytes, H2Connection.MAX_WINDOW_INCREMENT
         )
@@ -328,11 +329,11 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._watch = self._loop.call_later(self._options.ping_interval_s, self._look_after)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's argument
-        """Called by the event loop: where the next bytes go."""
+        """Return where the next bytes go. The event loop calls this."""
         return self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop: ``nbytes`` have arrived."""
+        """Take in ``nbytes`` that have arrived. The event loop calls this."""
         self._heard_s = self._loop.time()
         if self._over:
             return
@@ -346,21 +347,21 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """Called by the event loop: what is written does not leave as fast."""
+        """Write no more bodies, as what is written does not leave as fast. The event loop calls this."""
         self._may_write = False
 
     def resume_writing(self) -> None:
-        """Called by the event loop: what was written has left."""
+        """Write bodies again, as what was written has left. The event loop calls this."""
         self._may_write = True
         self._send_bodies()
 
     def eof_received(self) -> bool:
-        """Called by the event loop: the other side sends no more, so the connection is closed."""
+        """Have the connection closed, as the other side sends no more. The event loop calls this."""
         self._no_more()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop when the connection is gone."""
+        """End all streams, as the connection is gone. The event loop calls this."""
         self._no_more()
         self._over = True
         if self._watch is not None:
@@ -474,7 +475,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             return
         stream = self._open.get(getattr(event, "stream_id", 0) or 0)
         if stream is None:
-            if isinstance(event, DataReceived):  # of a request that was left, and is not read
+            if isinstance(event, DataReceived):  # its request was left, and is not read
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             return
         stream.heard_s = self._heard_s
@@ -534,7 +535,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             stream.fail(BrokenError(f"the service broke it off ({_code(event.error_code)})", heard=True))
 
     def _go_away(self, told: GoAway) -> None:
-        """The other side takes no more. What it has not begun is failed, what it has goes on."""
+        """Take a GOAWAY: the other side takes no more. What it has not begun is failed, what it has begun goes on."""
         self._no_more()
         self._is_dismissed = True
         for stream in list(self._open.values()):
@@ -552,7 +553,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             return
         options, now_s = self._options, self._loop.time()
         if self._unsent() < self._unsent_at_ping:
-            self._unsent_at_ping, self._heard_s = self._unsent(), now_s  # a slow upload: it leaves
+            self._unsent_at_ping, self._heard_s = self._unsent(), now_s  # this is a slow upload, which leaves
         if self._pinged_s is not None and self._heard_s >= self._pinged_s:
             self._pinged_s = None
         if self._pinged_s is not None and now_s >= self._pinged_s + options.ping_timeout_s:
@@ -600,7 +601,7 @@ def _code(code: ErrorCodes | int | None) -> str:
 
 
 # --- connections by origin ------------------------------------------------------------------------
-# HTTP/2 connections by origin, each for many requests: as few as the other side's bounds allow.
+# HTTP/2 connections are kept by origin, each for many requests: as few as the other side's bounds allow.
 
 log = logging.getLogger("penstock.aws")
 
@@ -632,7 +633,7 @@ class SharedPool:
         self._loop = asyncio.get_running_loop()
 
     async def take(self, origin: Origin) -> MultiplexedConnection | None:
-        """Lend a stream; give it back with `give_back`, however it fared. None: the origin has no HTTP/2."""
+        """Lend a stream; give it back with `give_back`, however it fared. None where the origin has no HTTP/2."""
         place = self._places.get(origin)
         if place is None:
             place = self._places[origin] = _Place(origin)
@@ -670,8 +671,8 @@ class SharedPool:
         if not place.has_http2 or place.with_room() is not None:
             return
         if place.failed is not None and place.failed_s >= asked_s:
-            # Another caller tried it while this one waited, and failed. All that waited since then fail with it: else
-            # each would try in its turn, and the last would wait for as many timeouts.
+            # Another caller tried it while this one waited, and failed. All callers that waited since then fail with
+            # it: else each would try in its turn, and the last would wait for as many timeouts.
             raise place.failed.with_traceback(None)
         if len(place.connections) >= self._connections_max:
             await place.change()
@@ -707,13 +708,13 @@ class SharedPool:
 
 
 class _Place:
-    """What is open to one origin."""
+    """The connections that are open to one origin."""
 
     def __init__(self, origin: Origin) -> None:
         self.connections: list[MultiplexedConnection] = []
         self.has_http2 = True
         self.turn = asyncio.Lock()
-        """One caller has it: the one that opens a connection, or gets room next. The others wait behind it."""
+        """The lock of the caller that opens a connection, or gets room next. The others wait behind it."""
         self.failed: Exception | None = None
         self.failed_s = 0.0
         self._change: asyncio.Future[None] | None = None
@@ -736,7 +737,7 @@ class _Place:
         await self._change
 
     def ask_by_http1(self, why: str) -> None:
-        """From now on; it is told once."""
+        """Ask the origin by HTTP/1.1 from here on, and log that once."""
         if self.has_http2:
             self.has_http2 = False
             log.warning("%s:%d %s: it is asked by HTTP/1.1", self._origin.host, self._origin.port, why)

@@ -1,4 +1,4 @@
-"""The names that a record processor imports from ``amazon_kclpy``, for where that is not installed.
+"""The shim has the names that a record processor imports from ``amazon_kclpy``, for where that is not installed.
 
 It takes its place in `sys.modules`. The names, their arguments and their errors are those of ``amazon_kclpy`` 3.
 """
@@ -13,7 +13,7 @@ PACKAGE = "amazon_kclpy"
 
 
 def install(*, always: bool = False) -> bool:
-    """Provide ``amazon_kclpy`` where it is not installed, or in its place; True when it was done."""
+    """Provide ``amazon_kclpy`` where it is not installed, or in its place. Return True when that was done."""
     if not always and (PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None):
         return False
     from penstock.kclpy.shim import kcl, messages, v2, v3

@@ -1,4 +1,4 @@
-"""``amazon_kclpy.kcl``: processors of the first shape, and the loop that serves a processor of any shape."""
+"""``amazon_kclpy.kcl`` has processors of the first shape, and the loop that serves a processor of any shape."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ __all__ = ["CheckpointError", "Checkpointer", "KCLProcess", "RecordProcessorBase
 
 
 class _Lines:
-    """Messages as lines of JSON."""
+    """Reads and writes messages as lines of JSON."""
 
     def __init__(self, input_file: TextIO, output_file: TextIO) -> None:
         self._input = input_file
         self._output = output_file
 
     def read(self) -> Any:
-        """The next message; None at the end."""
+        """Return the next message; None at the end."""
         line = self._input.readline()
         return json.loads(line, object_hook=messages.message_decode) if line else None
 
     def write(self, **fields: Any) -> None:
-        """An object, on a line of its own whatever else was written."""
+        """Write an object, on a line of its own whatever else was written."""
         self._output.write(f"\n{json.dumps(fields)}\n")
         self._output.flush()
 
 
 class Checkpointer:
-    """Puts checkpoints: all up to there is done, and is not given again."""
+    """Puts checkpoints: all records up to one are done, and are not given again."""
 
     def __init__(self, lines: _Lines) -> None:
         self._lines = lines
 
     def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
-        """All up to this record is done; without arguments: all that was given so far. Stored when it returns.
+        """Say that all up to this record is done; without arguments, all that was given so far. The checkpoint is
+        stored when this returns.
 
-        Raises CheckpointError.
+        Raises CheckpointError where it is not stored.
         """
         self._lines.write(action="checkpoint", sequenceNumber=sequence_number, subSequenceNumber=sub_sequence_number)
         answer = self._lines.read()
@@ -68,7 +69,7 @@ class RecordProcessorBase:
         raise missing(self, "shutdown")
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """The shard will be let go of: a checkpoint may be put before."""
+        """Take note that the shard will be let go of: a checkpoint may be put before."""
 
 
 class KCLProcess:

@@ -1,4 +1,6 @@
-"""``amazon_kclpy.messages``: what a processor's methods are called with; with ``checkpoint_error`` and ``dispatch``."""
+"""``amazon_kclpy.messages`` has what a processor's methods are called with; ``checkpoint_error`` and ``dispatch`` are
+here too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class CheckpointError(Exception):
 
 
 class Checkpoints(Protocol):
-    """What can put checkpoints."""
+    """An object that can put checkpoints."""
 
     def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
         """See `penstock.kclpy.shim.kcl.Checkpointer`."""
@@ -44,17 +46,17 @@ class Record:
 
     @property
     def binary_data(self) -> bytes:
-        """What was put."""
+        """The data that was put."""
         return base64.b64decode(self._data)
 
     @property
     def data(self) -> str:
-        """The same in base64."""
+        """The data in base64."""
         return self._data
 
     @property
     def sequence_number(self) -> str:
-        """In decimal; records of one aggregate have the same."""
+        """The sequence number in decimal; records of one aggregate have the same."""
         return str(self._json_dict["sequenceNumber"])
 
     @property
@@ -64,21 +66,21 @@ class Record:
 
     @property
     def partition_key(self) -> str:
-        """As it was put."""
+        """The partition key with which the record was put."""
         return self._json_dict["partitionKey"]  # type: ignore[no-any-return]
 
     @property
     def timestamp_millis(self) -> int:
-        """When it arrived, in milliseconds since the epoch."""
+        """The time at which the record arrived, in milliseconds since the epoch."""
         return self._timestamp_millis
 
     @property
     def approximate_arrival_timestamp(self) -> dt.datetime:
-        """The same in local time, without a zone."""
+        """The time at which the record arrived, in local time, without a zone."""
         return dt.datetime.fromtimestamp(self._timestamp_millis / 1000)
 
     def get(self, field: str) -> Any:
-        """A field by its name on the wire: ``data``, ``partitionKey``, ``sequenceNumber``, ..."""
+        """Return a field by its name on the wire: ``data``, ``partitionKey``, ``sequenceNumber``, ..."""
         return self._json_dict[field]
 
     def __getitem__(self, field: str) -> Any:
@@ -89,18 +91,18 @@ class MessageDispatcher:
     """A message that calls a method of a processor (of the third shape)."""
 
     action = ""
-    """Its name on the wire."""
+    """The message's name on the wire."""
 
     def __init__(self, json_dict: dict[str, Any]) -> None:
         self._checkpointer: Checkpoints | None = None
 
     @property
     def checkpointer(self) -> Checkpoints | None:
-        """Puts checkpoints, while the message is being handled."""
+        """The checkpointer for use while the message is being handled."""
         return self._checkpointer
 
     def dispatch(self, checkpointer: Checkpoints, record_processor: Any) -> None:
-        """Call the method."""
+        """Call the processor's method."""
         self._checkpointer = checkpointer
         self._call(record_processor)
 
@@ -109,7 +111,7 @@ class MessageDispatcher:
 
 
 class InitializeInput(MessageDispatcher):
-    """Which shard, and where it goes on."""
+    """The message that says which shard it is, and where it goes on."""
 
     action = "initialize"
 
@@ -124,7 +126,7 @@ class InitializeInput(MessageDispatcher):
 
 
 class ProcessRecordsInput(MessageDispatcher):
-    """Records, in the shard's order."""
+    """The message with records, in the shard's order."""
 
     action = "processRecords"
 
@@ -138,7 +140,7 @@ class ProcessRecordsInput(MessageDispatcher):
 
 
 class LeaseLostInput(MessageDispatcher):
-    """Another worker has the shard, or will: there is nothing left to do."""
+    """The message that another worker has the shard, or will: there is nothing left to do."""
 
     action = "leaseLost"
 
@@ -148,7 +150,7 @@ class LeaseLostInput(MessageDispatcher):
 
 
 class ShardEndedInput(MessageDispatcher):
-    """All records of the shard were given: put a checkpoint."""
+    """The message that all records of the shard were given: put a checkpoint."""
 
     action = "shardEnded"
 
@@ -157,7 +159,7 @@ class ShardEndedInput(MessageDispatcher):
 
 
 class ShutdownRequestedInput(MessageDispatcher):
-    """The shard will be let go of: a checkpoint may be put before."""
+    """The message that the shard will be let go of: a checkpoint may be put before."""
 
     action = "shutdownRequested"
 
@@ -166,7 +168,7 @@ class ShutdownRequestedInput(MessageDispatcher):
 
 
 class LeaseLostCheckpointer:
-    """Stands where no checkpoint can be put any more."""
+    """A checkpointer for when no checkpoint can be put any more."""
 
     def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
         """Raises CheckpointError."""
@@ -174,23 +176,24 @@ class LeaseLostCheckpointer:
 
 
 class ShutdownInput:
-    """The end of a shard, for processors of the second shape."""
+    """The message of a shard's end, for processors of the second shape."""
 
     action = "shutdown"
 
     def __init__(self, reason: str, checkpointer: Checkpoints) -> None:
         self.reason = reason
-        """``TERMINATE``: the shard has ended, put a checkpoint. ``ZOMBIE``: the lease is lost."""
+        """The reason of the end. ``TERMINATE``: the shard has ended, put a checkpoint. ``ZOMBIE``: the lease is lost.
+        """
         self.checkpointer = checkpointer
 
     @staticmethod
     def zombie() -> ShutdownInput:
-        """The lease is lost."""
+        """Return the message for a lease that is lost."""
         return ShutdownInput("ZOMBIE", LeaseLostCheckpointer())
 
     @staticmethod
     def terminate(checkpointer: Checkpoints) -> ShutdownInput:
-        """The shard has ended."""
+        """Return the message for a shard that has ended."""
         return ShutdownInput("TERMINATE", checkpointer)
 
 
@@ -204,20 +207,20 @@ class CheckpointInput:
 
 
 # --- what a processor lacks -----------------------------------------------------------------------
-# What a processor lacks.
+# This part says what a processor lacks.
 
 
 def missing(processor: object, method: str) -> TypeError:
-    """To be raised when a method is called that a processor does not have: bases name all, and enforce none."""
+    """Return the error for a call of a method that a processor lacks: bases name all methods, and enforce none."""
     return TypeError(f"{type(processor).__name__} has no method {method}, which a processor of its shape needs")
 
 
 # --- `amazon_kclpy.dispatch` ----------------------------------------------------------------------
-# ``amazon_kclpy.dispatch``: from objects on the wire to messages.
+# ``amazon_kclpy.dispatch`` makes messages of objects on the wire.
 
 
 class MalformedAction(Exception):  # noqa: N818 - amazon_kclpy's name
-    """A line that is no message."""
+    """A line of the wire is no message."""
 
 
 _ACTIONS: dict[str, Any] = {
@@ -232,7 +235,7 @@ _ACTIONS: dict[str, Any] = {
 
 
 def message_decode(json_dict: dict[str, Any]) -> Any:
-    """The message that an object says. Raises MalformedAction."""
+    """Return the message that an object describes. Raises MalformedAction where it describes none."""
     action = json_dict.get("action")
     try:
         return _ACTIONS[action](json_dict)  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""``amazon_kclpy.v2.processor``: processors of the second shape."""
+"""``amazon_kclpy.v2.processor`` has processors of the second shape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordProcessorBase:
         raise missing(self, "shutdown")
 
     def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
-        """The shard will be let go of: a checkpoint may be put before."""
+        """Take note that the shard will be let go of: a checkpoint may be put before."""
 
 
 class V1toV2Processor(RecordProcessorBase):

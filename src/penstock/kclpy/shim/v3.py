@@ -1,4 +1,4 @@
-"""``amazon_kclpy.v3.processor``: processors of the third shape."""
+"""``amazon_kclpy.v3.processor`` has processors of the third shape."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RecordProcessorBase:
         raise missing(self, "process_records")
 
     def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> None:
-        """Another worker has the shard, or will."""
+        """Take note that another worker has the shard, or will."""
         raise missing(self, "lease_lost")
 
     def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> None:
-        """All records were given: put a checkpoint."""
+        """Put a checkpoint, as all records were given."""
         raise missing(self, "shard_ended")
 
     def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
-        """The shard will be let go of: a checkpoint may be put before."""
+        """Take note that the shard will be let go of: a checkpoint may be put before."""
         raise missing(self, "shutdown_requested")
 
 

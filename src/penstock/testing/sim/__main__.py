@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 20
 TOLD_EVERY_SEEDS = 500
-"""A long run says on stderr how far it has come, so that a run that is ended early still counts."""
+"""The number of seeds after which a long run says on stderr how far it has come, so that a run that is ended early
+still counts.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when all rules held in all of them."""
+    """Run simulations from the command line. Return 0 when all rules held in all of them."""
     parser = argparse.ArgumentParser(prog="python -m penstock.testing.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one, and print its plan")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every fact as it happens")
@@ -76,7 +78,7 @@ def many(seeds: range, jobs: int) -> int:
 
 
 def reports(seeds: range, jobs: int) -> Iterator[Report]:
-    """Of all seeds, in their order."""
+    """Yield the reports of all seeds, in their order."""
     if jobs <= 1:
         yield from map(simulate, seeds)
     else:
@@ -85,7 +87,7 @@ def reports(seeds: range, jobs: int) -> Iterator[Report]:
 
 
 def replay_line(seed: int) -> str:
-    """What to type to see a seed again."""
+    """Return the command that runs a seed again."""
     return f"python -m penstock.testing.sim --seed {seed}"
 
 

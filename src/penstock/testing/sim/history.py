@@ -1,4 +1,4 @@
-"""What happened in a simulation, and the rules that it must not break.
+"""Keep what happened in a simulation, and check the rules that it must not break.
 
 The history sees everything at once: what was put, each write to the lease table as it is applied, each batch as it is
 delivered, each settlement as it is said. None of the processes knows as much.
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from penstock.options import ConsumerOptions
 
 # --- a shard --------------------------------------------------------------------------------------
-# A shard of a simulation: its records, and how far they are.
+# A shard of a simulation has records, which are done up to somewhere.
 
 STREAM = "orders"
 """The name of the first stream."""
 BAD = b"!"
-"""Data that ends so makes each handler fail."""
+"""The end of data that makes each handler fail."""
 
 
 class Put(NamedTuple):
@@ -40,7 +40,7 @@ class Put(NamedTuple):
 
     @property
     def is_bad(self) -> bool:
-        """True for one that can only become a dead letter."""
+        """True for a record that can only become a dead letter."""
         return self.data.endswith(BAD)
 
 
@@ -52,65 +52,66 @@ class ShardStory:
     parents: tuple[str, ...] = ()
     closed: bool = False
     gone: bool = False
-    """The retention has taken all of it."""
+    """True where the retention has taken all of the shard."""
     positions: list[Position] = field(default_factory=list)
     trimmed: int = 0
     """How many of the positions cannot be read any more."""
     puts: dict[Position, Put] = field(default_factory=dict)
     arrived: dict[Position, float] = field(default_factory=dict)
-    """When each record arrived, by the service's clock."""
+    """The time at which each record arrived, by the service's clock."""
     lanes: dict[str, list[Position]] = field(default_factory=dict)
-    """Positions by partition key."""
+    """The positions by partition key."""
     settled: set[Position] = field(default_factory=set)
     left_out: set[Position] = field(default_factory=set)
-    """Those of the settled that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
+    """The settled positions that no handler needs to get, as they are duplicates, or trimmed, or have no parts."""
     handled: set[Position] = field(default_factory=set)
-    """Those of the settled that a program said so of."""
+    """The settled positions that a program has settled."""
     parts_left: dict[Position, set[int]] = field(default_factory=dict)
-    """Parts that are not settled, of records that are split."""
+    """The parts that are not settled, of each record that is split."""
     delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
-    """A part (0 where records are not split) with the token of the last delivery."""
+    """The token of the last delivery of each part (0 where records are not split)."""
     put_off: set[tuple[Position, int]] = field(default_factory=set)
     """The parts (0 where records are not split) that a program asked to be delivered again, and that were not yet."""
     prefix: int = 0
     """How many of the first positions are settled."""
     token: int = 0
-    """The highest that a batch had."""
+    """The highest token that a batch had."""
     tenure: str | None = None
     """The process that had that batch."""
     checkpoint: Checkpoint | None = None
     resumed: Position | None = None
-    """Up to here an owner began behind its checkpoint, as it was told that what was prepared is done."""
+    """The position behind its checkpoint at which an owner began, as it was told that what was prepared is done."""
     owner: str | None = None
     owner_counter: int = 0
-    """The owner that the row names, and the counter with which it began to name that one."""
+    """The counter with which the row began to name the owner."""
     born: bool = False
-    """It has, or had, a lease."""
+    """True where the shard has, or had, a lease."""
     ended: bool = False
-    """That it is done was stored once."""
+    """True once it was stored that the shard is done."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
-    """The checkpoints, by the counter that their write left: a tenure's token is the one that it began with."""
+    """The checkpoints, by the counter that their write left: a tenure's token is the counter that it began with."""
     next_place: dict[tuple[int, str | None], int] = field(default_factory=dict)
-    """Which position is delivered next for the first time, by token, and by key where order is by key."""
+    """The place of the position that is delivered next for the first time, by token, and by key where order is by key.
+    """
     out: dict[tuple[int, str], set[Position]] = field(default_factory=dict)
     """The positions that were delivered, by token and key."""
     cooling: dict[str, float] = field(default_factory=dict)
-    """Processes that gave the shard up, and the time until which each leaves it alone."""
+    """The time until which each process that gave the shard up leaves it alone."""
 
     @property
     def over(self) -> bool:
-        """True when nothing more comes of it: it is stored as ended, or all of it is trimmed."""
+        """True when nothing more comes of the shard: it is stored as ended, or all of it is trimmed."""
         return self.ended or self.gone
 
     def settled_prefix(self) -> int:
-        """How many of the first positions are settled by now."""
+        """Return how many of the first positions are settled by now."""
         positions, settled = self.positions, self.settled
         while self.prefix < len(positions) and positions[self.prefix] in settled:
             self.prefix += 1
         return self.prefix
 
     def settle(self, positions: Sequence[Position], parts: Sequence[int] | None = None) -> None:
-        """These are done, or one part of each; a record is when all of its parts are."""
+        """Take note that positions are done, or one part of each; a record is done when all of its parts are."""
         if parts is None:
             self.settled.update(positions)
             self.handled.update(positions)
@@ -123,19 +124,19 @@ class ShardStory:
                 self.handled.add(position)
 
     def leave_out(self, position: Position) -> None:
-        """The record counts as settled, and no handler needs to get it."""
+        """Count a record as settled, which no handler needs to get."""
         self.left_out.add(position)
         self.settled.add(position)
 
     def lane(self, key: str | None) -> list[Position]:
-        """The positions of a key; None: all."""
+        """Return the positions of a key, or all for None."""
         return self.positions if key is None else self.lanes[key]
 
 
 # --- the history ----------------------------------------------------------------------------------
 
 FAULTS_MAX = 20
-"""A run that breaks rules goes on breaking them."""
+"""The most broken rules that are kept: a run that breaks rules goes on breaking them."""
 
 
 class Broken(NamedTuple):
@@ -150,27 +151,27 @@ class Broken(NamedTuple):
 
 
 class Promises:
-    """What the consumers' options say of the records: also options that are not the plan's. What their functions make
-    of a record follows from it alone.
+    """Keeps what the consumers' options say of the records, also options that are not the plan's. What their functions
+    make of a record follows from it alone.
     """
 
     def __init__(self, options: ConsumerOptions) -> None:
         choice = options.deduplicate
         self.window_s = 0.0 if choice is None else choice.window_s
-        """Records are duplicates whose key came so shortly before; 0: none are."""
+        """Seconds within which a record whose key came before is a duplicate; 0: none is."""
         self.window_waits = choice is None or choice.wait
-        """No duplicate is ever delivered."""
+        """True where no duplicate is ever delivered."""
         self.splits = options.split is not None
-        """Records are delivered in parts."""
+        """True where records are delivered in parts."""
         self._options = options
 
     def key_of(self, put: Put) -> bytes | str | None:
-        """What makes a record a duplicate."""
+        """Return the key by which a record is a duplicate."""
         choice = self._options.deduplicate
         return put.data if choice is None else choice.key(_record(put))
 
     def parts_of(self, put: Put) -> int:
-        """How many parts a record is split into."""
+        """Return how many parts a record is split into."""
         split = self._options.split
         return 1 if split is None else sum(1 for _ in split(_record(put)))
 
@@ -187,7 +188,7 @@ def _record(put: Put) -> Record:
 
 
 class History:
-    """Facts, in their order, checked as they come."""
+    """Keeps facts in their order, and checks them as they come."""
 
     def __init__(
         self,
@@ -195,24 +196,24 @@ class History:
         promises: Promises,
         on_note: Callable[[float, tuple[object, ...]], None] | None = None,
     ) -> None:
-        """``on_note`` hears each fact, in order: for looking at a run."""
+        """``on_note`` hears each fact, in order, to look at a run."""
         self.promises = promises
         self.shards: dict[str, ShardStory] = {}
         self.broken: list[Broken] = []
         self.deliveries = 0
         self.duplicates = 0
         self.done_again = 0
-        """Deliveries of what a program had settled before."""
+        """The number of deliveries of what a program had settled before."""
         self.handed_twice = 0
-        """Deliveries of what another tenure had delivered before, unless its program put that off."""
+        """The number of deliveries of what another tenure had delivered before, unless its program put that off."""
         self.tenures = 0
         self.told: Counter[str] = Counter()
-        """Kinds of events that the workers told."""
+        """The number of events that the workers emitted, by kind."""
         self.moves: list[tuple[float, str, str | None]] = []
-        """When a lease's owner changed, the lease, and its new owner."""
+        """The changes of owners: the time, the lease, and its new owner."""
         self._on_note = on_note
         self.untold: set[str] = set()
-        """Shards of which the retention took unsettled records, and no worker has said so yet."""
+        """The shards of which the retention took unsettled records, while no worker has said so yet."""
         self._clock = clock
         self._came_s: dict[tuple[str, bytes | str], float] = {}
         self._put_out: set[tuple[str, Position]] = set()
@@ -221,17 +222,17 @@ class History:
 
     @property
     def digest(self) -> str:
-        """The same for two runs that took the same steps at the same times."""
+        """The digest of the facts, which is the same for two runs that took the same steps at the same times."""
         return self._trace.hexdigest()
 
     def note(self, *facts: object) -> None:
-        """Something that two runs of one seed must have in common."""
+        """Note a fact that two runs of one seed must have in common."""
         self._trace.update(f"{self._clock():.9f} {facts}\n".encode())
         if self._on_note is not None:
             self._on_note(self._clock(), facts)
 
     def fault(self, rule: str, what: str) -> None:
-        """A rule was broken now."""
+        """Note that a rule was broken now."""
         self.note(rule, what)
         if len(self.broken) < FAULTS_MAX:
             self.broken.append(Broken(rule, self._clock(), what))
@@ -239,12 +240,12 @@ class History:
     # --- the stream -----------------------------------------------------------------------------
 
     def shard(self, key: str, stream: str, parents: Iterable[str], taking: bool) -> None:
-        """A shard as a listing shows it. ``key`` is its lease's, wherever a shard is named here."""
+        """Note a shard as a listing shows it. ``key`` is its lease's, wherever a shard is named here."""
         story = self.shards.setdefault(key, ShardStory(stream))
         story.parents, story.closed = tuple(parents), not taking
 
     def put(self, key: str, sequence_number: int, records: Sequence[Put], at_s: float) -> None:
-        """Records that were written: one, or those of an aggregate. ``at_s``: by the service's clock."""
+        """Note records that were written: one, or those of an aggregate. ``at_s`` is the service's time."""
         self.note("put", key, sequence_number, len(records))
         story = self.shards[key]
         for sub, record in enumerate(records):
@@ -267,8 +268,8 @@ class History:
         return before_s is not None and at_s - before_s <= promises.window_s
 
     def trimmed(self, horizon_s: float, listed: set[str]) -> None:
-        """Time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not listed.
-        Records among these that were not settled are no fault, if the next owner says that they were trimmed.
+        """Note that time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not
+        listed. Records among these that were not settled are no fault, if the next owner says that they were trimmed.
         """
         self.note("trimmed", horizon_s, sorted(listed))
         for key, story in self.shards.items():
@@ -283,13 +284,13 @@ class History:
 
     @property
     def settled_count(self) -> int:
-        """How many records are settled, of all shards."""
+        """The number of records that are settled, of all shards."""
         return sum(len(story.settled) for story in self.shards.values())
 
     # --- the table ------------------------------------------------------------------------------
 
     def row_written(self, before: LeaseRow | None, row: LeaseRow | None, kind: str) -> None:
-        """A write to a lease was applied. ``row`` None: it was deleted."""
+        """Note that a write to a lease was applied. ``row`` is None where the lease was deleted."""
         key = (row or before).key  # type: ignore[union-attr]
         self.note(kind, key, None if row is None else (row.counter, row.owner, row.checkpoint.text))
         story = self.shards.get(key)
@@ -332,8 +333,8 @@ class History:
             )
 
     def _unborn(self, key: str) -> list[str]:
-        """Children without a lease, of which this was the last parent: with another one to end, that one sees to it.
-        Of a child that the retention has taken there is nothing to read.
+        """Return children without a lease, of which this was the last parent: where another one has still to end, that
+        one sees to it. Of a child that the retention has taken there is nothing to read.
         """
         return [
             child
@@ -348,8 +349,8 @@ class History:
     def delivered(
         self, who: str, shard_id: str, token: int, positions: list[Position], parts: Sequence[int] | None, by_key: bool
     ) -> None:
-        """A process got a batch. ``parts``: which parts of the records, where they are split. ``by_key``: order is by
-        partition key.
+        """Note that a process got a batch. ``parts``: which parts of the records, where they are split. ``by_key``:
+        order is by partition key.
         """
         self.note("got", who, shard_id, token, positions[0], len(positions))
         story = self.shards[shard_id]
@@ -396,7 +397,7 @@ class History:
         self, story: ShardStory, who: str, shard_id: str, token: int, begun: Checkpoint, position: Position,
         key: str | None,
     ) -> None:  # fmt: skip
-        """From the stored checkpoint on, without a gap; a repetition may come at any time."""
+        """Check that positions come from the stored checkpoint on, without a gap; a repetition may come at any time."""
         positions, place = story.lane(key), story.next_place.get((token, key))
         if place is None:
             behind = [begun.position] if begun.is_position else []
@@ -431,7 +432,7 @@ class History:
         self, who: str, shard_id: str, token: int, positions: list[Position], counts: bool,
         parts: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """A process says that these are done, and the consumer says whether that counts."""
+        """Note that a process says that positions are done, and whether the consumer says that this counts."""
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
             self.shards[shard_id].settle(positions, parts)
@@ -439,19 +440,19 @@ class History:
     def put_off(
         self, who: str, shard_id: str, token: int, positions: list[Position], parts: Sequence[int] | None
     ) -> None:
-        """A process asks for these again: they may come from the next owner as well."""
+        """Note that a process asks for positions again: they may come from the next owner as well."""
         self.note("put off", who, shard_id, token, positions[0], len(positions))
         self.shards[shard_id].put_off.update(zip(positions, parts or [0] * len(positions), strict=True))
 
     def delivered_by(self, shard_id: str, token: int, last: Position) -> list[Position]:
-        """What a tenure has delivered, up to and with a position."""
+        """Return what a tenure has delivered, up to and with a position."""
         found = self.shards[shard_id].delivered.items()
         return [position for (position, _), by in found if by == token and position <= last]
 
     # --- what becomes of records otherwise ------------------------------------------------------
 
     def letter_written(self, who: str, shard_id: str, position: Position, part: int | None, data: bytes | None) -> None:
-        """A dead letter is written."""
+        """Note that a dead letter is written."""
         self.note("dead-lettered", who, shard_id, position, part)
         story = self.shards[shard_id]
         put = story.puts[position]
@@ -462,7 +463,7 @@ class History:
         story.settle([position], None if part is None else [part])
 
     def put_out(self, who: str, shard_id: str, name: str, positions: list[Position]) -> bool:
-        """A transaction with the outputs of these records, under this name. False: it was given up before."""
+        """Note a transaction with the outputs of records, under a name. Return False where it was given up before."""
         self.note("put out", who, shard_id, name, positions[0], len(positions))
         if self._transactions.setdefault(name, True) is False:
             return False
@@ -474,7 +475,7 @@ class History:
         return True
 
     def is_put_out(self, shard_id: str, name: str, position: Position | None) -> bool:
-        """Whether a transaction was done that the former owner prepared; if not, it is given up."""
+        """Return whether a transaction was done that the former owner prepared; if not, it is given up."""
         done = self._transactions.setdefault(name, False)
         self.note("found prepared", shard_id, name, done)
         if done:
@@ -482,12 +483,12 @@ class History:
         return done
 
     def gave_up(self, who: str, shard_id: str, cool_down_s: float) -> None:
-        """A process leaves a shard alone for so long."""
+        """Note that a process leaves a shard alone for ``cool_down_s``."""
         self.note("gave up", who, shard_id, cool_down_s)
         self.shards[shard_id].cooling[who] = self._clock() + cool_down_s
 
     def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
-        """A process believes that another has its lease."""
+        """Note that a process believes that another has its lease."""
         self.note("lost", who, key, token)
         story = self.shards[key]
         if story.owner == worker_id and story.owner_counter <= token:
@@ -496,7 +497,7 @@ class History:
     # --- the end --------------------------------------------------------------------------------
 
     def unsettled(self) -> dict[str, int]:
-        """How many records of each shard are not settled."""
+        """Return how many records of each shard are not settled."""
         left = {one: len(story.positions) - story.settled_prefix() for one, story in self.shards.items()}
         return {one: count for one, count in left.items() if count}
 
@@ -511,7 +512,7 @@ class History:
                 self.fault("a lost record", f"{_shown(first)} of {one} was not settled, and is behind the checkpoint")
 
     def event(self, event: Any, shard_id: str | None) -> None:
-        """What a worker tells, and the shard that it is about."""
+        """Note an event of a worker, and the shard that it is about."""
         self.told[type(event).__name__] += 1
         if isinstance(event, CheckpointTrimmed) and not event.surely_nothing_lost:
             self.untold.discard(shard_id or "")

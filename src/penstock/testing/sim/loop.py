@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
 # --- what a loop does with the outside ------------------------------------------------------------
-# What an event loop does with the outside, refused: sockets, pipes, processes, threads and signals have real times.
+# What an event loop does with the outside is refused: sockets, pipes, processes, threads and signals have real times.
 
 
 class RealInputOutputError(RuntimeError):
@@ -84,7 +84,7 @@ class NoOutside(asyncio.AbstractEventLoop):
 Ts = TypeVarTuple("Ts")
 
 STEPS_AT_ONE_TIME_MAX = 1_000_000
-"""More steps without any time between them are taken for a program that turns in a circle."""
+"""The number of steps without any time between them above which a program is taken to turn in a circle."""
 
 
 class DeadlockError(RuntimeError):
@@ -101,7 +101,7 @@ class Moment:
         self._call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
-        """It does not happen any more."""
+        """Let it not happen any more."""
         self._call = None
 
 
@@ -126,11 +126,11 @@ class VirtualTime:
         return moment
 
     def after(self, delay_s: float, call: Callable[[], object]) -> Moment:
-        """The same, so long from now."""
+        """Have ``call`` made ``delay_s`` from now."""
         return self.at(self.now_s + delay_s, call)
 
     def step(self, until_s: float = math.inf) -> bool:
-        """Do what is due next, at its time. False: nothing is, until then."""
+        """Do what is due next, at its time. Return False where nothing is due until ``until_s``."""
         while self._due:
             when_s, _, moment = self._due[0]
             if when_s > until_s:
@@ -150,7 +150,7 @@ class VirtualTime:
         return False
 
     def run(self, until_s: float) -> None:
-        """Do all that is due until then; that is the time afterwards."""
+        """Do all that is due until ``until_s``, which is the time afterwards."""
         while self.step(until_s):
             pass
         self.now_s = max(self.now_s, until_s)
@@ -188,16 +188,16 @@ class VirtualLoop(NoOutside):
     # --- time -----------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Seconds on this loop's clock."""
+        """Return the seconds on this loop's clock."""
         return self.offset_s + self.rate * self.virtual.now_s
 
     def slept_s(self) -> float:
-        """For how long its clock stood still, as that of a machine does that is suspended."""
+        """Return the seconds for which the clock stood still, as that of a machine does that is suspended."""
         return self._slept_s
 
     def freeze(self, *, suspended: bool = False) -> None:
-        """Run nothing of this loop while time goes on, as if its process had been stopped. ``suspended``: as if its
-        machine had, so that its clock stands still too.
+        """Run nothing of this loop while time goes on, as if its process had been stopped; with ``suspended``, as if
+        its machine had been, so that its clock stands still too.
         """
         self._frozen = True
         self._suspended_s = self.virtual.now_s if suspended else None
@@ -217,7 +217,7 @@ class VirtualLoop(NoOutside):
         return self._frozen
 
     def _virtual_s(self, when: float) -> float:
-        """The virtual time at which this loop's clock shows ``when`` or more."""
+        """Return the virtual time at which this loop's clock shows ``when`` or more."""
         found = (when - self.offset_s) / self.rate
         while self.offset_s + self.rate * found < when:
             found = math.nextafter(found, math.inf)
@@ -259,7 +259,7 @@ class VirtualLoop(NoOutside):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is dropped when its time comes."""
+        """Do nothing: the timer is dropped when its time comes."""
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class VirtualLoop(NoOutside):
             self._arm()
 
     def _is_frozen(self) -> bool:
-        """As it is now: what runs in a turn may change it."""
+        """Return whether the loop is frozen now: what runs in a turn may change that."""
         return self._frozen
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -331,7 +331,7 @@ class VirtualLoop(NoOutside):
     # --- life -----------------------------------------------------------------------------------
 
     def run_forever(self) -> None:
-        """Until `stop`. Other loops on the same time run along."""
+        """Run until `stop`. Other loops on the same time run along."""
         self._check_closed()
         if self._running or events._get_running_loop() is not None:
             raise RuntimeError("an event loop is running already")
@@ -355,7 +355,7 @@ class VirtualLoop(NoOutside):
             self.run_forever()
         except BaseException:
             if awaited.done() and not awaited.cancelled():
-                awaited.exception()  # it is told by what is raised
+                awaited.exception()  # what is raised says it
             raise
         finally:
             awaited.remove_done_callback(stop)
@@ -371,7 +371,7 @@ class VirtualLoop(NoOutside):
         return self._closed
 
     def close(self) -> None:
-        """What is still to be done is dropped."""
+        """Close the loop: what is still to be done is dropped."""
         if self._turning:
             raise RuntimeError("a running loop cannot be closed")
         self._closed = True
@@ -390,7 +390,7 @@ class VirtualLoop(NoOutside):
             await one.aclose()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Do nothing: there is no executor."""
 
     # --- tasks ----------------------------------------------------------------------------------
 
@@ -420,14 +420,14 @@ class VirtualLoop(NoOutside):
     # --- errors ---------------------------------------------------------------------------------
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """To ``on_error``, if that is set; else as asyncio does by default."""
+        """Give an error to ``on_error``, if that is set; else do as asyncio does by default."""
         if self.on_error is not None:
             self.on_error(context)
         else:
             self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """To asyncio's logger."""
+        """Write an error to asyncio's logger."""
         more = ", ".join(f"{name}={value!r}" for name, value in context.items() if name not in ("message", "exception"))
         logger.error("%s (%s)", context.get("message"), more, exc_info=context.get("exception"))
 
@@ -452,13 +452,13 @@ def drop(loop: VirtualLoop, tasks: list[asyncio.Task[Any]]) -> None:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _close(task.get_coro())
         dropped.update(tasks)
-        tasks = [task for task in asyncio.all_tasks(loop) if task not in dropped]  # made by what was closed
+        tasks = [task for task in asyncio.all_tasks(loop) if task not in dropped]  # what was closed may have made more
     forget(loop)
     loop.close()
 
 
 def _close(coroutine: Any) -> None:
-    """Also what was handed to it, if it never began."""
+    """Close a coroutine, and also what was handed to it, if it never began."""
     handed = []
     if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
         handed = [one for one in inspect.getcoroutinelocals(coroutine).values() if inspect.iscoroutine(one)]

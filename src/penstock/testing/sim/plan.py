@@ -1,4 +1,6 @@
-"""What happens in a simulation: how many workers and shards, which faults, when. Data: it prints, and repeats."""
+"""A plan says what happens in a simulation: how many workers and shards, which faults, and when. It is data, which can
+be printed and repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 
 class Way(enum.StrEnum):
-    """How a connection is cut."""
+    """The ways in which a connection is cut."""
 
     SILENT = "silent"
     """Nothing comes through, either way, and neither side gets an error."""
@@ -20,20 +22,20 @@ class Way(enum.StrEnum):
 
 
 class Service(enum.StrEnum):
-    """What a worker talks to."""
+    """The services that a worker talks to."""
 
     STREAM = "stream"
     TABLE = "table"
-    """The leases."""
+    """The table with the leases."""
     WORKERS = "workers"
-    """The table with the workers' own rows: it may be throttled or cut off for itself."""
+    """The table with the workers' own rows, which may be throttled or cut off for itself."""
     LETTERS = "letters"
-    """Where dead letters go."""
+    """The place where dead letters go."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Something that happens at ``at_s`` (virtual seconds). ``worker`` is a place in the fleet; None: to all."""
+    """A fault happens at ``at_s`` (virtual seconds). ``worker`` is a place in the fleet; None stands for all."""
 
     at_s: float
 
@@ -54,7 +56,7 @@ class Pause(Fault):
     worker: int
     lasts_s: float
     suspended: bool = False
-    """The machine sleeps: its monotonic clock stands still as well."""
+    """True: the machine sleeps, so its monotonic clock stands still as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +78,20 @@ class Noise(Fault):
     worker: int | None = None
     request_lost: float = 0.0
     answer_lost: float = 0.0
-    """The call was done."""
+    """The chance that the answer of a call gets lost, which was done."""
     throttled: float = 0.0
     failed: float = 0.0
-    """A 5xx: half of them were done."""
+    """The chance that a call is answered by a 5xx; half of such calls were done."""
     late: float = 0.0
-    """The call arrives when its caller does not wait for the answer any more."""
+    """The chance that a call arrives when its caller does not wait for the answer any more."""
     twice: float = 0.0
-    """Something on the way sends it again."""
+    """The chance that something on the way sends a call again."""
     slower: float = 1.0
-    """Times the usual delay."""
+    """The factor by which the usual delay is multiplied."""
     stale_s: float = 0.0
-    """Reads that are not consistent show rows as they were up to so long ago."""
+    """The most seconds by which the rows are old that a read shows which is not consistent."""
     frozen: bool = False
-    """Reads that are not consistent come from a copy that has stopped when this began."""
+    """True: reads that are not consistent come from a copy that has stopped when this fault began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ class Jump(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowHandler(Fault):
-    """Each batch takes so long to handle."""
+    """Each batch takes ``handle_s`` to handle."""
 
     worker: int
     lasts_s: float
@@ -119,7 +121,7 @@ class Failing(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Outage(Fault):
-    """All processes are gone, and come back when so much time has passed: more than the stream keeps its records."""
+    """All processes are gone, and come back after ``hours``: that may be more than the stream keeps its records."""
 
     hours: float
 
@@ -140,7 +142,7 @@ class Merge(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Join(Fault):
-    """One more worker."""
+    """One more worker starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,48 +154,50 @@ class Leave(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultPlan:
-    """A whole simulation but for the program in it. `draw` makes one of a seed; or write your own."""
+    """A plan is a whole simulation but for the program in it. `draw` makes one of a seed; or write your own."""
 
     seed: int = 0
     """The seed of all that is left to chance: delays, lost calls, what handlers do."""
     workers: int = 3
     shards: int = 3
     duration_s: float = 90.0
-    """While faults happen. What follows is quiet, and everything has to come right in it."""
+    """Seconds in which faults happen. What follows is quiet, and everything has to come right in it."""
     records_per_s: float = 8.0
     aggregates: bool = False
-    """Some records are KPL aggregates, of which each user record is settled for itself."""
+    """True: some records are KPL aggregates, of which each user record is settled for itself."""
     drift: float = 0.0
-    """Workers' clocks run up to so much faster or slower."""
+    """The largest part by which workers' clocks run faster or slower."""
     limits: bool = False
-    """The per-shard limits of the service hold."""
+    """True: the per-shard limits of the service hold."""
     fan_out: bool = False
     page_span_s: float = 3_600.0
-    """One GetRecords crosses so much of a shard's log: silence is answered by empty pages that are behind."""
+    """Seconds of a shard's log that one GetRecords crosses: silence is answered by empty pages that are behind."""
     handle_s: float = 0.05
-    """What a batch takes to be handled, at most, unless a fault says otherwise."""
+    """The most seconds that a batch takes to be handled, unless a fault says otherwise."""
     failing: float = 0.0
     """The chance that a handler fails."""
     streams: int = 1
-    """The shards are spread over so many streams, all of which each worker reads."""
+    """The number of streams that the shards are spread over, all of which each worker reads."""
     keys: int = 0
-    """Records have so many partition keys; 0: one key, and chance says which shard they go to."""
+    """The number of partition keys of records; 0: they have one key, and chance says which shard they go to."""
     bad: float = 0.0
     """The chance that a record is one that no handler can handle: it has to become a dead letter."""
     repeats: float = 0.0
     """The chance that a record is put once more later."""
     window_s: float = 0.0
-    """Duplicates are left out over a window of so long; 0: they are not."""
+    """Seconds of the window over which duplicates are left out; 0: they are not."""
     window_waits: bool = True
-    """As ``Deduplicate.wait``."""
+    """The value of ``Deduplicate.wait``."""
     parts: bool = False
-    """Records are split, each into none to three parts."""
+    """True: records are split, each into none to three parts."""
     gives_up_after_s: float | None = None
-    """A shard whose handlers only fail for so long is given up; None: it is not."""
+    """Seconds after which a shard whose handlers only fail is given up; None: it is not."""
     cool_down_s: float = 8.0
-    """The worker that gave a shard up leaves it alone for so long."""
+    """Seconds for which the worker that gave a shard up leaves it alone."""
     program: str = "batches"
-    """Which of `penstock.testing.sim.process`; a simulator that is given a program of its own does not look here."""
+    """The name of a program of `penstock.testing.sim.process`; a simulator that is given a program of its own does not
+    look here.
+    """
     options: dict[str, float | str] = field(default_factory=dict)
     """The workers' options, by the names of their fields; ``cadence`` is ``riding``, ``prompt`` or ``every``."""
     faults: tuple[Fault, ...] = ()
@@ -206,7 +210,7 @@ class FaultPlan:
 
     @classmethod
     def draw(cls, seed: int) -> FaultPlan:
-        """A plan as the seed has it: each time other kinds of faults, few or many."""
+        """Draw the plan of a seed: each has other kinds of faults, few or many."""
         rng = random.Random(f"plan {seed}")
         workers, duration_s = rng.randint(2, 5), rng.uniform(40, 90)
         program = rng.choice(["batches", "batches", "shards", "run", "any_order", "leaves_early"])
@@ -229,8 +233,8 @@ class FaultPlan:
 
 
 def _with_options(plan: FaultPlan) -> FaultPlan:
-    """Some have several streams, bad records, duplicates, keys side by side, parts, checkpoints in two phases, workers
-    that cannot work, or an outage that takes longer than the retention.
+    """Give some plans several streams, bad records, duplicates, keys side by side, parts, checkpoints in two phases,
+    workers that cannot work, or an outage that may take longer than the retention.
     """
     rng = random.Random(f"options {plan.seed}")
     more: dict[str, Any] = {"streams": rng.choice([1, 1, 1, 1, 2, 3])}
@@ -258,7 +262,8 @@ def _with_options(plan: FaultPlan) -> FaultPlan:
         found.append(
             Outage(at_s=rng.uniform(plan.duration_s / 3, plan.duration_s), hours=rng.choice([20.0, 25.0, 60.0]))
         )
-    # Of an own seed: what else a plan holds stays as it is. A page a call at least keeps up with the time that passes.
+    # This has a seed of its own: what else a plan holds stays as it is. A page a call at least keeps up with the time
+    # that passes.
     longest = any(isinstance(fault, Outage) for fault in found)
     spans = [3_600.0, 1_800.0] if longest else [3_600.0, 30.0, 5.0, 2.0]
     more["page_span_s"] = random.Random(f"pages {plan.seed}").choice(spans)
@@ -284,7 +289,9 @@ def _options(rng: random.Random) -> dict[str, float | str]:
 
 
 def _faults(rng: random.Random, workers: int, duration_s: float) -> tuple[Fault, ...]:
-    """Each seed has its own mix of kinds: of all at once, the loud ones would hide what the quiet ones find."""
+    """Draw faults. Each seed has its own mix of kinds: of all at once, the loud ones would hide what the quiet ones
+    find.
+    """
     kinds = [kind for kind in _KINDS if rng.random() < 0.35]
     if rng.random() < 0.2:
         kinds = []
@@ -344,7 +351,7 @@ def _cut_from_stream(rng: random.Random, at_s: float, worker: int) -> list[Fault
 
 
 def _cut_from_table(rng: random.Random, at_s: float, worker: int) -> list[Fault]:
-    """From both, most often: they are reached by one way."""
+    """Cut a worker off from both tables, most often: they are reached by one way."""
     both = _cut(Service.TABLE, rng, at_s, worker)
     kind = rng.random()
     if kind < 0.6:

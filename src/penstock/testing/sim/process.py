@@ -1,5 +1,5 @@
-"""A simulated process: the real consumer with a loop, a clock and connections of its own, and the programs that
-people write with it.
+"""A simulated process is the real consumer with a loop, a clock and connections of its own; the programs that people
+write with it are here too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 APPLICATION = "simulated"
 LETTER_TIMEOUT_S = 5.0
 START_AGAIN_S = 1.0
-"""After a start that failed, the process starts again, as a service manager would do it."""
+"""Seconds after which the process starts again when a start failed, as a service manager would do it."""
 
 
 class SimulatedConsumer(Consumer[Any]):
@@ -57,7 +57,7 @@ class SimulatedConsumer(Consumer[Any]):
 
 
 class SimulatedCore(ConsumerCore):
-    """See `SimulatedConsumer`."""
+    """The core of a `SimulatedConsumer`."""
 
     def __init__(self, process: Process, *given: Any) -> None:
         super().__init__(*given)
@@ -92,7 +92,7 @@ def _positions(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:
 
 
 def _parts(batch: Batch[Any], indices: Sequence[int]) -> list[int] | None:
-    """Which parts of their records they are; None: records are not split."""
+    """Return which parts of their records a batch has; None where records are not split."""
     if not isinstance(batch.records[0], Part):
         return None
     records: Sequence[Any] = batch.records if not indices else [batch.records[index] for index in indices]
@@ -100,7 +100,7 @@ def _parts(batch: Batch[Any], indices: Sequence[int]) -> list[int] | None:
 
 
 def recorded_batches(process: Process) -> type[Batch[Any]]:
-    """A Batch that tells the history of this process what is settled."""
+    """Return a class of batches that tell the history of this process what is settled."""
 
     def tell(batch: Batch[Any], positions: list[Position], counts: bool, parts: Sequence[int] | None = None) -> bool:
         if process.alive:
@@ -157,19 +157,19 @@ class Process:
         self.worker_id = worker_id
         self.history = world.history
         self.rng = random.Random(f"{plan.seed} {name}")
-        """For what the program leaves to chance."""
+        """The random numbers for what the program leaves to chance."""
         self.handle_s = plan.handle_s
-        """How long a batch takes to be handled at most; faults change it."""
+        """The most seconds that a batch takes to be handled; faults change it."""
         self.slow_s: float | None = None
-        """While a fault makes each batch take so long."""
+        """Seconds that each batch takes while a fault makes it slow; None while there is no such fault."""
         self.lingers_s = 1.5
-        """How long a program that works in two phases waits at most before it commits."""
+        """The most seconds that a program which works in two phases waits before it commits."""
         self.failing = plan.failing
         """The chance that a handler is to fail."""
         self.broken = False
         """True while every handler fails."""
         self.alive = True
-        """False once it has crashed."""
+        """False once the process has crashed."""
         self.leaving = False
         self.jumped_s = 0.0
         rate = self.rng.uniform(1.0 - plan.drift, 1.0 + plan.drift)
@@ -192,34 +192,34 @@ class Process:
 
     @property
     def here(self) -> bool:
-        """True while it works, or could."""
+        """True while the process works, or could."""
         return self.alive and not self.main.done()
 
     def handling_s(self) -> float:
-        """How long the handler of the next batch is to take."""
+        """Return how many seconds the handler of the next batch is to take."""
         return self.rng.uniform(0.0, self.handle_s) if self.slow_s is None else self.slow_s
 
     def fails(self) -> bool:
-        """Whether the handler of the next batch is to fail."""
+        """Return whether the handler of the next batch is to fail."""
         return self.broken or (self.failing > 0 and self.rng.random() < self.failing)
 
     def key_of(self, located: Any) -> str:
-        """The key of the lease of a batch's shard, or of anything else's that names a stream and a shard."""
+        """Return the key of the lease of a batch's shard, or of anything else's that names a stream and a shard."""
         return self._streams[located.stream].key_of(located.shard_id)
 
     def put_out(self, batch: Batch[Any], name: str) -> bool:
-        """The outputs of a batch, in a transaction of this name. False: it was given up meanwhile."""
+        """Put out a batch's outputs, in a transaction of this name. Return False where it was given up meanwhile."""
         return self.alive and self.history.put_out(self.name, self.key_of(batch), name, _positions(batch, ()))
 
     # --- what happens to it ---------------------------------------------------------------------
 
     def leave(self) -> None:
-        """SIGTERM."""
+        """Have the process get SIGTERM: it stops in order."""
         self.leaving = True
         self.loop.call_soon(self._leave.set)
 
     def crash(self) -> None:
-        """SIGKILL: it does nothing any more; what it has sent arrives."""
+        """Have the process get SIGKILL: it does nothing any more; what it has sent arrives."""
         self.alive = False
         self.loop.freeze()
         self._dead_tasks = list(asyncio.all_tasks(self.loop))
@@ -227,7 +227,7 @@ class Process:
             link.closed = True
 
     def dispose(self) -> None:
-        """The simulation is over."""
+        """Drop the process, as the simulation is over."""
         if self.alive:
             self.crash()
         drop(self.loop, sorted(self._dead_tasks, key=lambda task: task is self.main))
@@ -302,8 +302,8 @@ class Process:
         )
 
     def _own_options(self, table: TableConnection) -> ConsumerOptions:
-        """With leases over this process's connection, dead letters that the history hears of, and transactions that it
-        knows.
+        """Return the options with leases over this process's connection, dead letters that the history hears of, and
+        transactions that it knows.
         """
         options = replace(self._options, leases=replace(self._options.leases, table=table))
         if isinstance(options.dead_letters, DeadLettersTo):
@@ -313,7 +313,7 @@ class Process:
         return replace(options, checkpoints=replace(options.checkpoints, on_pending=self._on_pending))
 
     async def _bury(self, letter: Letter) -> None:
-        """To where the options say, over a connection that may fail; done when that has it."""
+        """Write a dead letter to where the options say, and to the history, over a connection that may fail."""
         given = self._options.dead_letters
         assert isinstance(given, DeadLettersTo)
         await CallableLetters(given.write).write(letter)
@@ -343,7 +343,7 @@ class Process:
 
 
 # --- programs -------------------------------------------------------------------------------------
-# Programs that people write with a consumer, for simulations.
+# Simulations run programs such as people write with a consumer.
 
 
 class HandlerError(Exception):
@@ -351,11 +351,11 @@ class HandlerError(Exception):
 
 
 class BadRecordError(Exception):
-    """A record that no handler can handle."""
+    """No handler can handle the record."""
 
 
 def check(record: Any) -> None:
-    """Raise BadRecordError for one that is bad, or a part of such a one."""
+    """Raise BadRecordError for a record that is bad, or a part of such a record."""
     if record.data.endswith(BAD):
         raise BadRecordError("it cannot be handled")
 
@@ -372,14 +372,14 @@ async def handle(batch: Batch[Any], process: Process) -> None:
 
 
 async def batches(consumer: Consumer[Any], process: Process) -> None:
-    """One batch after the other, of all shards."""
+    """Handle one batch after the other, of all shards."""
     async for batch in consumer:
         with batch:
             await handle(batch, process)
 
 
 async def shards(consumer: Consumer[Any], process: Process) -> None:
-    """A task for each shard."""
+    """Handle each shard in a task of its own."""
 
     async def follow(shard: Shard[Any]) -> None:
         async for batch in shard:
@@ -392,12 +392,12 @@ async def shards(consumer: Consumer[Any], process: Process) -> None:
 
 
 async def run(consumer: Consumer[Any], process: Process) -> None:
-    """The consumer drives a function."""
+    """Have the consumer drive a function."""
     await consumer.run_batches(lambda batch: handle(batch, process))
 
 
 async def any_order(consumer: Consumer[Any], process: Process) -> None:
-    """A task per record, settled when it is done."""
+    """Handle each record in a task, and settle it when that is done."""
 
     async def settle(batch: Batch[Any], index: int) -> None:
         await asyncio.sleep(process.handling_s())
@@ -415,7 +415,7 @@ async def any_order(consumer: Consumer[Any], process: Process) -> None:
 
 
 async def leaves_early(consumer: Consumer[Any], process: Process) -> None:
-    """Leaves the iteration every now and then, also with a batch that it did not settle."""
+    """Leave the iteration every now and then, also with a batch that is not settled."""
     while True:
         async for batch in consumer:
             if process.rng.random() < 0.05:
@@ -427,14 +427,14 @@ async def leaves_early(consumer: Consumer[Any], process: Process) -> None:
 
 
 async def only_the_last(consumer: Consumer[Any], process: Process) -> None:
-    """Settles through the last record of each batch."""
+    """Settle through the last record of each batch."""
     async for batch in consumer:
         await asyncio.sleep(process.handling_s())
         batch.settle_through(len(batch) - 1)
 
 
 async def by_key(consumer: Consumer[Any], process: Process) -> None:
-    """The consumer drives a function, partition keys side by side."""
+    """Have the consumer drive a function, partition keys side by side."""
     busy: set[tuple[str, str, int, str | None]] = set()
 
     async def one_of_a_key(batch: Batch[Any]) -> None:
@@ -451,7 +451,7 @@ async def by_key(consumer: Consumer[Any], process: Process) -> None:
 
 
 async def unordered(consumer: Consumer[Any], process: Process) -> None:
-    """The consumer drives a function, record by record, in no order."""
+    """Have the consumer drive a function, record by record, in no order."""
 
     async def one(record: Any) -> None:
         await asyncio.sleep(process.handling_s() / 4)
@@ -463,7 +463,7 @@ async def unordered(consumer: Consumer[Any], process: Process) -> None:
 
 
 async def two_phase(consumer: Consumer[Any], process: Process) -> None:
-    """Each batch is put out by a transaction, whose name is prepared with the checkpoint; some are given up."""
+    """Put out each batch by a transaction, whose name is prepared with the checkpoint; some are given up."""
 
     async def work(batch: Batch[Any]) -> None:
         name = f"{batch.shard_id} {batch.token} {process.rng.random()}"

@@ -1,5 +1,5 @@
-"""The services of a simulation, Kinesis and a lease table, and the way to them from a simulated process: calls take
-time, get lost, come late, are done and not answered.
+"""A simulation has services, Kinesis and a lease table, and a way to them from each simulated process: calls take time,
+get lost, come late, are done and not answered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 DELAY_S = (0.001, 0.012)
 SLOW_CALLS = 0.005
 SLOW_DELAY_S = (0.1, 0.8)
-"""A few calls take much longer on the best of days."""
+"""Seconds that a few calls take: these are much slower on the best of days."""
 LATE_S = (3.0, 25.0)
 
 
@@ -58,12 +58,12 @@ class Link:
         self.cut: Way | None = None
         self.noises: list[Noise] = []
         self.closed = False
-        """The process is gone and hears no answer any more; what it sent still arrives."""
+        """True where the process is gone and hears no answer any more; what it sent still arrives."""
         self._time: VirtualTime = loop.virtual
         self._rng = rng
 
     def reads_at_s(self) -> float:
-        """The time of the state that a read which is not consistent shows: by chance now, or a moment ago."""
+        """Return the time of the state that a read which is not consistent shows: by chance now, or a moment ago."""
         now_s = self._time.now_s
         frozen = [noise.at_s for noise in self.noises if noise.frozen]
         if frozen:
@@ -123,7 +123,9 @@ class Link:
             self._deliver(future, result, error)
 
     def _lose(self, future: asyncio.Future[T]) -> None:
-        """Half of what is lost breaks the connection, which is noticed; the rest is waited for."""
+        """Lose a call or its answer: half of what is lost breaks the connection, which is noticed; the rest is waited
+        for.
+        """
         if self._rng.random() < 0.5:
             self._deliver(future, None, TransportError(f"the connection to the {self.name} was reset"))
 
@@ -163,24 +165,24 @@ def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -
 
 
 # --- Kinesis --------------------------------------------------------------------------------------
-# The stream of a simulation: the local Kinesis's model of the service, read by the client's real code.
+# The stream of a simulation is the local Kinesis's model of the service, which the client's real code reads.
 
 EPOCH_S = 1_700_000_000.0
-"""What wall clocks show at virtual time 0."""
+"""The epoch seconds that wall clocks show at virtual time 0."""
 CALL_TIMEOUT_S = 8.0
 SILENCE_LOOK_S = 1.0
 SUB_RECORDS_MAX = 4
 
 
 class ServiceTime:
-    """What the service's clock shows. ``passed_s``: time that passed while no worker ran; the simulation skips it."""
+    """The service's clock. ``passed_s``: time that passed while no worker ran; the simulation skips it."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
         self.passed_s = 0.0
 
     def __call__(self) -> float:
-        """Epoch seconds."""
+        """Return the service's time in epoch seconds."""
         return EPOCH_S + self._time.now_s + self.passed_s
 
 
@@ -209,11 +211,11 @@ class SimulatedStream:
         self._list()
 
     def key_of(self, shard_id: str) -> str:
-        """The key of a shard's lease."""
+        """Return the key of a shard's lease."""
         return LeaseKey(shard_id, self._key).text
 
     def put(self, records: int) -> None:
-        """Write so many, to shards by chance; the history learns where they are."""
+        """Write ``records`` records, to shards by chance; the history learns where they are."""
         entries, puts = [], []
         for _ in range(records):
             users, where = self._drawn()
@@ -232,7 +234,7 @@ class SimulatedStream:
                 )
 
     def _drawn(self) -> tuple[list[Put], int]:
-        """A record, or those of an aggregate, and where they go."""
+        """Draw a record, or those of an aggregate, and where they go."""
         plan, rng = self._plan, self._rng
         if plan.repeats and rng.random() < plan.repeats and (again := self._again()) is not None:
             return again
@@ -248,8 +250,8 @@ class SimulatedStream:
         return users, where
 
     def _again(self) -> tuple[list[Put], int] | None:
-        """A record that was put before, as by a producer that got no answer. The time between the two never lies so
-        close to the window that a millisecond decides whether the second is a duplicate.
+        """Draw a record that was put before, as a producer puts it that got no answer. The time between the two never
+        lies so close to the window that a millisecond decides whether the second is a duplicate.
         """
         window_s, now_s = self._plan.window_s, self._now_s()
         while self._singles and now_s - self._singles[0][2] > 2 * window_s:
@@ -264,7 +266,7 @@ class SimulatedStream:
         return [put], where
 
     def split(self, choice: float) -> None:
-        """One open shard becomes two, in the middle or near it."""
+        """Make two of one open shard, in the middle or near it."""
         open_shards = self._open()
         shard = open_shards[int(choice * len(open_shards))]
         first, last = _range(shard)
@@ -274,7 +276,7 @@ class SimulatedStream:
             self._list()
 
     def merge(self, choice: float) -> None:
-        """Two neighbours become one."""
+        """Make one of two neighbours."""
         open_shards = self._open()
         if len(open_shards) > 1:
             place = int(choice * (len(open_shards) - 1))
@@ -302,7 +304,7 @@ class SimulatedStream:
         return found
 
     def listed(self) -> set[str]:
-        """Shards of which the retention has left anything, by the keys of their leases."""
+        """Return the shards of which the retention has left anything, by the keys of their leases."""
         return self._list()
 
     def _ask(self, operation: str, **request: Any) -> Any:
@@ -315,7 +317,7 @@ def _range(shard: Any) -> tuple[int, int]:
 
 
 class StreamWire:
-    """What `penstock.aws.wire.Wire` is to a client, over a simulated connection."""
+    """Stands in for `penstock.aws.wire.Wire` before a client, over a simulated connection."""
 
     def __init__(self, model: KinesisModel, link: Link, wall: Callable[[], float], rng: random.Random) -> None:
         self.options = ConnectionOptions()
@@ -359,7 +361,7 @@ class StreamWire:
         subscription = await self._link.call(lambda: self._subscribed(body), CALL_TIMEOUT_S)
         loop, wake = self._link.loop, asyncio.Event()
 
-        # Called by the service, whatever runs then; the process hears of it when it runs itself.
+        # The service calls this, whatever runs then; the process hears of it when it runs itself.
         def stir() -> None:
             if not (self._link.closed or loop.is_closed()):
                 loop.call_soon(wake.set)
@@ -382,12 +384,12 @@ class StreamWire:
             subscription.close()
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     async def _break_off(self) -> None:
         if self._link.cut is Way.REFUSED or self._rng.random() < 0.3:
             raise TransportError("the connection to the stream was reset")
-        await asyncio.Event().wait()  # silence: the reader has to notice
+        await asyncio.Event().wait()  # this is silence, which the reader has to notice
 
     def _done(self, operation: str, body: bytes) -> tuple[bytes, int]:
         try:
@@ -428,18 +430,18 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def wall_clock(loop: VirtualLoop, service_s: float, jumped_s: Callable[[], float]) -> Callable[[], float]:
-    """A process's wall clock, epoch seconds: as fast as its monotonic clock, and wrong by ``jumped_s``. It begins with
-    the service's time.
+    """Return a process's wall clock, in epoch seconds: as fast as its monotonic clock, and wrong by ``jumped_s``. It
+    begins with the service's time.
     """
     begin_s = loop.time()
     return lambda: service_s + (loop.time() - begin_s) + jumped_s()
 
 
 # --- the lease table ------------------------------------------------------------------------------
-# The lease table of a simulation: rows in memory, seen by each process through its own connection.
+# The lease table of a simulation has its rows in memory; each process sees them through its own connection.
 #
-# Writes behave as DynamoDB's do for `penstock.aws.dynamodb`: sent once, the row read by a call of its own after a
-# refusal, no answer in time is an unknown outcome. Reads are repeated.
+# Writes behave as DynamoDB's do for `penstock.aws.dynamodb`: they are sent once, after a refusal the row is read by a
+# call of its own, and no answer in time is an unknown outcome. Reads are repeated.
 
 READS = RetryPolicy()
 READ_TIMEOUT_S = 5.0
@@ -447,7 +449,7 @@ VERSIONS_MAX_AGE_S = 75.0
 
 
 class SimulatedTable:
-    """What all processes share, with the recent past of each row for reads that are not consistent."""
+    """The table that all processes share, with the recent past of each row for reads that are not consistent."""
 
     def __init__(self, time: VirtualTime, history: History) -> None:
         self.rows = MemoryLeaseTable("leases")
@@ -457,11 +459,11 @@ class SimulatedTable:
         self._workers: dict[str, list[tuple[float, WorkerRow | None]]] = {}
 
     def now_s(self) -> float:
-        """When a consistent read shows things."""
+        """Return the time of the state that a consistent read shows: now."""
         return self._time.now_s
 
     def create(self, row: LeaseRow) -> Outcome:
-        """Also tells the history."""
+        """Create a lease, and tell the history."""
         outcome = now(self.rows.create(row))
         if isinstance(outcome, Done):
             self._history.row_written(None, row, "created")
@@ -469,7 +471,7 @@ class SimulatedTable:
         return outcome
 
     def write(self, write: Write) -> Outcome:
-        """Also tells the history."""
+        """Write to a lease, and tell the history."""
         before = now(self.rows.get(write.key))
         outcome = now(self.rows.write(write))
         if isinstance(outcome, Done):
@@ -478,29 +480,29 @@ class SimulatedTable:
         return outcome
 
     def put_worker(self, row: WorkerRow) -> Outcome:
-        """A worker shows itself."""
+        """Write a worker's row, by which it shows itself."""
         self._keep(self._workers, row.worker_id, row)
         return now(self.rows.put_worker(row))
 
     def delete_worker(self, worker_id: str, counter: int | None) -> Outcome:
-        """It is not there any more."""
+        """Delete a worker's row: the worker is not there any more."""
         outcome = now(self.rows.delete_worker(worker_id, counter=counter))
         if isinstance(outcome, Done):
             self._keep(self._workers, worker_id, None)
         return outcome
 
     def get(self, key: str) -> LeaseRow | None:
-        """As it is."""
+        """Return a lease as it is."""
         return now(self.rows.get(key))
 
     def scan(self, at_s: Callable[[], float], rng: random.Random) -> Listing:
-        """All leases, each as it was at a time; in any order."""
+        """Return all leases, each as it was at a time; in any order."""
         rows = _past(self._leases, at_s)
         rng.shuffle(rows)
         return Listing(rows, {}, {})
 
     def workers(self, at_s: Callable[[], float], rng: random.Random) -> list[WorkerRow]:
-        """The same of the workers."""
+        """Return all workers' rows, each as it was at a time; in any order."""
         rows = _past(self._workers, at_s)
         rng.shuffle(rows)
         return rows
@@ -531,7 +533,7 @@ class TableConnection:
     def __init__(
         self, table: SimulatedTable, leases: Link, workers: Link, rng: random.Random, *, request_timeout_s: float
     ) -> None:
-        """A link to each of the two tables."""
+        """``leases`` and ``workers`` are links to the two tables."""
         self._table = table
         self._leases = leases
         self._workers = workers
@@ -539,7 +541,7 @@ class TableConnection:
         self._request_timeout_s = request_timeout_s
 
     async def ensure(self) -> None:
-        """The table is there; that takes a call to find out."""
+        """Find out, by a call each, that the tables are there."""
         await asyncio.gather(self._read(self._leases, lambda: None), self._read(self._workers, lambda: None))
 
     async def create(self, row: LeaseRow) -> Outcome:
@@ -573,7 +575,7 @@ class TableConnection:
         return await self._outcome(self._workers, lambda: self._table.delete_worker(worker_id, counter), None)
 
     async def close(self) -> None:
-        """The table stays."""
+        """Do nothing: the table stays."""
 
     async def _outcome(self, link: Link, do: Callable[[], Outcome], key: str | None) -> Outcome:
         try:
@@ -599,7 +601,7 @@ class TableConnection:
 
 
 def now(does: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that waits for nothing."""
     try:
         does.send(None)
     except StopIteration as ended:

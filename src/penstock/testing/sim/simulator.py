@@ -1,4 +1,4 @@
-"""Whole consumers in virtual time, under faults, with everything checked that they do."""
+"""Run whole consumers in virtual time, under faults, and check everything that they do."""
 
 from __future__ import annotations
 
@@ -54,21 +54,23 @@ CADENCES: dict[str, Cadence] = {"riding": Riding(), "prompt": Prompt(), "every":
 PUT_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 0.5
 HEALED_FAILOVERS_MAX = 15.0
-"""So many failover times after the last fault, or the last record that was settled, all has to be as it should."""
+"""The number of failover times after the last fault, or the last record that was settled, in which all has to be as it
+should.
+"""
 QUIET_AFTER_FAILOVERS = 2.0
 QUIET_FAILOVERS = 1.5
-"""Then no lease moves for so many."""
+"""The number of failover times in which no lease may move then."""
 LEAVE_S_MAX = 30.0
 RETENTION_S = 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Report:
-    """A simulation that has ended."""
+    """The report of a simulation that has ended."""
 
     plan: FaultPlan
     broken: tuple[Broken, ...]
-    """Empty: every rule held."""
+    """The rules that were broken; it is empty where every rule held."""
     deliveries: int
     duplicates: int
     tenures: int
@@ -76,7 +78,7 @@ class Report:
     virtual_s: float
     told: Counter[str]
     digest: str
-    """The same for each run of the same plan and code."""
+    """The digest of the run, which is the same for each run of the same plan and code."""
 
     @property
     def ok(self) -> bool:
@@ -114,16 +116,16 @@ class Simulator:
         self.streams = [self._stream(number) for number in range(plan.streams)]
         self.table = SimulatedTable(self.time, self.history)
         self.processes: list[Process] = []
-        """All that there ever were."""
+        """All processes that there ever were."""
         self.fleet: list[Process] = []
-        """By place: faults name these."""
+        """The processes by their places in the fleet, which faults name."""
         self._program = PROGRAMS[plan.program] if program is None else program
         self._rng = random.Random(f"simulator {plan.seed}")
 
     def run(self) -> Report:
-        """Faults come first, then a quiet time, then all workers leave."""
+        """Run the simulation: faults come first, then a quiet time, then all workers leave."""
         collects = gc.isenabled()
-        gc.disable()  # what is collected when depends on other runs
+        gc.disable()  # it depends on other runs what is collected when
         try:
             self._faults()
             self._heal()
@@ -193,8 +195,8 @@ class Simulator:
                 stream.put(5)
 
     def _come_right(self) -> None:
-        """Every record is settled, and every shard with a worker that lives: within a bounded time, which begins anew
-        with each further record, as what is left may be much for this program.
+        """Wait until every record is settled, and every shard is with a worker that lives: within a bounded time, which
+        begins anew with each further record, as what is left may be much for this program.
         """
         healed_s, settled = self.time.now_s, self.history.settled_count
         until_s = healed_s + HEALED_FAILOVERS_MAX * self.options.leases.failover_s
@@ -225,7 +227,7 @@ class Simulator:
             history.fault("records come again after a handoff", f"{history.handed_twice}, without any fault")
 
     def _wrong(self) -> str:
-        """What is not yet as it should be."""
+        """Return what is not yet as it should be."""
         if unsettled := self.history.unsettled():
             return f"not settled: {unsettled}"
         working = {process.worker_id for process in self.processes if process.here and not process.leaving}
@@ -248,7 +250,9 @@ class Simulator:
         return ""
 
     def _leave(self) -> None:
-        """All stop, one after the other, or at once: every lease is free then, and everything settled is stored."""
+        """Have all workers stop, one after the other, or at once: every lease is free then, and everything settled is
+        stored.
+        """
         if self.history.broken:
             return
         for process in self.processes:
@@ -322,7 +326,7 @@ class Simulator:
         self.time.after(fault.lasts_s, end)
 
     def _outage(self, fault: Outage) -> None:
-        """Nothing happens meanwhile, so it takes no time here."""
+        """Have all processes gone for hours. Nothing happens meanwhile, so the outage takes no time here."""
         for place, process in enumerate(self.fleet):
             if process.here:
                 process.crash()
@@ -398,11 +402,11 @@ def _options(plan: FaultPlan) -> ConsumerOptions:
 
 
 def _kept(letter: object) -> None:
-    """The history keeps it."""
+    """Do nothing with a dead letter: the history keeps it."""
 
 
 def _parts_of(data: bytes) -> int:
-    """None to three, as the record has it."""
+    """Return the number of parts of a record, 0 to 3, which its data says."""
     return int(data.removesuffix(BAD)) % 4
 
 
