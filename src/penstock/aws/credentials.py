@@ -269,7 +269,7 @@ def sts_error(operation: str, status: int, headers: Mapping[str, str], body: byt
 
 
 def _parse(body: bytes) -> Element | None:
-    import xml.etree.ElementTree as ET  # only for roles: most programs have none
+    import xml.etree.ElementTree as ET  # only roles need it: most programs have none
 
     # Size is bounded by answer_bytes_max; a document type, the means of expansion attacks, is not accepted.
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body:

@@ -111,7 +111,7 @@ class PutEntry(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class PutResult(msgspec.Struct, rename="pascal", gc=False):
-    """What became of one record: a sequence number and shard, or an error code and message.
+    """The result of one record: a sequence number and shard, or an error code and message.
 
     ``sequence_number`` is plain here, and `check_results` looks at all of an answer together: msgspec needs longer for
     the bounds of a text than for the text.

@@ -48,7 +48,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class ConnectionOptions(Options, frozen=True, kw_only=True):
-    """How AWS is reached. What is None is looked up as the AWS SDK for Python does.
+    """The options say how AWS is reached. A field that is None is looked up as the AWS SDK for Python does.
 
     ``endpoint_url`` holds for every service that is called (STS has its own). ``credentials`` are used
     as they are; without them the SDK's chain is asked. With ``role_arn`` that identity assumes the role
@@ -72,7 +72,7 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     role_session_name: str | None = None
     role_external_id: str | None = None
     role_duration_s: int = 3600
-    """For that role: the session's name, the external ID that its trust policy wants, and how long a session lasts."""
+    """The name of the role's session, the external ID that its trust policy wants, and how long a session lasts."""
     sts_endpoint_url: str | None = None
     """The address at which the role is assumed. None: AWS's own in the region."""
     use_fips: bool | None = None

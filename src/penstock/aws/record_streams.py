@@ -330,14 +330,14 @@ class EventStreamError(TransportError):
 
 
 class Message(NamedTuple):
-    """One frame."""
+    """One frame of an event stream."""
 
     headers: dict[str, HeaderValue]
     payload: bytes
 
     @property
     def kind(self) -> str:
-        """``event``, ``exception`` or ``error`` (header ``:message-type``)."""
+        """The kind of the frame: ``event``, ``exception`` or ``error`` (header ``:message-type``)."""
         return str(self.headers.get(":message-type", ""))
 
     @property

@@ -197,7 +197,7 @@ def _config_file() -> str:
     return os.environ.get("AWS_CONFIG_FILE") or os.path.join("~", ".aws", "config")
 
 
-@functools.lru_cache(maxsize=8)  # so that it is told once
+@functools.lru_cache(maxsize=8)  # so that it is logged once
 def _tell_regions(first: str, second: str) -> None:
     log.warning(
         "AWS_REGION is %s and AWS_DEFAULT_REGION is %s: AWS_REGION is used. Unset one of them, or give the region",

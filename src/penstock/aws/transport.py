@@ -80,7 +80,7 @@ class StaleConnectionError(TransportError):
 
 
 class _Target(NamedTuple):
-    """Where requests for one URL go, what their first line names, and the headers that all of them have."""
+    """The origin of requests for one URL, the path that their first line names, and the headers that all have."""
 
     origin: Origin
     path: str

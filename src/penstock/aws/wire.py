@@ -290,7 +290,7 @@ def _user_agent(tag: str) -> str:
 # Bodies go to a collector of metrics, and to CloudWatch.
 
 ATTEMPT_S = 10.0
-"""Seconds for which an answer is waited at most; the options may say fewer."""
+"""The most seconds that an exporter waits for an answer; the options may say fewer."""
 
 
 class UrlPoster:

@@ -1,6 +1,7 @@
-"""Steps of a pipeline: functions from DataFrame to DataFrame, for the records of ``format("penstock")``, and sinks.
+"""A pipeline has steps, which are functions from DataFrame to DataFrame for the records of ``format("penstock")``, and
+sinks.
 
-They are plain PySpark and mix with any other step.
+Steps and sinks are plain PySpark and mix with any other step.
 """
 
 from penstock.pipeline.batches import POSITION, position_order, read_once, sort_by_key

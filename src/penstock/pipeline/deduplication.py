@@ -127,9 +127,8 @@ def deduplicate_by_stamps(records: DataFrame, *, window: str, time: str = ARRIVA
     duplicates of one another.
 
     On a stream this does what ``deduplicate`` does, by the stamp: Spark keeps one state row per record for about
-    ``window``. On a
-    batch read the whole DataFrame is one window, and the first is the one with the lowest position. Rows come out in
-    any order: ``sort_by_key`` puts a batch into the order in which each key was written.
+    ``window``. On a batch read the whole DataFrame is one window, and the first is the one with the lowest position.
+    Rows come out in any order: ``sort_by_key`` puts a batch into the order in which each key was written.
     """
     _check(records)
     opened = _opened(records)

@@ -73,8 +73,8 @@ def qualified(spark: Any, path: str) -> str:
 def collide(one: str, other: str) -> bool:
     """True where writers of two places, given by their identities, would take each other's files away.
 
-    They do in one place, and where one is a folder of one column's value (``kind=a``) in the other, which may be
-    partitioned by it.
+    They do where both are one place, and where one is a folder of one column's value (``kind=a``) in the other, which
+    may be partitioned by it.
     """
     if one == other:
         return True

@@ -42,7 +42,7 @@ logger = logging.getLogger("penstock.spark")
 
 
 class StreamMetrics(NamedTuple):
-    """What a progress says of one stream that the query reads."""
+    """The numbers in a progress for one stream that the query reads."""
 
     stream: str
     batch_id: int

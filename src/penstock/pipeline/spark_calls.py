@@ -149,7 +149,7 @@ def java_column(column: Any) -> Any:
 
 def java_seq(spark: SparkSession, items: Sequence[Any]) -> Any:
     """Return strings, or columns as the JVM has them, as a sequence of Scala's."""
-    from pyspark.sql.classic.column import _to_seq  # not there in an installation for Spark Connect alone
+    from pyspark.sql.classic.column import _to_seq  # an installation for Spark Connect alone lacks it
 
     return _to_seq(spark.sparkContext, items)
 

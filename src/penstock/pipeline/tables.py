@@ -1,4 +1,4 @@
-"""Tables of formats with transactions, Delta and Iceberg, to which each batch of a query is appended once.
+"""Append each batch of a query once to a table of a format with transactions, Delta or Iceberg.
 
 Such a table takes all rows of a write in one commit, or none. The commit carries its writer's name and the batch's
 number; so a batch that runs again finds its own commit and writes nothing. What a kill can leave behind is either all
@@ -38,7 +38,7 @@ _SECOND = "table before in the same run: one commit takes a batch"
 
 
 class Commit(NamedTuple):
-    """What a commit in a table's history says of itself."""
+    """The writer, the batch and its bounds, as a commit in a table's history names them."""
 
     writer: str
     batch_id: int
@@ -50,11 +50,11 @@ class Newest(NamedTuple):
 
     batch_id: int
     at_s: float | None = None
-    """When it was committed, in seconds since 1970."""
+    """The time of the commit, in seconds since 1970; None where the state does not say."""
 
 
 class History(NamedTuple):
-    """What a table still knows of one writer."""
+    """The facts that a table still knows of one writer."""
 
     commits: dict[int, Commit]
     """The writer's commits that the history has, by batch."""
@@ -313,7 +313,7 @@ class DeltaSink(TableSink):
             try:
                 self._commit(rows, commit)
                 return
-            except (PySparkException, Py4JError) as error:  # Py4JError where Delta's own Python package is not there
+            except (PySparkException, Py4JError) as error:  # Py4JError comes without Delta's own Python package
                 if not left or not any(f"[{name}" in str(error) for name in _OTHERS_COMMIT):
                     raise
 
@@ -346,7 +346,7 @@ class DeltaSink(TableSink):
         commits = newest_of(one for one in told if one.writer == writer)
         try:
             state = _state_of(spark, name, writer)
-        except (Py4JError, AttributeError, TypeError):  # a Connect session, or a Spark whose Delta has other classes
+        except (Py4JError, AttributeError, TypeError):  # it is a Connect session, or Delta has other classes
             return History(commits, may_skip=True)
         # By default the state never forgets a writer: one that it does not know is new, however short the history is.
         first = rows[-1] if state.forgets and rows and rows[-1]["version"] > 0 else None
@@ -354,7 +354,7 @@ class DeltaSink(TableSink):
 
 
 class _State(NamedTuple):
-    """What the state of a Delta table, its log as a whole, says of a writer."""
+    """The facts of one writer in the state of a Delta table, which is its log as a whole."""
 
     newest: Newest | None
     forgets: bool
@@ -482,7 +482,7 @@ def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> His
     at, since_s = head, None
     while at is not None:
         snapshot = snapshots.get(at)
-        if snapshot is None:  # expired
+        if snapshot is None:  # it has expired
             return History(newest_of(commits), since_s)
         said = snapshot["ours"] or {}
         if said.get(_SUMMARY_WRITER) == writer:

@@ -60,7 +60,7 @@ UNCAPPED = Caps()
 
 
 class Profile:
-    """What was seen of a shard, by arrival time: how much of it lies before a cut, and what may lie beyond it."""
+    """Estimates a shard by what was seen of it: how much lies before a cut, and what may lie beyond the samples."""
 
     __slots__ = ("_last_ms", "_open", "_rate", "_rows", "_rows_per_ms_max", "_sizes", "_times")
 

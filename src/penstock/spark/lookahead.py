@@ -154,7 +154,7 @@ not exact.
 
 
 class Loss(NamedTuple):
-    """Records that were lost, or may have been."""
+    """A loss of records, which is certain or possible."""
 
     shard_id: str | None
     certain: bool
@@ -381,7 +381,7 @@ class ShardProbe:
             middle_ms = (low_ms + high_ms) // 2
             found = await self.at_time(middle_ms, 1, floor=nearest.records[-1].sequence_number, until_ms=high_ms)
             if found.records:
-                if found.records[0].arrival_ms >= cut_ms:  # it came to life meanwhile
+                if found.records[0].arrival_ms >= cut_ms:  # the shard came to life meanwhile
                     first = found.records[0]
                     return Bound(EndKind.EXCLUSIVE, first.sequence_number, first.arrival_ms), found
                 nearest = found
@@ -401,7 +401,7 @@ class ShardProbe:
             rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
             look = await self.extend(rest, position, self.records_for(TAIL_PAGE_BYTES, 1000))
             if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
-                break  # only empty pages: a long silence; or what was known is trimmed by now
+                break  # only empty pages came: it is a long silence, or what was known is trimmed by now
             size += sum(seen.size for seen in look.records[1:])
         return _tail_bound(look, cut_ms)
 

@@ -52,7 +52,7 @@ found."""
 
 
 class Kind(enum.Enum):
-    """What a position says; the value is its mark in the offset log."""
+    """The kinds of positions; the value is the kind's mark in the offset log."""
 
     NEXT = "@"
     AFTER = ">"
@@ -72,7 +72,7 @@ def unpack(text: str) -> int:
 
 
 class ShardPosition(NamedTuple):
-    """How far one shard is read. ``witness_ms`` is epoch milliseconds of the service's clock."""
+    """A position says how far one shard is read. ``witness_ms`` is epoch milliseconds of the service's clock."""
 
     kind: Kind
     witness_ms: int
@@ -149,7 +149,7 @@ def long_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """How far a query has read a stream, and the ranges of the batch that ended here."""
+    """An offset says how far a query has read a stream, and has the ranges of the batch that ended there."""
 
     stream_arn: str
     created_s: int

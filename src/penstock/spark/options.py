@@ -290,7 +290,7 @@ READ_OPTIONS = (
         batch=False,
     ),
 )
-"""All options for reading. None is listed that does nothing."""
+"""All options for reading. Each option that is listed does something."""
 
 ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "regionname": "region"}
 """Names that other connectors use for the same thing, lower case."""
@@ -585,7 +585,7 @@ SINK_OPTIONS = (
         whole(1_000),
     ),
 )
-"""All options for writing. None is listed that does nothing."""
+"""All options for writing. Each option that is listed does something."""
 
 
 class SinkOptions(NamedTuple):

@@ -115,7 +115,7 @@ class PlanOptions:
 
 @dataclass(slots=True)
 class _End:
-    """Where a shard's range ends in the batch that is being planned, and what is known behind it."""
+    """The end of a shard's range in the batch that is being planned, and what is known behind it."""
 
     bound: Bound
     behind: Lookahead
@@ -176,7 +176,7 @@ class Planner:
 
     @property
     def summary(self) -> StreamSummary:
-        """What the service says of the stream."""
+        """The service's summary of the stream."""
         return self._book.summary
 
     def service_ms(self) -> int:

@@ -95,7 +95,7 @@ async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy
 
 
 class ShardBook:
-    """All shards of one stream that are unread or still listed."""
+    """Keeps all shards of one stream that are unread or still listed."""
 
     def __init__(self, probes: Probes, start: StartingPosition, losses: LossPolicy, listing_interval_s: float) -> None:
         self._probes = probes

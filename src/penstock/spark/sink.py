@@ -197,7 +197,7 @@ ROW_OVERHEAD_BYTES = 256
 
 
 class SinkTask(NamedTuple):
-    """What a task needs to know."""
+    """The options, columns and connection that a task of the sink gets."""
 
     options: SinkOptions
     columns: SinkColumns
@@ -218,7 +218,7 @@ class SinkCommit(WriterCommitMessage):
 
 
 class Rows(NamedTuple):
-    """Some rows, as columns."""
+    """A portion of rows, as columns."""
 
     keys: list[str]
     datas: list[bytes]

@@ -221,7 +221,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._started().latest(start, capped=capped)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the cap of batches, if there is one: ``Trigger.Once`` asks for all regardless."""
+        """Return the limit that says whether batches are capped: ``Trigger.Once`` asks for all regardless."""
         caps = self._options.caps
         if caps.rows is not None:
             return ReadMaxRows(caps.rows)

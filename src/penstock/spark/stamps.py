@@ -44,7 +44,7 @@ _NAME_BYTES_MAX = 255
 
 
 class Stamp(NamedTuple):
-    """What a stamp says: a position, and perhaps an index, or else a key."""
+    """The content of a stamp: a position, and perhaps an index, or else a key."""
 
     stream: str | None = None
     shard_id: str | None = None

@@ -453,7 +453,7 @@ class TestConsumer(Consumer[Any]):
             await self._all_settled(self._patience_s)
         except UnsettledError:
             self.pause()
-            self._core.ready.take_back()  # or the drain would wait for it once more
+            self._core.ready.take_back()  # else the drain would wait for it once more
             raise
         finally:
             await self.close()

@@ -76,7 +76,7 @@ class FrameSplitter:
     """Takes GOAWAY frames out of what is received."""
 
     def __init__(self) -> None:
-        self._left = 0  # of the body of a frame that is passed on
+        self._left = 0  # bytes of the body of a frame that is passed on
         self._pending = bytearray()  # a frame's head that is not whole yet, or a GOAWAY
 
     def feed(self, data: bytes) -> list[bytes | GoAway]:
@@ -234,7 +234,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._h2 = library_connection(options)
         self._begun = self._loop.create_future()
         self._scheme = b"https"
-        self._is_dismissed = False  # by a GOAWAY
+        self._is_dismissed = False  # True once a GOAWAY came
         self._over = False  # nothing is sent or heard any more
         self._failed: Exception | None = None
         self._open: dict[int, Stream] = {}

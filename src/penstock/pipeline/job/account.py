@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What the process's exit status says."""
+    """The exit codes of a job's process."""
 
     DONE = 0
     """All that was to be read is read, or the job was stopped and the batch was finished."""
@@ -196,7 +196,7 @@ class SecondPass(NamedTuple):
 
 
 class StateReport(msgspec.Struct, frozen=True):
-    """What a batch did to the state of its de-duplication, and how large that is. The seconds are sums over tasks."""
+    """Says what a batch did to the state of its de-duplication, and how large that is. Seconds are sums over tasks."""
 
     store: str
     """The kind of store: ``rocksdb``, or ``hdfs``, which holds the state in the heap of Spark's Java."""

@@ -71,7 +71,7 @@ _OBSERVATION = "org.apache.spark.sql.Observation"
 
 
 class Told(NamedTuple):
-    """What was observed of a batch."""
+    """The numbers and the dead letters that were observed of a batch."""
 
     rows: int
     dead: int
@@ -93,7 +93,7 @@ class Watching:
         self._letter: Any = None
         """The schema of a dead letter, as the JVM has it."""
         self._asked: dict[int, _Asked] = {}
-        """What a batch is asked, by the largest number of dead letters that come from one partition."""
+        """The questions that a batch is asked, by the largest number of dead letters that come from one partition."""
 
     def of(self, batch: DataFrame, partitions: int | None) -> Watched:
         """Return the batch, watched. ``partitions``: the number of its partitions, if that is known."""
@@ -133,7 +133,7 @@ class Watching:
 
 
 class _Asked(NamedTuple):
-    """What a batch is asked, as the JVM has it."""
+    """The questions that a batch is asked, as the JVM has them."""
 
     letter: Any
     """The schema of a letter."""
@@ -170,7 +170,7 @@ class Watched:
             if time.monotonic() > deadline_s:
                 return None
             time.sleep(_LOOK_S)
-        told = future.value().get().get()  # a row; before Spark 4.1 a map of the same
+        told = future.value().get().get()  # it is a row; before Spark 4.1, a map of the same
         if self._is_row and not told.length():
             # The step that observes was taken out of the plan while it ran. The folder sees to it that it stays
             # (``with_what_is_observed``); what else may take it out is not known.

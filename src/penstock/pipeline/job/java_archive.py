@@ -157,7 +157,7 @@ def _train(folder: Path, archive: Path) -> None:
     with LocalKinesis(streams={STREAM: 2}) as local:
         environment = os.environ | local.environment() | {ARCHIVE: "off"}
         _put_records(local.endpoint_url, local.region)
-        local.clock.advance(10)  # the cut has to lie behind the records
+        local.clock.advance(10)  # the cut has to come after the records
         job = folder / "job.toml"
         text = _JOB.format(
             folder=folder, stream=STREAM, region=local.region, endpoint_url=local.endpoint_url,

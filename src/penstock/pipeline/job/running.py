@@ -224,7 +224,7 @@ def clear_unfinished_start(spark: SparkSession, checkpoint: str) -> list[str]:
         if later:
             raise _incomplete(checkpoint, later)
         if not all(_FIRST_UNFINISHED.fullmatch(name) for name in offsets):
-            return []  # not what a kill leaves: Spark says what it thinks of it
+            return []  # a kill leaves no such file: Spark says what it thinks of it
         for name in offsets:
             files.remove(f"{checkpoint}/{OFFSETS}/{name}")
     except Py4JJavaError as error:

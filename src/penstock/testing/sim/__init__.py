@@ -1,1 +1,1 @@
-"""Simulations of whole consumers in virtual time. The names for users are in `penstock.testing`."""
+"""Simulations run whole consumers in virtual time. The names for users are in `penstock.testing`."""

@@ -46,7 +46,7 @@ class Put(NamedTuple):
 
 @dataclass
 class ShardStory:
-    """One shard's records, and how far they are."""
+    """The records of one shard, and how far they are done."""
 
     stream: str = ""
     parents: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class ShardStory:
     """True where the retention has taken all of the shard."""
     positions: list[Position] = field(default_factory=list)
     trimmed: int = 0
-    """How many of the positions cannot be read any more."""
+    """The number of the positions that cannot be read any more."""
     puts: dict[Position, Put] = field(default_factory=dict)
     arrived: dict[Position, float] = field(default_factory=dict)
     """The time at which each record arrived, by the service's clock."""
@@ -73,7 +73,7 @@ class ShardStory:
     put_off: set[tuple[Position, int]] = field(default_factory=set)
     """The parts (0 where records are not split) that a program asked to be delivered again, and that were not yet."""
     prefix: int = 0
-    """How many of the first positions are settled."""
+    """The number of the first positions that are settled."""
     token: int = 0
     """The highest token that a batch had."""
     tenure: str | None = None

@@ -78,7 +78,7 @@ class Noise(Fault):
     worker: int | None = None
     request_lost: float = 0.0
     answer_lost: float = 0.0
-    """The chance that the answer of a call gets lost, which was done."""
+    """The chance that the answer of a call that was done gets lost."""
     throttled: float = 0.0
     failed: float = 0.0
     """The chance that a call is answered by a 5xx; half of such calls were done."""
@@ -89,7 +89,7 @@ class Noise(Fault):
     slower: float = 1.0
     """The factor by which the usual delay is multiplied."""
     stale_s: float = 0.0
-    """The most seconds by which the rows are old that a read shows which is not consistent."""
+    """The greatest age, in seconds, of rows in a read that is not consistent."""
     frozen: bool = False
     """True: reads that are not consistent come from a copy that has stopped when this fault began."""
 

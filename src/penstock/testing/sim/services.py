@@ -45,7 +45,7 @@ T = TypeVar("T")
 DELAY_S = (0.001, 0.012)
 SLOW_CALLS = 0.005
 SLOW_DELAY_S = (0.1, 0.8)
-"""Seconds that a few calls take: these are much slower on the best of days."""
+"""Seconds that a few calls take, which are much slower, also on the best of days."""
 LATE_S = (3.0, 25.0)
 
 
