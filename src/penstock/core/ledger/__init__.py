@@ -1,4 +1,4 @@
-"""The ledger of a shard: what was delivered, what became of it, and how far a checkpoint may go. Without any I/O.
+"""The ledger of a shard says what was delivered, what became of it, and how far a checkpoint may go. It makes no I/O.
 
 ``Ledger`` is the whole of one tenure: pages of records go in, deliveries come out, handlers settle them in any order,
 and ``safe`` says how far all is settled. ``LedgerPolicy`` has the choices.

@@ -1,4 +1,5 @@
-"""Which records of a shard are in flight, waiting or settled, and how far all is. No policies: those are the ledger's.
+"""The book knows which records of a shard are in flight, waiting or settled, and how far all is settled. The policies
+are the ledger's.
 
 - A `Page` holds records that came together. A record is named by its *place*: its number in its page, which never
   changes. What is settled is one byte a record, made only when a part of a page is settled before the rest; a page that
@@ -33,39 +34,39 @@ _COMPACT_PART = 4
 
 
 class Placed(Protocol):
-    """What a ledger takes: anything that knows its position. Those of one position (parts of one record) are
+    """What a ledger takes: anything that knows its position. The records of one position (parts of one record) are
     settled together as far as the checkpoint goes.
     """
 
     @property
     def sequence_number(self) -> int:
-        """Of the Kinesis record."""
+        """The sequence number of the Kinesis record."""
 
     @property
     def sub_sequence_number(self) -> int:
-        """Inside of an aggregate."""
+        """The record's number inside of an aggregate."""
 
 
 R = TypeVar("R", bound=Placed)
 
 
 class Held:
-    """What the pages of a ledger hold together."""
+    """The totals of what the pages of a ledger hold."""
 
     __slots__ = ("_share", "held_bytes", "records", "settled_bytes", "size_of")
 
     def __init__(self, size_of: Callable[[Any], int], share: Share | None = None) -> None:
-        """``size_of``: what a record takes. ``share``: the shard's share of its consumer's buffer, which hears of each
-        change in bytes.
+        """``size_of`` says how many bytes a record takes. ``share`` is the shard's share of its consumer's buffer,
+        which hears of each change in bytes.
         """
         self.size_of = size_of
         self._share = share
         self.records = 0
-        """How many records are not settled yet, delivered or not."""
+        """The number of records that are not settled yet, delivered or not."""
         self.held_bytes = 0
         """The bytes of all records that are still kept. Settled ones are among them until their page lets them go."""
         self.settled_bytes = 0
-        """Data of the records that were settled and let go."""
+        """The data bytes of the records that were settled and let go."""
 
     @property
     def waits(self) -> bool:
@@ -73,32 +74,32 @@ class Held:
         return self._share is not None and self._share.waits
 
     def change(self, held_bytes: int) -> None:
-        """The pages keep so many bytes more; below 0: so many less."""
+        """Add ``held_bytes`` to what the pages keep; a number below 0 subtracts."""
         self.held_bytes += held_bytes
         if self._share is not None:
             self._share.change(held_bytes)
 
     def leave(self) -> None:
-        """The ledger is closed: what it keeps counts no more."""
+        """Count nothing more of what the pages keep against the share: the ledger is closed."""
         if self._share is not None:
             self._share.change(-self.held_bytes)
             self._share = None
 
 
 def payload_bytes_of(record: Any) -> int:
-    """The data of a record, or of a part of one, in bytes."""
+    """Return how many bytes the data of a record, or of a part of one, has."""
     size: int | None = getattr(record, "payload_bytes", None)
     return len(getattr(record, "data", b"")) if size is None else size
 
 
 def payload_bytes_of_all(records: Sequence[Any]) -> int:
-    """The same of several; those of a page know it."""
+    """Return how many bytes the data of several records has; the records of a page know the sum."""
     known: int | None = getattr(records, "payload_bytes", None)
     return sum(map(payload_bytes_of, records)) if known is None else known
 
 
 class Page(Generic[R]):
-    """Some records in their order, and what of them is not settled."""
+    """Some records in their order, with a note of which of them are not settled."""
 
     __slots__ = (
         "before",
@@ -133,32 +134,34 @@ class Page(Generic[R]):
         held: Held,
     ) -> None:
         self.number = number
-        """Pages of a ledger are numbered as they come."""
+        """The page's number: pages of a ledger are numbered as they come."""
         self.first = first
-        """How many records came before this page."""
+        """The number of records that came before this page."""
         self.records = records
         self.places: Sequence[int] = range(len(records))
         """The place of each record that is kept, rising."""
         self.flags: bytearray | None = None
-        """1 for each kept record that is settled; None: no kept record is."""
+        """One byte for each kept record, 1 where the record is settled; None while no kept record is settled."""
         self.count = self.left = len(records)
-        """How many there were; how many of them are not settled."""
+        """``count``: the number of records that the page came with. ``left``: the number of them that are not
+        settled.
+        """
         self.fed = 0
         """The place up to which records were delivered for the first time."""
         self.gaps = False
-        """True when some of them must not be: they came settled, or as dead letters."""
+        """True when some of the records must not be delivered: they came settled, or as dead letters."""
         self.before = before
-        """What is done when all before the first kept record is settled."""
+        """The checkpoint that is true when all records before the first kept one are settled."""
         self.befores: list[Position | None] | None = None
-        """For each kept record the position before it, where records between were let go; None stands for `before`."""
+        """The position before each kept record, where records between were let go; None stands for `before`."""
         self.ends_at = ends_at
-        """What is done when the whole page is settled; it may lie behind the last record."""
+        """The position up to which all is settled when the whole page is; it may lie behind the last record."""
         self.moved: dict[int, Ticket] = {}
-        """The ticket of each record that is not with the one that it was delivered with first."""
+        """The ticket of each record that has left the ticket with which it was delivered first, by its place."""
         self.held_bytes = held_bytes
         self.held = held
         self.data_bytes = payload_bytes_of_all(records)
-        """Data of the records that are kept."""
+        """The data bytes of the records that are kept."""
         self.previous: Page[R] | None = None
         self.next: Page[R] | None = None
         held.records += self.left
@@ -167,7 +170,7 @@ class Page(Generic[R]):
     # --- which are settled ---
 
     def index_of(self, place: int) -> int:
-        """Where the record is kept; -1 when it was settled and let go."""
+        """Return the index at which the page keeps the record; -1 when the record was settled and let go."""
         places = self.places
         if type(places) is range:
             index = place - places.start
@@ -219,7 +222,7 @@ class Page(Generic[R]):
             self._shrink()
 
     def feed(self, records_max: int) -> Sequence[int]:
-        """The next places that were never delivered, at most so many; empty at the page's end."""
+        """Return the next places that were never delivered, at most ``records_max``; nothing at the page's end."""
         while self.fed < self.count:
             start, stop = self.fed, min(self.fed + records_max, self.count)
             self.fed = stop
@@ -231,7 +234,7 @@ class Page(Generic[R]):
         return ()
 
     def has_fresh(self) -> bool:
-        """True when `feed` has something."""
+        """True when `feed` has places to return."""
         if not self.gaps:
             return self.fed < self.count
         return any(place not in self.moved for place in self.unsettled(self.fed, self.count))
@@ -253,7 +256,7 @@ class Page(Generic[R]):
         self.moved.clear()
 
     def unsettled(self, start: int, stop: int) -> Sequence[int]:
-        """The places from ``start`` to before ``stop`` that are not settled, rising."""
+        """Return the places from ``start`` to before ``stop`` that are not settled, rising."""
         places, flags = self.places, self.flags
         low, high = bisect_left(places, start), bisect_left(places, stop)
         if flags is None:
@@ -266,14 +269,14 @@ class Page(Generic[R]):
         return found
 
     def unsettled_of(self, places: Sequence[int]) -> Sequence[int]:
-        """Those of these (rising) places that are not settled."""
+        """Return the (rising) places among ``places`` that are not settled."""
         if type(places) is range:
             return self.unsettled(places.start, places.stop)
         return [place for place in places if not self.is_settled(place)]
 
     @property
     def marked_bytes(self) -> int:
-        """Data of the records that are settled and still kept."""
+        """The data bytes of the records that are settled and still kept."""
         flags, records = self.flags, self.records
         if flags is None:
             return 0
@@ -284,11 +287,11 @@ class Page(Generic[R]):
     # --- records and positions ---
 
     def record(self, place: int) -> R:
-        """A record that is not settled."""
+        """Return a record that is not settled."""
         return self.records[self.index_of(place)]
 
     def chosen(self, places: Sequence[int]) -> Sequence[R]:
-        """The records at places that are not settled."""
+        """Return the records at places that are not settled."""
         if type(places) is range and type(self.places) is range:
             start = places.start - self.places.start
             if start == 0 and len(places) == len(self.places):
@@ -297,20 +300,20 @@ class Page(Generic[R]):
         return [self.records[self.index_of(place)] for place in places]
 
     def position(self, place: int) -> Position:
-        """Of a record that is not settled."""
+        """Return the position of a record that is not settled."""
         record = self.record(place)
         return Position(record.sequence_number, record.sub_sequence_number)
 
     def first_left(self) -> int:
-        """The index of the first kept record that is not settled; there is one."""
+        """Return the index of the first kept record that is not settled; there is one."""
         return 0 if self.flags is None else self.flags.find(0)
 
     def position_before(self, index: int) -> Position | None:
-        """The last position before the kept record ``index`` and all of its own position; None stands for `before`."""
+        """Return the last position before the position of the kept record ``index``; None stands for `before`."""
         records, places, befores = self.records, self.places, self.befores
         if isinstance(records, UserRecords) and index > 0 and places[index - 1] == places[index] - 1:
-            # As they were fetched, each has a position of its own, which is known without making a record of it. This
-            # is asked for with each record that is settled.
+            # The records of a fetched page have a position each, and the page knows it without making a record. Each
+            # record that is settled asks for it.
             return records.position(index - 1)
         own = records[index]
         while index > 0 and places[index - 1] == places[index] - 1:
@@ -352,7 +355,7 @@ class Page(Generic[R]):
         self.data_bytes = data_bytes
 
     def _rest(self, flags: bytearray) -> tuple[list[int], list[Position | None]]:
-        """The indices that are not settled, and the position before each."""
+        """Return the indices that are not settled, and the position before each."""
         records, places, befores = self.records, self.places, self.befores
         before = befores[0] if befores is not None else None
         own = records[0]
@@ -372,14 +375,14 @@ class Page(Generic[R]):
 
 
 def _same(one: Placed, other: Placed) -> bool:
-    """Whether both are of one position: parts of one record."""
+    """Say whether both records are of one position: they are parts of one record."""
     return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number
 
 
 def behind(records: Sequence[R], checkpoint: Checkpoint) -> Sequence[R]:
-    """Those of a page that lie behind a checkpoint: an aggregate may lie on both sides of it.
+    """Return the records of a page that lie behind a checkpoint: an aggregate may lie on both sides of it.
 
-    All of them, where the checkpoint is no position; none behind the shard's end.
+    All records lie behind a checkpoint that is no position, and none lies behind the shard's end.
     """
     if checkpoint.is_end:
         return ()
@@ -394,16 +397,16 @@ def _place_of(record: Placed) -> tuple[int, int]:
 
 
 class Where(Enum):
-    """Where the records of a ticket are."""
+    """The states of a ticket's records."""
 
     QUEUED = "queued"
     """The records were not delivered yet."""
     OUT = "out"
     """A handler has them."""
     WAITING = "waiting"
-    """They wait to be delivered again."""
+    """The records wait to be delivered again."""
     LETTER = "letter"
-    """They become dead letters that are not known to be written yet."""
+    """The records become dead letters that are not known to be written yet."""
 
 
 class Ticket:
@@ -434,38 +437,42 @@ class Ticket:
         """The places that the ticket was made with, rising."""
         self.serial = serial
         self.left = len(places)
-        """How many of its records are not settled and still with this ticket."""
+        """The number of the ticket's records that are not settled and still with this ticket."""
         self.where = Where.QUEUED
         self.root = self if root is None else root
         """The ticket that the records were delivered with first."""
         self.unsettled = len(places)
-        """Of a root: how many of its records are not settled, with this ticket or with a later one."""
+        """The number of a root's records that are not settled, with the root or with a later ticket."""
         self.attempt: int = 0 if root is None else root.attempt
-        """How often the records were delivered."""
+        """The number of times that the records were delivered."""
         self.failures = 0
-        """How often the records failed as the batch that they are now. Failures of larger batches do not count."""
+        """The number of times that the records failed as the batch that they are now. Failures of larger batches do not
+        count.
+        """
         self.halved = False
-        """True when they are a part of a batch that failed."""
+        """True when the records are a part of a batch that failed."""
         self.first_at_s: float = 0.0 if root is None else root.first_at_s
-        """When they were delivered first."""
+        """The time at which the records were delivered first."""
         self.due_s = 0.0
-        """While the records wait: they are not delivered before this time."""
+        """The time before which waiting records are not delivered again."""
         self.remind_at_s = 0.0
-        """Of a root: when its unsettled records are reported."""
+        """The time at which a root's unsettled records are reported."""
         self.put_off = False
         """True when a handler put the records off, gave them up, or failed, with this ticket or an earlier one."""
         self.redelivered = 0
-        """Of a root: how often it was delivered again because it was not settled in time."""
+        """The number of times that a root was delivered again because it was not settled in time."""
         self.key: object = None
-        """Their partition key, where that matters."""
+        """The partition key of the records, where the order is by key."""
 
     @property
     def order(self) -> tuple[int, int]:
-        """Tickets compare by this as their records lie in the shard."""
+        """The ticket's place in the shard: tickets compare by it as their records lie there."""
         return self.page.number, self.places[0]
 
     def owned(self, place: int) -> int:
-        """The same place. Raises ValueError for one that is not of this ticket: it would settle another's record."""
+        """Return the same place. Raises ValueError for a place that is not of this ticket: it would settle another's
+        record.
+        """
         places = self.places
         if type(places) is not range:
             index = bisect_left(places, place)
@@ -477,14 +484,14 @@ class Ticket:
 
 
 class Delivery(NamedTuple, Generic[R]):
-    """Records that are delivered. What becomes of them is told to the ledger with the ticket."""
+    """Records that are delivered. The caller tells the ledger with the ticket what becomes of them."""
 
     ticket: Ticket
     records: Sequence[R]
     places: Sequence[int]
-    """Names each of the records in calls of the ledger, in the same order."""
+    """The names of the records in calls of the ledger, in the same order."""
     attempt: int
-    """1 for the first time."""
+    """The number of this attempt; it is 1 for the first delivery."""
 
 
 class DeadLetter(Generic[R]):
@@ -508,24 +515,28 @@ class DeadLetter(Generic[R]):
         self.record = record
         self.position = position
         self.part: int | None = getattr(record, "part", None)
-        """Which part of the record, where records are split."""
+        """The number of the part in its record, where records are split."""
         self.ticket = ticket
         self.place = place
         self.attempts = ticket.attempt
-        """How often it was delivered."""
+        """The number of times that the record was delivered."""
         self.failures = failures
-        """How often it failed as it is."""
+        """The number of times that the record failed as it is."""
         self.first_at_s = ticket.first_at_s
-        """When it was delivered first, on the caller's clock."""
+        """The time at which the record was delivered first, on the caller's clock."""
         self.error_type = reason if error is None else type(error).__name__
         self.error_message = "" if error is None else str(error)
-        """What the handler said: it may hold anything, and belongs into the dead letter, not into a log."""
+        """The message of the handler's error: it may hold anything, and belongs into the dead letter, not into
+        a log.
+        """
         self.write_failures = 0
-        """How often writing it failed."""
+        """The number of times that writing the letter failed."""
 
 
 class Chain(Generic[R]):
-    """Pages that are linked, so that one that is settled leaves, or joins its settled neighbours, in constant time."""
+    """Pages that are linked, so that a page that is settled leaves, or joins its settled neighbours, in
+    constant time.
+    """
 
     __slots__ = ("_base", "_head", "_tail", "records")
 
@@ -534,16 +545,16 @@ class Chain(Generic[R]):
         self._head: Page[R] | None = None
         self._tail: Page[R] | None = None
         self.records = 0
-        """How many records have come so far."""
+        """The number of records that have come so far."""
 
     @property
     def end(self) -> Checkpoint:
-        """Where the next page begins."""
+        """The checkpoint behind which the next page begins."""
         return self._base if self._tail is None else Checkpoint.at(self._tail.ends_at)
 
     @property
     def safe(self) -> Checkpoint:
-        """All up to here is settled, and the next record that came is not."""
+        """The checkpoint up to which all is settled; the next record that came is not."""
         head = self._head
         if head is None:
             return self._base
@@ -552,19 +563,19 @@ class Chain(Generic[R]):
 
     @property
     def prefix(self) -> int:
-        """How many records are settled before the first that is not."""
+        """The number of records that are settled before the first record that is not."""
         head = self._head
         return self.records if head is None else head.first + head.places[head.first_left()]
 
     @property
     def oldest(self) -> Position | None:
-        """Of the first record that is not settled."""
+        """The position of the first record that is not settled; None: all are."""
         head = self._head
         return None if head is None else head.position(head.places[head.first_left()])
 
     @property
     def oldest_record(self) -> R | None:
-        """The first record that is not settled."""
+        """The first record that is not settled; None: all are."""
         head = self._head
         return None if head is None else head.record(head.places[head.first_left()])
 
@@ -575,7 +586,7 @@ class Chain(Generic[R]):
             page = page.next
 
     def add(self, page: Page[R]) -> None:
-        """It comes after all others."""
+        """Link a page behind all others."""
         self.records += page.count
         page.previous = self._tail
         if self._tail is None:
@@ -585,14 +596,14 @@ class Chain(Generic[R]):
         self._tail = page
 
     def extend(self, ends_at: Position) -> None:
-        """What lies between the last record and this position is not for us."""
+        """Move the end to this position: what lies between it and the last record is not for us."""
         if self._tail is None:
             self._base = max(self._base, Checkpoint.at(ends_at))
         else:
             self._tail.ends_at = max(self._tail.ends_at, ends_at)
 
     def settled(self, page: Page[R]) -> None:
-        """A page has nothing left."""
+        """Let a page go, or join it to its settled neighbours: it has nothing left."""
         previous, following = page.previous, page.next
         if previous is not None:
             if previous.left == 0:
@@ -624,11 +635,7 @@ class Chain(Generic[R]):
 
 
 class Stalls:
-    """The deliveries of which something is not settled, by when they are due to be reported.
-
-    The clock of a record starts when it is delivered first and does not start again, however often it is tried: a
-    record that is put off for ever is noticed like one that is forgotten.
-    """
+    """The deliveries that are not settled as a whole, by when they are due to be reported."""
 
     __slots__ = ("_deadline_s", "_roots")
 
@@ -640,26 +647,26 @@ class Stalls:
         return len(self._roots)
 
     def __iter__(self) -> Iterator[Ticket]:
-        """In no order that means anything."""
+        """Iterate over the roots, in no order that means anything."""
         return iter(list(self._roots.values()))
 
     def watch(self, root: Ticket) -> None:
-        """A ticket was delivered for the first time, at its ``first_at_s``. Times do not go back."""
+        """Watch a ticket that was delivered for the first time, at its ``first_at_s``. Times do not go back."""
         root.remind_at_s = root.first_at_s + self._deadline_s
         self._roots[root.serial] = root
 
     def settled(self, root: Ticket) -> None:
-        """All of its records are."""
+        """Forget a root: all of its records are settled."""
         self._roots.pop(root.serial, None)
 
     def next_at_s(self) -> float:
-        """When the next is due; infinity when nothing is in flight."""
+        """Return when the next root is due; infinity when nothing is in flight."""
         for root in self._roots.values():
             return root.remind_at_s
         return math.inf
 
     def due(self, now_s: float) -> list[Ticket]:
-        """Those that are due. Each is due again after another deadline."""
+        """Return the roots that are due. Each is due again after another deadline."""
         found = []
         for root in self._roots.values():
             if root.remind_at_s > now_s:
@@ -685,7 +692,9 @@ class Book(Generic[R]):
     ) -> None:
         self.held = Held(size_of, share)
         self.out = 0
-        """Records that are with callers: not those that wait for another try, or as dead letters."""
+        """The number of records that are with callers. Records that wait for a retry, or as dead letters, do
+        not count.
+        """
         self.chain: Chain[R] = Chain(after)
         self.stalls = Stalls(settle_deadline_s)
         self.queue = queue_of(self)
@@ -697,9 +706,9 @@ class Book(Generic[R]):
     def add(
         self, records: Sequence[R], ends_at: Position | None, held_bytes: int | None, settled: Iterable[int]
     ) -> Page[R]:
-        """A page of records, one at least, which follow all others; ``settled`` ones are never delivered.
+        """Take a page of records, at least one, which follow all others; the ``settled`` ones are never delivered.
 
-        It is to be put into the queue. Raises ValueError when the records don't follow.
+        The caller puts the page into the queue. Raises ValueError when the records don't follow.
         """
         end = self.chain.end
         first, last = _position(records[0]), _position(records[-1])
@@ -720,7 +729,7 @@ class Book(Generic[R]):
         return page
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Delivery[R] | None:
-        """The next records that may be delivered now. ``gaps_only``: see `Queue.take`."""
+        """Return the next records that may be delivered now. ``gaps_only``: see `Queue.take`."""
         ticket = self.queue.take(now_s, records_max, gaps_only=gaps_only)
         if ticket is None:
             return None
@@ -737,7 +746,7 @@ class Book(Generic[R]):
     # --- settled ---
 
     def settle(self, ticket: Ticket, place: int) -> None:
-        """One record, whatever ticket it is with by now. Settling twice changes nothing."""
+        """Settle one record, whatever ticket it is with by now. Settling twice changes nothing."""
         page, root = ticket.page, ticket.root
         current = page.moved.pop(place, root) if page.moved else root
         if not page.mark(place):
@@ -754,7 +763,7 @@ class Book(Generic[R]):
             self.chain.settled(page)
 
     def settle_all(self, ticket: Ticket) -> None:
-        """All that a ticket was made with, but for what was put off or given up by name: that was said first."""
+        """Settle all that a ticket was made with, but for what was put off or given up by name: that was said first."""
         page = ticket.page
         if page.moved or ticket.root is not ticket:
             for place in self.not_put_off(ticket, ticket.places):
@@ -772,7 +781,7 @@ class Book(Generic[R]):
             self.chain.settled(page)
 
     def settle_some(self, ticket: Ticket, places: Sequence[int]) -> None:
-        """These, none of which is settled."""
+        """Settle these places, none of which is settled."""
         if len(places) == ticket.root.unsettled and not ticket.page.moved:
             self.settle_all(ticket.root)
         else:
@@ -791,7 +800,7 @@ class Book(Generic[R]):
         halved: bool = False,
         put_off: bool = True,
     ) -> None:
-        """Records in flight wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
+        """Let records in flight wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
         waiting = []
         for places in groups:
             if ticket.where is Where.OUT and places:
@@ -804,7 +813,7 @@ class Book(Generic[R]):
                 self.queue.closed(ticket)
 
     def move(self, ticket: Ticket, places: Sequence[int], where: Where, *, put_off: bool = True) -> Ticket:
-        """Records leave a ticket for a new one."""
+        """Move records from a ticket to a new one, and return that."""
         moved = Ticket(ticket.page, places, serial=next(self._tickets), root=ticket.root)
         moved.attempt, moved.key, moved.where = ticket.attempt, ticket.key, where
         moved.put_off = put_off or ticket.put_off
@@ -815,7 +824,7 @@ class Book(Generic[R]):
         return moved
 
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
-        """A ticket of its own for a part of one that waits; it waits as long."""
+        """Return an own ticket for a part of a ticket that waits; the new one waits as long."""
         tail = self.move(ticket, places, ticket.where, put_off=False)
         tail.due_s, tail.failures, tail.halved = ticket.due_s, ticket.failures, ticket.halved
         return tail
@@ -823,7 +832,7 @@ class Book(Generic[R]):
     # --- which ticket has which records ---
 
     def not_put_off(self, ticket: Ticket, places: Sequence[int]) -> list[int]:
-        """Those of a ticket's records that are not settled, are with it or were taken from it without its handler."""
+        """Return the unsettled places that are with the ticket, or were taken from it without its handler."""
         page, root = ticket.page, ticket.root
         found = []
         for place in page.unsettled_of(places):
@@ -833,7 +842,7 @@ class Book(Generic[R]):
         return found
 
     def mine(self, ticket: Ticket, places: Sequence[int] | None = None) -> Sequence[int]:
-        """Those of a ticket's records that are not settled and are still with it, rising."""
+        """Return the ticket's places that are not settled and are still with it, rising."""
         page, root = ticket.page, ticket.root
         found = page.unsettled_of(ticket.places if places is None else sorted(map(ticket.owned, places)))
         if page.moved or root is not ticket:
@@ -841,7 +850,7 @@ class Book(Generic[R]):
         return found
 
     def by_ticket(self, root: Ticket) -> dict[Ticket, list[int]]:
-        """The records of a root that are not settled, by the ticket that they are with."""
+        """Return the records of a root that are not settled, by the ticket that they are with."""
         page = root.page
         found: dict[Ticket, list[int]] = {}
         for place in page.unsettled_of(root.places):
@@ -849,9 +858,9 @@ class Book(Generic[R]):
         return found
 
     def before(self, ticket: Ticket, stop: int) -> list[tuple[Ticket, Sequence[int]]]:
-        """What was delivered and is not settled before a place, by the ticket that it was delivered with first.
+        """Return what was delivered and is not settled before a place, by the ticket that it was delivered with first.
 
-        Without dead letters: those are to be written.
+        Dead letters are left out: they are to be written.
         """
         number = ticket.page.number
         found = []
@@ -869,7 +878,7 @@ class Book(Generic[R]):
         return found
 
     def unsettled(self, positions_max: int | None = None) -> list[Position]:
-        """The records that were delivered and are not settled, in the order of the shard."""
+        """Return the positions that were delivered and are not settled, in the order of the shard."""
         found: list[Position] = []
         for root in sorted(self.stalls, key=_order):
             page = root.page

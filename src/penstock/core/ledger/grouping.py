@@ -1,8 +1,8 @@
-"""Records that are delivered in other groups than they came in: one as many parts, or many put together by a key.
+"""Records are delivered in other groups than they came in: one as many parts, or many put together by a key.
 
-The parts of a record must follow from the record alone. Then a replay gives the same ones, and (position, part) names a
-part for good. While a tenure lasts they are made once: what is delivered again is what was delivered before. A part is
-delivered by itself, and its record is settled when all of them are.
+The parts of a record must follow from the record alone. Then a replay makes the same parts, and (position, part) names
+a part for good. While a tenure lasts they are made once: what is delivered again is what was delivered before. A part
+is delivered by itself, and its record is settled when all of its parts are.
 
 Records of many deliveries wait by a key of the user's, until there are enough of one key or they are old.
 """
@@ -33,11 +33,11 @@ class Source(Placed, Protocol):
 
     @property
     def partition_key(self) -> str | None:
-        """Its parts have the same."""
+        """The partition key of the record and of its parts."""
 
     @property
     def data(self) -> bytes:
-        """Kept with the parts, for dead letters."""
+        """The record's data, which is kept with the parts, for dead letters."""
 
 
 T = TypeVar("T")
@@ -55,71 +55,71 @@ class Part(Generic[T]):
     def __init__(self, record: Source, part: int, parts: int, value: T) -> None:
         self.record = cast("Record", record)
         self.part = part
-        """From 0."""
+        """The number of the part in its record, from 0."""
         self.parts = parts
-        """How many there are."""
+        """The number of parts that the record has."""
         self.value = value
 
     @property
     def sequence_number(self) -> int:
-        """The record's."""
+        """The sequence number of the record."""
         return self.record.sequence_number
 
     @property
     def sub_sequence_number(self) -> int:
-        """The record's."""
+        """The sub-sequence number of the record."""
         return self.record.sub_sequence_number
 
     @property
     def partition_key(self) -> str | None:
-        """The record's: its parts are delivered one after the other where order is by key."""
+        """The partition key of the record: its parts are delivered one after the other where order is by key."""
         return self.record.partition_key
 
     @property
     def data(self) -> bytes:
-        """The record's, as a whole; what this part is of it says `value`."""
+        """The data of the record, as a whole; `value` is this part of it."""
         return self.record.data
 
     @property
     def stream(self) -> str:
-        """The record's."""
+        """The stream of the record."""
         return self.record.stream
 
     @property
     def shard_id(self) -> str:
-        """The record's."""
+        """The shard of the record."""
         return self.record.shard_id
 
     @property
     def approximate_arrival_timestamp(self) -> dt.datetime:
-        """The record's."""
+        """The arrival time of the record."""
         return self.record.approximate_arrival_timestamp
 
     @property
     def explicit_hash_key(self) -> int | None:
-        """The record's."""
+        """The explicit hash key of the record."""
         return self.record.explicit_hash_key
 
     @property
     def aggregated(self) -> bool:
-        """The record's."""
+        """See `Record.aggregated`: the record's value."""
         return self.record.aggregated
 
     @property
     def payload_bytes(self) -> int:
-        """What it takes: the bytes of a record count once, with its first part."""
+        """The bytes that count for this part: those of a record count once, with its first part."""
         return len(self.record.data) if self.part == 0 else 0
 
 
 class Split(NamedTuple):
-    """What `Ledger.admit` takes."""
+    """What `Ledger.admit` takes of a page whose records were split."""
 
     records: list[Any]
-    """Parts; and the record itself where there are none."""
+    """The parts; and the record itself where it has none."""
     settled: list[int]
-    """Places of records without parts."""
+    """The places of records without parts."""
     unreadable: dict[int, BaseException]
-    """Places of records that could not be split."""
+    """The places of records that could not be split, with the reason."""
 
 
 def split(
@@ -132,9 +132,9 @@ def split(
 ) -> Split:
     """Split each record with ``function(record)``, which returns its parts in their order.
 
-    What it raises, and more than ``parts_max`` parts, make the record unreadable. ``twice`` calls it a second time and
-    makes records unreadable whose parts differ: for tests. ``without``: numbers of records that are not to be delivered
-     (duplicates); they have no parts.
+    An error of the function, and more than ``parts_max`` parts, make the record unreadable. ``twice`` calls it a second
+    time and makes records unreadable whose parts differ: for tests. ``without``: numbers of records that are not to be
+    delivered (duplicates); they have no parts.
     """
     result = Split([], [], {})
     for number, record in enumerate(records):
@@ -147,7 +147,7 @@ def split(
             values = _bounded(function(record), parts_max)
             if twice and _bounded(function(record), parts_max) != values:
                 raise SplitError("the parts of a record must follow from the record alone, but differ the second time")
-        except Exception as error:  # it is the user's function: whatever it raises belongs to the record
+        except Exception as error:  # It is the user's function: whatever it raises belongs to the record.
             result.records.append(record)
             result.unreadable[place] = error
             continue
@@ -197,30 +197,32 @@ class Collected(Generic[R]):
     def __init__(self, key: object, first_at_s: float) -> None:
         self.key = key
         self.first_at_s = first_at_s
-        """When the first of them came."""
+        """The time at which the first of the records came."""
         self._entries: dict[Hashable, tuple[R, Any, int]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, name: Hashable, record: R, ticket: Any, place: int) -> None:
-        """A record that is here already was delivered again: it counts once, and is settled where it is now."""
+        """Add a record. One that is here already was delivered again: it counts once, and is settled where it
+        is now.
+        """
         self._entries[name] = (record, ticket, place)
 
     @property
     def records(self) -> list[R]:
-        """Each record once, also where one was delivered again while it waited here."""
+        """The records, each once, also where one was delivered again while it waited here."""
         return [record for record, _, _ in self._entries.values()]
 
     def places(self) -> dict[Any, list[int]]:
-        """The places of the records, by the ticket of their delivery."""
+        """Return the places of the records, by the ticket of their delivery."""
         found: dict[Any, list[int]] = {}
         for _, ticket, place in self._entries.values():
             found.setdefault(ticket, []).append(place)
         return found
 
     def tickets(self) -> Iterator[Any]:
-        """The ticket of each record."""
+        """Return the ticket of each record."""
         return (ticket for _, ticket, _ in self._entries.values())
 
     def keep(self, wanted: Callable[[Any], bool]) -> None:
@@ -228,7 +230,7 @@ class Collected(Generic[R]):
         self._entries = {name: entry for name, entry in self._entries.items() if wanted(entry[1])}
 
     def ack(self, ledger: Ledger[Any]) -> bool:
-        """All of them are done."""
+        """Settle all of the records. Returns whether all settlements counted."""
         counts = [ledger.ack(ticket, places, chosen=True) for ticket, places in self.places().items()]
         return all(counts)
 
@@ -246,8 +248,8 @@ class Collector(Generic[R]):
         age_s: float = math.inf,
         name_of: Callable[[R], Hashable] | None = None,
     ) -> None:
-        """A collection is complete with so many records, or when its first came ``age_s`` ago. ``name_of``: what tells
-        a record from all others; by default its position and part, which do so in one shard.
+        """A collection is complete with ``records`` records, or when its first came ``age_s`` ago. ``name_of`` returns
+        what distinguishes a record from all others; by default its position and part, which do so in one shard.
         """
         if records < 1 or age_s <= 0:
             raise ValueError("a collection needs records and age_s above 0")
@@ -258,15 +260,17 @@ class Collector(Generic[R]):
         self._groups: OrderedDict[object, Collected[R]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Keys that have records waiting."""
+        """Return the number of keys that have records waiting."""
         return len(self._groups)
 
     def __iter__(self) -> Iterator[Collected[R]]:
-        """What waits, the oldest first."""
+        """Iterate over the collections that wait, the oldest first."""
         return iter(self._groups.values())
 
     def add(self, handed: Handed[R], now_s: float) -> list[Collected[R]]:
-        """The collections that are complete with these records, as they were completed."""
+        """Add these records, and return the collections that they completed, in the order in which they were
+        completed.
+        """
         complete = []
         ticket = handed.ticket
         for place, record in zip(handed.places, handed.records, strict=True):
@@ -280,18 +284,18 @@ class Collector(Generic[R]):
         return complete
 
     def due(self, now_s: float) -> list[Collected[R]]:
-        """The collections that are old enough."""
+        """Return the collections that are old enough."""
         return [self._groups.popitem(last=False)[1] for _ in range(len(self._groups)) if self.next_at_s() <= now_s]
 
     def flush(self, wanted: Callable[[Collected[R]], bool] | None = None) -> list[Collected[R]]:
-        """All collections, complete or not; with ``wanted``, those for which it is true."""
+        """Return all collections, complete or not; with ``wanted``, those for which it is true."""
         groups = [group for group in self._groups.values() if wanted is None or wanted(group)]
         for group in groups:
             del self._groups[group.key]
         return groups
 
     def next_at_s(self) -> float:
-        """When the oldest is old enough; infinity when there is none."""
+        """Return when the oldest collection is old enough; infinity when there is none."""
         for group in self._groups.values():
             return group.first_at_s + self._age_s
         return math.inf

@@ -1,12 +1,13 @@
-"""What of one shard is delivered, what is settled, what becomes of records that fail, and how far a checkpoint may go.
-One ledger for each tenure.
+"""The ledger says what of one shard is delivered, what is settled, what becomes of records that fail, and how far a
+checkpoint may go. There is one ledger for each tenure.
 
 Records come in pages (`admit`), are delivered (`deliver`), and are settled in any order by any task: by `ack`, by
 `skip`, or by a dead letter that was written. A record that failed or was put off is delivered again. `safe` never
 passes a record that is not settled.
 
-The time is monotonic seconds and an argument; so is chance. Not for several threads at a time. What a call tells is
-collected in `events`: the caller takes it after the call (`take_events`), and emits it where no lock is held.
+The time is monotonic seconds and an argument; so is chance. Only one thread at a time may call a ledger. The events
+that a call makes are collected in `events`: the caller takes them after the call (`take_events`), and emits them where
+no lock is held.
 """
 
 from __future__ import annotations
@@ -50,45 +51,45 @@ if TYPE_CHECKING:
 
 
 class Closing(NamedTuple):
-    """How a tenure ended."""
+    """The end of a tenure."""
 
     checkpoint: Checkpoint
-    """The last that may be written."""
+    """The last checkpoint that may be written."""
     unsettled: int
-    """Records that were delivered and that the next owner delivers again."""
+    """The number of records that were delivered and that the next owner delivers again."""
 
 
 POSITIONS_SHOWN_MAX = 20
-"""The most records that an event names."""
+"""The most positions that an event names."""
 MESSAGE_CHARS_MAX = 2_000
 """The most of a handler's error message that an event holds, where the message is asked for."""
 TRACE_CHARS_MAX = 20_000
-"""The most of its traceback: the end of it."""
+"""The most of the error's traceback that an event holds, in characters: the end of it is kept."""
 ADVICE = (
     "They come again. Where a program has forgotten them: settle every record, or call settle_through(record), which "
     "settles it and all before it"
 )
 
 CALLERS = ("penstock", "concurrent", "asyncio")
-"""Packages that call handlers: where the handler begins is behind them."""
+"""The packages that call handlers: the handler begins behind their frames."""
 
 
 class LedgerEvents:
-    """Makes events; what is emitted once is made once."""
+    """Makes events; an event that is emitted once is made once."""
 
     __slots__ = ("_late_made", "_shard_id", "_stream", "_with_message", "made")
 
     def __init__(self, stream: str, shard_id: str, *, with_message: bool = False) -> None:
-        """``with_message``: also the message of a handler's error, and the traceback."""
+        """``with_message``: the events also hold the message of a handler's error, and the traceback."""
         self.made: list[events.LedgerEvent] = []
-        """What was made and was not taken yet. It is always the same list."""
+        """The events that were made and not taken yet. It is always the same list."""
         self._stream = stream
         self._shard_id = shard_id
         self._late_made = False
         self._with_message = with_message
 
     def stalled(self, root: Ticket, places: Sequence[int], waiting: int, now_s: float, action: object) -> None:
-        """Records are not settled in time."""
+        """Make the event that records are not settled in time."""
         first = tuple(root.page.position(place) for place in places[:POSITIONS_SHOWN_MAX])
         age_s, name = now_s - root.first_at_s, type(action).__name__
         self.made.append(
@@ -96,7 +97,7 @@ class LedgerEvents:
         )
 
     def failed(self, ticket: Ticket, places: Sequence[int], error: BaseException, step: Step) -> None:
-        """A handler raised."""
+        """Make the event that a handler raised."""
         position, kind = ticket.page.position(places[0]), type(error).__name__
         name, delay_s = step.shown
         what = position, len(places), ticket.attempt, kind, name, delay_s, raised_at(error)
@@ -105,45 +106,47 @@ class LedgerEvents:
         self.made.append(events.BatchFailed(self._stream, self._shard_id, *what, message, trace, size))
 
     def letter_written(self, letter: DeadLetter[Any]) -> None:
-        """A dead letter is written."""
+        """Make the event that a dead letter is written."""
         what = letter.position, letter.part, letter.attempts, letter.error_type, letter.failures
         size = payload_bytes_of(letter.record)
         self.made.append(events.RecordDeadLettered(self._stream, self._shard_id, *what, payload_bytes=size))
 
     def letter_not_written(self, letter: DeadLetter[Any], error: BaseException, delay_s: float) -> None:
-        """A dead letter could not be written."""
+        """Make the event that a dead letter could not be written."""
         what = letter.position, named(error), letter.write_failures, delay_s
         self.made.append(events.DeadLetterFailed(self._stream, self._shard_id, *what))
 
     def skipped(self, first: Position, last: Position, records: int, reason: str, payload_bytes: int) -> None:
-        """Records count as settled without having been processed."""
+        """Make the event that records count as settled without having been processed."""
         what = first, last, records, reason, payload_bytes
         self.made.append(events.RecordsSkipped(self._stream, self._shard_id, *what))
 
     def unsettled(self, positions: Sequence[Position], reason: str) -> None:
-        """Records were delivered, and the program did not settle them."""
+        """Make the event that records were delivered, and that the program did not settle them."""
         first = tuple(positions[:POSITIONS_SHOWN_MAX])
         self.made.append(events.RecordsUnsettled(self._stream, self._shard_id, first, len(positions), reason, ADVICE))
 
     def late(self, records: int, reason: str) -> None:
-        """A tenure that has ended is settled: a thousand tasks that end late are one fact."""
+        """Make the event that a tenure that has ended is settled: a thousand tasks that end late are one fact."""
         if not self._late_made:
             self._late_made = True
             self.made.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
 
     def held(self, held: Held, oldest: Position, held_s: float) -> None:
-        """Nothing more is fetched, and the program waits for records."""
+        """Make the event that nothing more is fetched, and the program waits for records."""
         what = held.records, held.held_bytes, oldest, held_s
         self.made.append(events.FetchingHeld(self._stream, self._shard_id, *what))
 
     def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
-        """Nothing more is delivered."""
+        """Make the event that nothing more is delivered."""
         why = reason if error is None else f"{reason}: {type(error).__name__}"
         self.made.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
 
 
 def named(error: BaseException) -> str:
-    """An error's class, with what may be told of its message: a service's code, what the system says of a file."""
+    """Return an error's class, with what may be shown of its message: a service's code, what the system says of
+    a file.
+    """
     name = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{name}: {error.strerror}"
@@ -153,14 +156,14 @@ def named(error: BaseException) -> str:
 
 
 def _in_full(error: BaseException) -> tuple[str, str]:
-    """The message and the traceback, neither without a bound."""
+    """Return the message and the traceback, each cut to its bound."""
     trace = "".join(traceback.format_exception(error))
     return str(error)[:MESSAGE_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
 
 
 def raised_at(error: BaseException) -> str:
-    """``billing.py:41, client.py:905``: the handler's own line, and the deepest one below it, where a user's error may
-    have its data in the message, and is not told.
+    """Return ``billing.py:41, client.py:905``: the handler's own line, and the deepest line below it, where a user's
+    error may have its data in the message, which is not shown.
     """
     # The error's message is left out: it may be the record.
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -181,25 +184,25 @@ class Starving:
         self._told = False
 
     def gets(self) -> None:
-        """Records were delivered, or there is room."""
+        """Note that records were delivered, or that there is room."""
         self._since_s = None
 
     def gets_none(self, now_s: float) -> None:
-        """Nothing was delivered, and nothing will come before something is settled."""
+        """Note that nothing was delivered, and that nothing will come before something is settled."""
         if self._since_s is None:
             self._since_s, self._told = now_s, False
 
     @property
     def lasts(self) -> bool:
-        """True from `gets_none` on."""
+        """True from a call of `gets_none` to the next call of `gets`."""
         return self._since_s is not None
 
     def next_at_s(self) -> float:
-        """When that is to be told; or infinity."""
+        """Return when the event is to be made; infinity when it is not to be."""
         return math.inf if self._since_s is None or self._told else self._since_s + self._after_s
 
     def due(self, now_s: float) -> float | None:
-        """For how long it lasts, when that is to be emitted now: once."""
+        """Return for how long the program has got none, when the event is to be made now (once); else None."""
         if self._since_s is None or now_s < self.next_at_s():
             return None
         self._told = True
@@ -223,8 +226,8 @@ class OnlyTheLast:
         self._at, self._stride, self._times = -1, 0, 0
 
     def noticed(self, ticket: Ticket, place: int, *, alone: bool) -> int:
-        """A settlement of this record, or with it as the newest. Returns how many records it seems to mean when that
-        is to be told, once; else 0.
+        """Note a settlement of this record, or of several with it as the newest. Returns how many records it seems to
+        mean when an event is to say so, which is once; else 0.
         """
         if self._times < 0:
             return 0
@@ -242,11 +245,13 @@ class OnlyTheLast:
 
 
 class MayDeliver(Enum):
-    """What a ledger delivers. What is in flight may be settled all the same."""
+    """The choices of what a ledger delivers. What is in flight may be settled all the same."""
 
     ALL = "all"
     GAPS = "gaps"
-    """What lies before records that were delivered, without which those come again; see `Queue.take`."""
+    """The ledger delivers only records that lie before records that were delivered: without them those come again. See
+    `Queue.take`.
+    """
     NOTHING = "nothing"
 
 
@@ -264,14 +269,14 @@ class Ledger(Generic[R]):
         size_of: Callable[[Any], int] = payload_bytes_of,
         share: Share | None = None,
     ) -> None:
-        """``after``: the checkpoint that the tenure began with. ``size_of``: what a record takes of ``bytes_max``.
-        ``share``: of the consumer's buffer.
+        """``after`` is the checkpoint that the tenure began with. ``size_of`` says how many bytes a record takes of
+        ``bytes_max``. ``share`` is the shard's share of the consumer's buffer.
         """
         self.stream = stream
         self.shard_id = shard_id
         self.policy = policy
         self.may_deliver = MayDeliver.ALL
-        """What may be had of it. The machine of the shard sets it, by its stage."""
+        """The choice of what the ledger delivers. The machine of the shard sets it, by its stage."""
         self._book: Book[R] = Book(
             after,
             queue_of=lambda tickets: _queue_of(policy, tickets),
@@ -281,7 +286,7 @@ class Ledger(Generic[R]):
         )
         self._events = LedgerEvents(stream, shard_id, with_message=policy.log_errors == "with_message")
         self.events: Sequence[LedgerEvent] = self._events.made
-        """What was made and was not taken yet: a look costs next to nothing. Most calls make none."""
+        """The events that were made and not taken yet: a look costs next to nothing. Most calls make none."""
         self._faults: Faults[R] = Faults(self._book, policy, self._events, rng=rng)
         self._shard_ended = False
         self._starving = Starving(policy.full_after_s)
@@ -289,7 +294,7 @@ class Ledger(Generic[R]):
         self._habit = OnlyTheLast()
 
     def take_events(self) -> Sequence[LedgerEvent]:
-        """What was made since the last call, in its order."""
+        """Return the events that were made since the last call, in their order."""
         made = self._events.made
         if not made:
             return ()
@@ -306,17 +311,19 @@ class Ledger(Generic[R]):
 
     @property
     def ending(self) -> Ending | None:
-        """Why nothing more is delivered, where the policies have had enough of the shard."""
+        """The reason why nothing more is delivered, where the policies have had enough of the shard."""
         return self._faults.ending
 
     @property
     def given_up(self) -> bool:
-        """True when nothing more is delivered, and the lease is to go."""
+        """True when nothing more is delivered, and the worker is to give the lease up."""
         return self.ending is not None and not self.ending.stops
 
     @property
     def held(self) -> Held:
-        """What came and is not settled, delivered or not: records, and the bytes that are kept for them."""
+        """The totals of what came and is not settled, delivered or not: records, and the bytes that are kept
+        for them.
+        """
         return self._book.held
 
     @property
@@ -336,7 +343,7 @@ class Ledger(Generic[R]):
 
     @property
     def repeatable(self) -> int:
-        """Records from the first that is not settled to the last that came: what a crash could repeat."""
+        """The number of records from the first that is not settled to the last that came: a crash could repeat them."""
         return self._book.chain.records - self._book.chain.prefix
 
     def admit(
@@ -351,10 +358,10 @@ class Ledger(Generic[R]):
     ) -> None:
         """Take records that follow all that came before; an empty page is fine.
 
-        ``ends_at``: where the page ends, if behind its last record (others were left out). ``held_bytes``: what all of
-        them take together, where the caller knows it. ``settled``: numbers of
-        records that are not to be delivered (duplicates, records that were split into nothing). ``unreadable``:
-        numbers of those that become dead letters at once, with the reason. Raises ValueError when they don't follow.
+        ``ends_at``: where the page ends, if that is behind its last record (others were left out). ``held_bytes``: how
+        many bytes all records take together, where the caller knows it. ``settled``: numbers of records that are not to
+        be delivered (duplicates, records that were split into nothing). ``unreadable``: numbers of the records that
+        become dead letters at once, with the reason. Raises ValueError when the records don't follow.
         """
         book = self._book
         if self._closed is not None:
@@ -375,7 +382,7 @@ class Ledger(Generic[R]):
             book.queue.add(page)
 
     def end(self) -> None:
-        """The shard has no more records than those that came: when all are settled, `safe` is SHARD_END."""
+        """Note that the shard has no more records than those that came: when all are settled, `safe` is SHARD_END."""
         self._shard_ended = True
 
     # --- out ---
@@ -389,13 +396,15 @@ class Ledger(Generic[R]):
 
     @property
     def out(self) -> int:
-        """Records that are with callers: not those that wait for another try, or as dead letters."""
+        """The number of records that are with callers. Records that wait for a retry, or as dead letters, do
+        not count.
+        """
         return self._book.out
 
     def deliver(self, now_s: float, records_max: int = 10_000) -> Delivery[R] | None:
-        """The next records, all of one page. None: nothing is to be delivered now (see `next_at_s`).
+        """Return the next records, all of one page. None: nothing is to be delivered now (see `next_at_s`).
 
-        What is delivered again comes as it failed, however many that are.
+        What is delivered again comes in the group in which it failed, even if that is more than ``records_max``.
         """
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
@@ -410,28 +419,30 @@ class Ledger(Generic[R]):
         return delivery
 
     def next_at_s(self) -> float:
-        """When to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or infinity."""
+        """Return when to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or
+        infinity.
+        """
         return min(self.next_turn_at_s(), self.next_check_at_s(), self.next_letter_at_s())
 
     def next_turn_at_s(self) -> float:
-        """When `deliver` has something that waits for its next try; infinity when that depends on callers."""
+        """Return when `deliver` has something that waits for its retry; infinity when that depends on callers."""
         return self._book.queue.next_at_s()
 
     def next_letter_at_s(self) -> float:
-        """When `dead_letters` has something to be written; infinity when there is nothing."""
+        """Return when `dead_letters` has something to be written; infinity when there is nothing."""
         return self._faults.letters.next_at_s()
 
     def next_check_at_s(self) -> float:
-        """When `check` has something to say, whether or not the program asks for records; or infinity."""
+        """Return when `check` has something to say, whether or not the program asks for records; or infinity."""
         return min(self._book.stalls.next_at_s(), self._starving.next_at_s())
 
     def remaining(self, delivery: Delivery[R]) -> Sequence[int]:
-        """The places of a delivery that are not settled and were not delivered again meanwhile."""
+        """Return the places of a delivery that are not settled and were not delivered again meanwhile."""
         return self._book.mine(delivery.ticket)
 
     @property
     def has_gaps(self) -> bool:
-        """True when records were never delivered that lie before others that were: only with `ByKey`."""
+        """True when records were never delivered that lie before others that were: this occurs only with `ByKey`."""
         return self._book.queue.has_gaps()
 
     @property
@@ -446,7 +457,9 @@ class Ledger(Generic[R]):
         )  # fmt: skip
 
     def holds_up(self, ticket: Ticket, place: int) -> bool:
-        """True when a record was put off, and by the order those behind it wait until it was delivered again."""
+        """True when a record was put off, and the order makes the records behind it wait until it was delivered
+        again.
+        """
         if self._closed is not None or isinstance(self.policy.order, AnyOrder):
             return False
         holder = ticket.page.moved.get(place)
@@ -456,35 +469,37 @@ class Ledger(Generic[R]):
 
     @property
     def came_to(self) -> Checkpoint:
-        """Where what came ends: no checkpoint may be prepared behind it."""
+        """The checkpoint at which the records that came end: no checkpoint may be prepared behind it."""
         return Checkpoint.SHARD_END if self._shard_ended else self._book.chain.end
 
     @property
     def safe(self) -> Checkpoint:
-        """The furthest checkpoint that does not lie: all up to and with it is settled."""
+        """The furthest checkpoint that is true: all up to and with it is settled."""
         if self._shard_ended and not self._book.held.records:
             return Checkpoint.SHARD_END
         return self._book.chain.safe
 
     @property
     def safe_record(self) -> Checkpoint:
-        """The same, but at the shard's end its last record: for as long as the end is not to be stored."""
+        """See `safe`: it is the same, but stays at the last record at the shard's end, as long as the end is not to be
+        stored.
+        """
         return self._book.chain.safe
 
     @property
     def settled_records(self) -> int:
-        """How many records of this tenure lie before the first one that is not settled."""
+        """The number of records of this tenure that lie before the first one that is not settled."""
         return self._book.chain.prefix
 
     @property
     def done_records(self) -> int:
-        """How many records of this ledger are settled, wherever they lie."""
+        """The number of records of this ledger that are settled, wherever they lie."""
         return self._book.chain.records - self._book.held.records
 
     @property
     def done_bytes(self) -> int:
-        """Data of these records. It is added up here, where a page is settled in part: the numbers ask for it, which
-        is seldom.
+        """The data bytes of the records that `done_records` counts. They are added up here, where a page is settled in
+        part: the numbers ask for them, which is seldom.
         """
         return self._book.held.settled_bytes + sum([page.marked_bytes for page in self._book.chain])
 
@@ -495,26 +510,29 @@ class Ledger(Generic[R]):
 
     @property
     def oldest_record(self) -> R | None:
-        """The first record that is not settled, delivered or not. Its arrival tells how far the work is behind."""
+        """The first record that is not settled, delivered or not. Its arrival says how far the work is behind."""
         return self._book.chain.oldest_record
 
     @property
     def out_since_s(self) -> float | None:
-        """When the longest unsettled record was delivered first; None when all that was delivered is settled."""
+        """The time at which the record that is unsettled for longest was delivered first; None when all that was
+        delivered is settled.
+        """
         return min((root.first_at_s for root in self._book.stalls), default=None)
 
     def unsettled(self, positions_max: int | None = None) -> list[Position]:
-        """The records that were delivered and are not settled, in the order of the shard."""
+        """Return the positions that were delivered and are not settled, in the order of the shard."""
         return self._book.unsettled(positions_max)
 
     # --- settling ---
 
     def ack(self, ticket: Ticket, places: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-        """These records of a delivery are done, also when they were delivered again meanwhile. Twice is no fault.
+        """Settle these records of a delivery, also when they were delivered again meanwhile. Settling twice is no
+        fault.
 
-        Without ``places``: all of it, but for those that were put off or became dead letters before: a program that
-        leaves a batch has settled the rest. ``chosen``: they were picked out of several deliveries, so that none of
-        them stands for those before it.
+        ``places`` None settles all of the delivery, but for the records that were put off or became dead letters
+        before: a program that leaves a batch has settled the rest. ``chosen``: the records were picked out of several
+        deliveries, so that none of them stands for those before it.
         """
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
@@ -535,15 +553,15 @@ class Ledger(Generic[R]):
         return True
 
     def leave(self, ticket: Ticket, places: Sequence[int], *, chosen: bool = False) -> bool:
-        """The program has left the block with these records (rising places): they are done, but for those that were put
-        off, or given up.
+        """Settle these records (rising places), as the program has left the block that had them, but for the records
+        that were put off, or given up.
         """
         if self._closed is not None:
             return self._late(len(places))
         return self.ack(ticket, self._book.not_put_off(ticket, places), chosen=chosen)
 
     def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
-        """These records count as settled without having been processed; an event says so."""
+        """Settle these records without having been processed; an event says so."""
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
         if places is None:
@@ -556,7 +574,7 @@ class Ledger(Generic[R]):
     def settle_through(self, ticket: Ticket, place: int) -> bool:
         """Settle this record and all before it that were delivered; dead letters among them are written all the same.
 
-        Raises ValueError with ``ByKey``: there others lie between them that were not delivered.
+        Raises ValueError with ``ByKey``: there records that were not delivered lie between them.
         """
         if self._closed is not None:
             return self._late(1)
@@ -578,7 +596,7 @@ class Ledger(Generic[R]):
     # --- again ---
 
     def nack(self, ticket: Ticket, now_s: float, places: Sequence[int] | None = None, *, delay_s: float = 0.0) -> bool:
-        """Hand these records out again, not before ``delay_s``. Nothing happens to those that are settled, or were
+        """Deliver these records again, not before ``delay_s``. Nothing happens to those that are settled, or were
         delivered again already.
         """
         if self._closed is not None:
@@ -587,14 +605,14 @@ class Ledger(Generic[R]):
         return True
 
     def fail(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None = None) -> bool:
-        """A handler raised: what it left unsettled meets the retry policy."""
+        """Apply the retry policy to what a handler that raised left unsettled."""
         if self._closed is not None:
             return False
         self._faults.failed(ticket, error, now_s, places)
         return True
 
     def take_back(self, now_s: float) -> None:
-        """The program has stopped iterating: all that it has and did not settle is delivered again."""
+        """Deliver all again that the program has and did not settle: it has stopped iterating."""
         if self._closed is None:
             for root in self._book.stalls:
                 self._faults.redeliver(root, now_s)
@@ -618,11 +636,13 @@ class Ledger(Generic[R]):
         return True
 
     def dead_letters(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
-        """What is to be written now, at most so many. Answer each: `letter_written`, `letter_not_written`."""
+        """Return the dead letters that are to be written now, at most ``letters_max``. Answer each by `letter_written`
+        or `letter_not_written`.
+        """
         return [] if self._closed is not None else self._faults.letters.take(now_s, letters_max)
 
     def letter_written(self, letter: DeadLetter[R]) -> bool:
-        """A dead letter is written: its record counts as settled."""
+        """Settle the record of a dead letter that is written."""
         if self._closed is not None:
             return self._late(1)
         if letter.ticket.left:
@@ -631,7 +651,7 @@ class Ledger(Generic[R]):
         return True
 
     def letter_not_written(self, letter: DeadLetter[R], error: BaseException, now_s: float) -> bool:
-        """A dead letter could not be written, or may not have been: it is tried again, after a wait."""
+        """Try again after a wait: the dead letter could not be written, or may not have been."""
         if self._closed is not None:
             return False
         self._events.letter_not_written(letter, error, self._faults.letters.failed(letter, now_s))
@@ -656,7 +676,7 @@ class Ledger(Generic[R]):
     # --- the end of the tenure ---
 
     def close(self, reason: str) -> Closing:
-        """The tenure is over. What is unsettled is told, once; what is settled from now on counts for nothing."""
+        """End the tenure. An event names what is unsettled, once; what is settled after the call counts for nothing."""
         unsettled = self.unsettled()
         if self._closed is None:
             self._closed = reason
@@ -680,21 +700,21 @@ def _queue_of(policy: LedgerPolicy, tickets: Tickets) -> Queue:
             return PositionQueue(tickets)
 
 
-# --- records that fail, stay unsettled or are given up --------------------------------------------
-# They are tried again, skipped, or made dead letters. What a failure leads to is a table in the form of one function,
-# `after_failure`. A record that becomes a dead letter counts as settled only when its letter is known to be written.
+# The policies say what becomes of records that fail, stay unsettled or are given up: they are tried again, skipped, or
+# made dead letters. What a failure leads to is a table in the form of one function, `after_failure`. A record that
+# becomes a dead letter counts as settled only when its letter is known to be written.
 
 
 class Ending(NamedTuple):
-    """Why nothing more is delivered, though the tenure still holds: the shard is to be given up."""
+    """The reason why nothing more is delivered, though the tenure still holds: the shard is to be given up."""
 
     action: str
-    """GiveUp or Stop."""
+    """The name of the policy: GiveUp or Stop."""
     reason: str
     cool_down_s: float
-    """GiveUp: how long this worker leaves the shard alone."""
+    """The seconds for which this worker leaves the shard alone, after GiveUp."""
     error: BaseException | None
-    """What the handler raised, if that was it."""
+    """The handler's error, where that was the reason."""
 
     @property
     def stops(self) -> bool:
@@ -703,35 +723,35 @@ class Ending(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Hand the same records out again."""
+    """The step that delivers the same records again."""
 
     delay_s: float
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Its name, and the seconds before it is done."""
+        """The step's name, and the seconds before it is done."""
         return "Again", self.delay_s
 
 
 class Halve(NamedTuple):
-    """Hand the first half out again, then the second."""
+    """The step that delivers the first half again, then the second."""
 
     delay_s: float
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Its name, and the seconds before it is done."""
+        """The step's name, and the seconds before it is done."""
         return "Halve", self.delay_s
 
 
 class Last(NamedTuple):
-    """No further attempt."""
+    """The step after the last attempt."""
 
     resort: LastResort
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Its name; it is done at once."""
+        """The resort's name; it is done at once."""
         return type(self.resort).__name__, 0.0
 
 
@@ -741,11 +761,7 @@ Step = Again | Halve | Last
 def after_failure(
     retry: Retry, error: BaseException, *, records: int, failures: int, halved: bool, failing_s: float, rng: Random
 ) -> Step:
-    """The next step of ``records`` that failed together.
-
-    ``failures``: how often they failed as they are, this time included. ``halved``: they are a part of a batch that
-    failed. ``failing_s``: for how long nothing of the shard was settled while everything failed for transient reasons.
-    """
+    """Return the next step for ``records`` that failed together."""
     delay_s = full_jitter_s(failures, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
     if isinstance(error, retry.transient):
         if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:
@@ -760,30 +776,32 @@ def after_failure(
 
 
 class Letters(Generic[R]):
-    """Those that are to be written, by when."""
+    """The dead letters that are to be written, by when."""
 
     __slots__ = ("_base_s", "_cap_s", "_due", "_numbers", "_rng")
 
     def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
-        """``base_s``, ``cap_s``: of the pauses between attempts to write one."""
+        """``base_s``, ``cap_s``: the first and the longest pause between attempts to write a letter."""
         self._base_s, self._cap_s = base_s, cap_s
         self._due: list[tuple[float, int, DeadLetter[R]]] = []
         self._numbers = count()
         self._rng = rng
 
     def add(self, letter: DeadLetter[R], now_s: float) -> None:
-        """It is to be written now."""
+        """Add a letter that is to be written now."""
         heappush(self._due, (now_s, next(self._numbers), letter))
 
     def failed(self, letter: DeadLetter[R], now_s: float) -> float:
-        """It could not be written, and is to be later; returns in how many seconds."""
+        """Put off a letter that could not be written; returns for how many seconds."""
         letter.write_failures += 1
         delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
         heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
         return delay_s
 
     def take(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
-        """Those that are to be written by now, but for those whose record was settled meanwhile; at most so many."""
+        """Return the letters that are to be written by now, but for those whose record was settled meanwhile; at most
+        ``letters_max``.
+        """
         letters: list[DeadLetter[R]] = []
         most = math.inf if letters_max is None else letters_max
         while self._due and self._due[0][0] <= now_s and len(letters) < most:
@@ -793,12 +811,12 @@ class Letters(Generic[R]):
         return letters
 
     def next_at_s(self) -> float:
-        """When the next is to be written."""
+        """Return when the next letter is to be written; infinity when there is none."""
         return self._due[0][0] if self._due else math.inf
 
 
 class Faults(Generic[R]):
-    """Does to the book what the policies say. Of one ledger, which asks only while it is open."""
+    """Does to one ledger's book what the policies say. The ledger asks only while it is open."""
 
     __slots__ = ("_book", "_events", "_policy", "_rng", "ending", "failing_since_s", "letters")
 
@@ -808,14 +826,14 @@ class Faults(Generic[R]):
         self._events = events
         self._rng = rng
         self.letters: Letters[R] = Letters(rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s)
-        """Dead letters on their way."""
+        """The dead letters that are to be written."""
         self.ending: Ending | None = None
-        """Set once, when the shard is to be given up, or stopped."""
+        """The end of the shard's reading; set once, when the shard is to be given up, or stopped."""
         self.failing_since_s: float | None = None
-        """Since when all failures were transient; the ledger sets it to None when a record is settled."""
+        """The time since which all failures were transient; the ledger sets it to None when a record is settled."""
 
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
-        """A handler raised: what it left unsettled meets the retry policy."""
+        """Apply the retry policy to what a handler that raised left unsettled."""
         book, retry, failures = self._book, self._policy.retry, ticket.failures + 1
         mine = book.mine(ticket, places)
         if ticket.where is not Where.OUT or not mine:
@@ -836,11 +854,11 @@ class Faults(Generic[R]):
             book.again(ticket, [mine[:middle], mine[middle:]], now_s + step.delay_s, failures=0, halved=True)
         else:
             self._resort_to(step.resort, ticket, mine, error, "failed", now_s, failures)
-            if self.ending is not None:  # no handler works on them now, so the drain must not wait for them
+            if self.ending is not None:  # No handler works on them now, so the drain must not wait for them.
                 book.again(ticket, [book.mine(ticket, mine)], now_s, failures=failures)
 
     def stalled(self, root: Ticket, now_s: float) -> None:
-        """Records were not settled in time."""
+        """Act on records that were not settled in time, as the policy says."""
         policy = self._policy.stalled
         if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
             policy = policy.then
@@ -857,13 +875,13 @@ class Faults(Generic[R]):
                     self._resort_to(policy, ticket, group, None, "not settled in time", now_s)
 
     def redeliver(self, root: Ticket, now_s: float) -> None:
-        """What is in flight of these records is delivered again, though its handler did not say so."""
+        """Deliver again what is in flight of these records, though its handler did not say so."""
         for ticket, places in self._book.by_ticket(root).items():
             if ticket.where is Where.OUT:
                 self._book.again(ticket, [places], now_s, failures=ticket.failures, put_off=False)
 
     def skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
-        """These count as settled."""
+        """Settle these records without having been processed."""
         if places:
             page = ticket.page
             first, last = page.position(places[0]), page.position(places[-1])
@@ -880,7 +898,7 @@ class Faults(Generic[R]):
         now_s: float,
         failures: int | None = None,
     ) -> None:
-        """Each becomes a dead letter."""
+        """Make each of these records a dead letter."""
         page: Page[R] = ticket.page
         failures = ticket.failures if failures is None else failures
         for place in places:

@@ -14,7 +14,7 @@ from penstock.model import Position, Record
 KIND = "penstock dead letter"
 VERSION = 1
 ERROR_CHARACTERS_MAX = 4000
-"""More of an error's message is cut off: it may hold the whole record, or a page of HTML."""
+"""The most characters of an error's message: it may hold the whole record, or a page of HTML."""
 DIGITS_MAX = 128
 """The most digits of a number. AWS's API reference allows a sequence number this many."""
 
@@ -25,27 +25,27 @@ class NotALetterError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """What is known of a record that was given up."""
+    """The facts about a record that was given up."""
 
     stream: str
-    """Name or ARN, as the consumer was given it."""
+    """The name or ARN of the stream, as the consumer was given it."""
     shard_id: str
     position: Position
     part: int | None = None
-    """Which part of the record, where records are split; from 0."""
+    """The number of the part in its record, from 0, where records are split."""
     attempts: int
-    """How often it was delivered."""
+    """The number of times that the record was delivered."""
     error_type: str
-    """The class of the handler's error, or why there is none."""
+    """The class of the handler's error, or the reason why there is none."""
     error_message: str = ""
-    """What the error said: it may hold anything."""
+    """The message of the error: it may hold anything."""
     written_at: dt.datetime
-    """Aware."""
+    """The time at which the letter was written, with its zone."""
     worker: str = ""
     token: int = 0
     """The fencing token of the tenure in which it was given up."""
     arrived_at: dt.datetime | None = None
-    """When the record came into the stream."""
+    """The time at which the record came into the stream."""
     partition_key: str | None = None
     explicit_hash_key: int | None = None
     data: bytes | None = None
@@ -54,12 +54,12 @@ class Letter:
     """The size of data that is too large for the place where dead letters go, and was left out."""
 
     def without_data(self, *, left_out: bool = False) -> Letter:
-        """The same without what the record holds; ``left_out``: as it did not fit."""
+        """Return the letter without what the record holds; ``left_out``: because it did not fit."""
         size = len(self.data or b"") if left_out else 0
         return replace(self, data=None, partition_key=None, explicit_hash_key=None, left_out_bytes=size)
 
     def record(self) -> Record | None:
-        """The record, if the letter holds it."""
+        """Return the record, if the letter holds it."""
         if self.data is None:
             return None
         return Record(
@@ -74,13 +74,13 @@ class Letter:
         )
 
     def to_json(self) -> bytes:
-        """One line, without its end. What is absent has no entry."""
+        """Return one line, without its end. What is absent has no entry."""
         values: dict[str, Any] = {
             "kind": KIND,
             "version": VERSION,
             "stream": self.stream,
             "shard_id": self.shard_id,
-            # As text: a sequence number is more than JSON's readers take for a number.
+            # A sequence number is written as text: it is more than JSON's readers take for a number.
             "sequence_number": str(self.position.sequence_number),
             "sub_sequence_number": self.position.sub_sequence_number,
             "part": self.part,
@@ -100,7 +100,7 @@ class Letter:
 
     @classmethod
     def from_json(cls, line: bytes) -> Letter:
-        """Raises NotALetterError for anything else, and for a version that is not known."""
+        """Read a letter. Raises NotALetterError for anything else, and for a version that is not known."""
         try:
             of = json.loads(line)
         except (ValueError, RecursionError) as fault:
@@ -120,7 +120,7 @@ class Letter:
 
 
 class _OddFieldError(ValueError):
-    """A field is of another type, or out of its range. The message names it, and does not show it."""
+    """A field is of another type, or out of its range. The message names the field, and does not show its value."""
 
 
 def _letter(of: dict[str, Any]) -> Letter:
@@ -145,7 +145,7 @@ def _letter(of: dict[str, Any]) -> Letter:
 
 
 def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
-    """A text that UTF-8 can write: half of a surrogate pair can neither be sent nor shown."""
+    """Return a text that UTF-8 can write: half of a surrogate pair can neither be sent nor shown."""
     value = of[name]
     if not isinstance(value, str) or len(value) < least:
         raise _OddFieldError(f"{name} is no text")
@@ -157,7 +157,7 @@ def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
 
 
 def _whole(of: dict[str, Any], name: str) -> int:
-    """A number from 0 on, also as text; of no more digits than a sequence number has."""
+    """Return a number from 0 on, which may stand as text; it has no more digits than a sequence number has."""
     value = of[name]
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
@@ -166,6 +166,6 @@ def _whole(of: dict[str, Any], name: str) -> int:
 
 
 def _time(of: dict[str, Any], name: str) -> dt.datetime:
-    """A moment; without a zone it is UTC."""
+    """Return a moment; without a zone it is UTC."""
     moment = dt.datetime.fromisoformat(_text(of, name))
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

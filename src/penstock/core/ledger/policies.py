@@ -1,4 +1,4 @@
-"""What a ledger follows: order, retries, what happens to a record that stays unsettled, bounds."""
+"""The policies that a ledger follows: order, retries, what happens to a record that stays unsettled, and bounds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Retry(Options, frozen=True, kw_only=True):
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = msgspec.field(default_factory=DeadLetters)
-    """What becomes of a record whose tries are used up."""
+    """The resort for a record whose attempts are used up."""
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
     give_up_after_s: float | None = None
@@ -95,7 +95,7 @@ class Retry(Options, frozen=True, kw_only=True):
     never.
     """
     cool_down_s: float = 60.0
-    """How long this worker leaves a shard alone that it gave up."""
+    """The seconds for which this worker leaves a shard alone that it gave up."""
 
     _at_least: ClassVar[Mapping[str, float]] = {"cool_down_s": 0}
 
@@ -152,7 +152,7 @@ class ByKey(Options, frozen=True, kw_only=True):
     """
 
     slots_max: int = 16
-    """How many deliveries of a shard are in flight at the same time."""
+    """The number of deliveries of a shard that are in flight at the same time."""
 
 
 OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
@@ -162,7 +162,7 @@ OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
 
 
 class SettlingOptions(Options, frozen=True, kw_only=True):
-    """What the consumer does about records that are late, and what it tells of failures."""
+    """The consumer's choices about records that are late, and what it reports of failures."""
 
     deadline_s: float = SETTLE_DEADLINE_S
     """The consumer reports a record that is not settled this long after it was first delivered, and ``stalled`` acts

@@ -1,4 +1,4 @@
-"""Which records are delivered next: in the order of the shard, by when they are due, or key by key."""
+"""The queues say which records are delivered next: in the order of the shard, by when they are due, or key by key."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
 
 
 class Tickets(Protocol):
-    """What a queue needs of the book."""
+    """The part of the book that a queue needs."""
 
     def new_ticket(self, page: Page[Any], places: Sequence[int]) -> Ticket:
         """Make a ticket for records that were never delivered."""
 
     def mine(self, ticket: Ticket) -> Sequence[int]:
-        """The records that are not settled and are with this ticket, rising."""
+        """Return the records that are not settled and are with this ticket, rising."""
 
     def cut(self, ticket: Ticket, places: Sequence[int]) -> Ticket:
-        """A ticket of its own for a part of one that waits; it waits as long."""
+        """Return an own ticket for a part of a ticket that waits; the new one waits as long."""
 
 
 class Queue(Protocol):
-    """Holds what is to be delivered. ``take`` gives a ticket that was not delivered before, or one that waits."""
+    """Holds what is to be delivered. ``take`` returns a ticket that was not delivered before, or one that waits."""
 
     def add(self, page: Page[Any]) -> None:
-        """A page came; its records follow all others."""
+        """Add a page; its records follow all others."""
 
     def again(self, tickets: Iterable[Ticket]) -> None:
-        """These wait, in this order, to be delivered again when they are due."""
+        """Let these tickets wait, in this order, to be delivered again when they are due."""
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """What may be delivered now; None: nothing.
+        """Return what may be delivered now; None: nothing.
 
         ``gaps_only``: no record is taken that lies behind all that were taken. Only records that lie between are taken,
         and the further parts of a record that was begun: a record is settled only when all of its parts are.
         """
 
     def closed(self, ticket: Ticket) -> None:
-        """A ticket that was out holds nothing more: all is settled, or waits with another ticket."""
+        """Note that a ticket that was out holds nothing more: all is settled, or waits with another ticket."""
 
     def next_at_s(self) -> float:
-        """When something that waits is due; infinity when that depends on callers."""
+        """Return when something that waits is due; infinity when that depends on callers."""
 
     def has_new(self) -> bool:
         """True when there are records that were never delivered."""
 
     def has_gaps(self) -> bool:
-        """True when there are such records before others that were, or such parts of a record that was begun; without
-        those that stand behind what waits for its next try.
+        """True when records were never delivered that lie before others that were, or parts of a record that was begun;
+        records behind what waits for its retry do not count.
         """
 
 
@@ -80,7 +80,7 @@ class _Fresh:
         return bool(self._pages)
 
     def rest(self) -> int:
-        """How many parts are left of a record of which some were delivered."""
+        """Return how many parts are left of a record of which some were delivered."""
         if not self._pages:
             return 0
         page, count = self._pages[0], 0
@@ -113,17 +113,17 @@ class Line:
         self._heap: list[tuple[tuple[int, int], int, Ticket]] = []
 
     def add(self, ticket: Ticket) -> None:
-        """It waits."""
+        """Add a ticket that waits."""
         heappush(self._heap, (ticket.order, ticket.serial, ticket))
 
     def first(self) -> Ticket | None:
-        """The first; its places are what it still holds."""
+        """Return the first ticket; its places are what it still holds."""
         while self._heap:
             order, serial, ticket = self._heap[0]
             if not waits(ticket):
                 heappop(self._heap)
                 continue
-            if len(ticket.places) != ticket.left:  # some were settled, or moved on, meanwhile
+            if len(ticket.places) != ticket.left:  # Some were settled, or moved on, meanwhile.
                 ticket.places = self._tickets.mine(ticket)
             if ticket.order == order:
                 return ticket
@@ -131,7 +131,7 @@ class Line:
         return None
 
     def take(self) -> Ticket:
-        """Take the first off; there is one."""
+        """Take the first ticket off; there is one."""
         ticket = heappop(self._heap)[2]
         following = self.first()
         # Deliveries that wait may interleave (2, and 1 with 3): taken as a whole, this one would bring 3 before 2.
@@ -143,7 +143,7 @@ class Line:
 
 
 class PositionQueue:
-    """In the order of the shard: a record that waits holds up all that are new."""
+    """The queue in the order of the shard: a record that waits holds up all that are new."""
 
     __slots__ = ("_fresh", "_waiting")
 
@@ -152,26 +152,26 @@ class PositionQueue:
         self._waiting = Line(tickets)
 
     def add(self, page: Page[Any]) -> None:
-        """A page came."""
+        """Add a page; its records follow all others."""
         self._fresh.add(page)
 
     def again(self, tickets: Iterable[Ticket]) -> None:
-        """These wait."""
+        """Let these tickets wait."""
         for ticket in tickets:
             self._waiting.add(ticket)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """The first that waits, when it is due; else what is new."""
+        """Return the first ticket that waits, when it is due; else what is new, where nothing waits."""
         first = self._waiting.first()
         if first is None:
             return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
         return None if first.due_s > now_s else self._waiting.take()
 
     def closed(self, ticket: Ticket) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no record waits for this ticket to close."""
 
     def next_at_s(self) -> float:
-        """When the first that waits is due."""
+        """Return when the first ticket that waits is due."""
         first = self._waiting.first()
         return math.inf if first is None else first.due_s
 
@@ -180,12 +180,14 @@ class PositionQueue:
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """New ones are delivered in their order, behind what waits."""
+        """True when parts are left of a record that was begun, and nothing waits: new records are delivered in their
+        order, behind what waits.
+        """
         return self._fresh.rest() > 0 and self._waiting.first() is None
 
 
 class DueQueue:
-    """The record that is due first comes first; one that waits holds up no other."""
+    """The queue by time: the record that is due first comes first, and a record that waits holds up no other."""
 
     __slots__ = ("_fresh", "_waiting")
 
@@ -194,25 +196,25 @@ class DueQueue:
         self._waiting: list[tuple[float, int, Ticket]] = []
 
     def add(self, page: Page[Any]) -> None:
-        """A page came."""
+        """Add a page; its records follow all others."""
         self._fresh.add(page)
 
     def again(self, tickets: Iterable[Ticket]) -> None:
-        """These wait."""
+        """Let these tickets wait."""
         for ticket in tickets:
             heappush(self._waiting, (ticket.due_s, ticket.serial, ticket))
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """What is due, or new."""
+        """Return what is due, or new."""
         if self.next_at_s() <= now_s:
             return heappop(self._waiting)[2]
         return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
 
     def closed(self, ticket: Ticket) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no record waits for this ticket to close."""
 
     def next_at_s(self) -> float:
-        """When the first of those that wait is due."""
+        """Return when the first ticket of those that wait is due."""
         while self._waiting and not waits(self._waiting[0][2]):
             heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else math.inf
@@ -222,17 +224,17 @@ class DueQueue:
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """New ones are delivered in their order."""
+        """True when parts are left of a record that was begun: new records are delivered in their order."""
         return self._fresh.rest() > 0
 
 
 def waits(ticket: Ticket) -> bool:
-    """False when it has nothing to deliver any more: all of it was settled, or moved on, meanwhile."""
+    """False when the ticket has nothing to deliver any more: all of it was settled, or moved on, meanwhile."""
     return ticket.left > 0 and ticket.where in (Where.WAITING, Where.QUEUED)
 
 
 class _Run:
-    """Records of one key in one page, which were never delivered."""
+    """Records of one key in one page that were never delivered."""
 
     __slots__ = ("at", "page", "places")
 
@@ -243,7 +245,7 @@ class _Run:
 
 
 class _Lane:
-    """One key."""
+    """The records of one key that are not settled."""
 
     __slots__ = ("again", "busy", "fresh", "key", "queued", "turn")
 
@@ -252,22 +254,22 @@ class _Lane:
         self.fresh: deque[_Run] = deque()
         self.again: Line | None = None
         self.busy: Ticket | None = None
-        """What is in flight of it."""
+        """The ticket of this key that is in flight."""
         self.queued = False
-        """True while it stands among the ready ones, or among those that wait."""
+        """True while the lane stands among the ready ones, or among those that wait."""
         self.turn = 0
-        """Grows when it must not be waited for any more."""
+        """A number that grows when the lane must not be waited for any more."""
 
     def waits(self) -> bool:
-        """True while something of it is to be delivered again."""
+        """True while something of the lane is to be delivered again."""
         return self.again is not None and self.again.first() is not None
 
 
 class KeyQueue:
     """Partition keys side by side, each in its order: a lane for each key that has records which are not settled.
 
-    Of a key at most one delivery is in flight or waits for its next try; what follows it of the same key waits behind
-    it. Keys take turns: one that has more goes behind those that are ready.
+    A key has at most one delivery that is in flight or waits for its retry; what follows it of the same key waits
+    behind it. Keys take turns: a key that has more goes behind those that are ready.
     """
 
     __slots__ = ("_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting")
@@ -281,10 +283,10 @@ class KeyQueue:
         self._waiting: list[tuple[float, int, _Lane, int]] = []
         self._out = 0
         self._new = 0
-        self._furthest = (-1, -1)  # page and place of the last record, in the shard's order, that was ever taken
+        self._furthest = (-1, -1)  # The page and place of the last record, in the shard's order, that was ever taken.
 
     def add(self, page: Page[Any]) -> None:
-        """A page came: its records go behind those of their keys."""
+        """Add a page: its records go behind those of their keys."""
         lanes, key_of = self._lanes, self._key_of
         places = page.feed(page.count) if page.count else ()
         for place, record in zip(places, page.chosen(places), strict=True):
@@ -302,7 +304,7 @@ class KeyQueue:
         self._new += len(places)
 
     def again(self, tickets: Iterable[Ticket]) -> None:
-        """These wait, before all else of their key."""
+        """Let these tickets wait, before all else of their key."""
         for ticket in tickets:
             lane = self._lanes[ticket.key]
             if lane.again is None:
@@ -310,17 +312,17 @@ class KeyQueue:
             lane.again.add(ticket)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
-        """The next of a key of which nothing is in flight, while a slot is free."""
+        """Return the next ticket of a key of which nothing is in flight, while a slot is free."""
         if self._out >= self._slots_max:
             return None
         while self.next_at_s() <= now_s:
             self._ready.append(heappop(self._waiting)[2])
         for _ in range(len(self._ready)):
             lane = self._ready.popleft()
-            if not lane.queued:  # it had its turn, by being ready twice
+            if not lane.queued:  # It had its turn, by being ready twice.
                 continue
             ticket = self._next_of(lane, records_max, gaps_only=gaps_only)
-            if ticket is None and lane.fresh:  # behind the furthest
+            if ticket is None and lane.fresh:  # The rest lies behind the furthest.
                 self._ready.append(lane)
             elif ticket is None:
                 lane.queued = False
@@ -337,8 +339,8 @@ class KeyQueue:
         return None
 
     def closed(self, ticket: Ticket) -> None:
-        """A ticket holds nothing more: all is settled, or waits with another. If it was out, its key has a turn again;
-        if it waited, what follows it of its key need not wait for it.
+        """Note that a ticket holds nothing more: all is settled, or waits with another. If the ticket was out, its key
+        has a turn again; if it waited, what follows it of its key need not wait for it.
         """
         lane = self._lanes.get(ticket.key)
         if lane is None:
@@ -356,7 +358,7 @@ class KeyQueue:
             self._ready.append(lane)
 
     def next_at_s(self) -> float:
-        """When a key that waits may go on; infinity also while all slots are taken."""
+        """Return when a key that waits may go on; infinity also while all slots are taken."""
         if self._out >= self._slots_max:
             return math.inf
         while self._waiting and self._waiting[0][2].turn != self._waiting[0][3]:
@@ -368,8 +370,8 @@ class KeyQueue:
         return self._new > 0
 
     def has_gaps(self) -> bool:
-        """True when there are such records before others that were, or such parts of a record that was begun: no
-        checkpoint passes them. Without those whose key waits for its next try: that comes again anyway.
+        """True when records were never delivered that lie before others that were, or parts of a record that was begun:
+        no checkpoint passes them. Records whose key waits for its retry do not count: that comes again anyway.
         """
         runs = (lane.fresh[0] for lane in self._lanes.values() if lane.fresh and not lane.waits())
         return any(self._fills(run.page, run.places[run.at]) for run in runs)
@@ -401,6 +403,6 @@ class KeyQueue:
         return ticket
 
     def _leave(self, lane: _Lane) -> None:
-        """A key without records is forgotten."""
+        """Forget a key without records."""
         if lane.busy is None and not lane.fresh and not lane.waits():
             del self._lanes[lane.key]
