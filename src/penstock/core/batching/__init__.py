@@ -1,4 +1,4 @@
-"""From user records to PutRecords requests and back to outcomes, without any I/O.
+"""Batching leads from user records to PutRecords requests and back to outcomes, without any I/O.
 
 ``Batcher`` is the whole: records go in as a ``Chunk`` (what was put at about the same time), it says what to send now
 and when to ask again, is told what the service answered, and settles every record with exactly one outcome. Time and

@@ -1,5 +1,5 @@
-"""The whole of batching: what to send now, what an answer means, and what is mended after a step that was broken
-off.
+"""The batcher is the whole of batching: it says what to send now, what an answer means, and what is mended after a step
+that was broken off.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ if TYPE_CHECKING:
 
 
 REQUEST_RECORDS_MAX = 500
-"""AWS API reference, PutRecords."""
+"""The most entries of a request (AWS API reference, PutRecords)."""
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
-"""The same: data and partition keys of all entries."""
+"""The most bytes of a request: data and partition keys of all entries (AWS API reference, PutRecords)."""
 REQUEST_BYTES_FORMER = 5 * 1024 * 1024
-"""The limit before large records came (2025), which some endpoints still have."""
+"""The limit of a request's bytes before large records came (2025), which some endpoints still have."""
 REQUEST_BYTES_ENOUGH = 2 * 1024 * 1024
-"""A request that has this much gets no further load: the next request goes beside it."""
+"""The bytes at which a request gets no further load: the next request goes beside it."""
 FRAMING_BYTES = 128
-"""More than what a single record takes beside its data and key if it has to be framed, and an aggregate's own key."""
+"""The most bytes that a single record takes beside its data and key if it has to be framed, with an aggregate's own
+key.
+"""
 LOOKED_AT_RECORDS_MAX = 2_000
-"""With order by key, so many records are looked at in one step, as their keys may all be on their way. It takes some
-milliseconds, and others may run before the next step.
+"""The number of records that are looked at in one step with order by key, as their keys may all be on their way. It
+takes some milliseconds, and others may run before the next step.
 """
 STRAYS_MAX = 3
-"""A record that was so often in an aggregate which landed where it does not belong goes on its own, and all others."""
+"""The number of times after which aggregation ends because a record was in an aggregate which landed where the record
+does not belong: that record goes on its own then, and so do all others.
+"""
 
 
 class BatchLimits(NamedTuple):
@@ -50,21 +54,22 @@ class BatchLimits(NamedTuple):
     linger_s: float = 0.005
     requests_in_flight_max: float = inf
     in_flight_bytes_max: float = inf
-    """No further request is begun while those on their way have this much payload."""
+    """The bytes of payload on their way at which no further request is begun."""
     request_records_max: int = REQUEST_RECORDS_MAX
     request_bytes_max: int = REQUEST_BYTES_MAX
     aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
     retry_base_s: float = 0.1
     retry_cap_s: float = 5.0
     pace: PaceLimits | None = None
-    """What each shard takes. None: it is not known, and only what the service refuses is held back."""
+    """The limits of what each shard takes. None: they are not known, and only what the service refuses is held back."""
 
 
 class Batcher:
     """Collects user records by predicted shard, makes requests of them, and settles them by what is answered.
 
     ``make_entry(data, partition_key, explicit_hash_key)`` makes an entry as the sink takes it. What a step means for
-    others stands in ``settling`` until the caller takes it: what to tell, what is free again, what has no outcome yet.
+    others stands in ``settling`` until the caller takes it: the facts, the bytes that are free again, the chunks
+    without an outcome.
     """
 
     def __init__(self, limits: BatchLimits, *, make_entry: MakeEntry, rng: Random) -> None:
@@ -73,7 +78,7 @@ class Batcher:
         self.urgent = False
         """True while a flush waits: nothing lingers."""
         self.wake_at_s = inf
-        """When to call ``next_request`` again if nothing happens before, after it returned None."""
+        """The time at which to call ``next_request`` again if nothing happens before, after it returned None."""
         self.stale = False
         """True when an answer showed that the shards have changed: ``set_shards`` is due."""
         self._rng = rng
@@ -83,16 +88,16 @@ class Batcher:
         self.making: Request | None = None
         """The request that is put together just now."""
         self.broken = False
-        """True when a step was broken off in the middle: `mending.mend` is due."""
+        """True when a step was broken off in the middle: `mend` is due."""
         self.salvage: dict[Chunk, dict[int, Any]] | None = None
-        """What `mending.mend` has found, until all of it is queued again."""
+        """The records that `mend` has found, until all of them are queued again."""
         self.settling = Settling(self.lanes, ordered=limits.ordered_by_key)
-        self._underfull_at_s = -inf  # when a request last went that others could have joined
-        self._looks_left = LOOKED_AT_RECORDS_MAX  # in this step
-        self._left_over = False  # the request that is made leaves records for which it has no room
-        self._pause_until_s = -inf  # nothing is sent before: requests failed as a whole
-        self._failures = 0  # in a row
-        self._strays = 0  # as Settling has told them until now
+        self._underfull_at_s = -inf  # The time at which a request last went that others could have joined.
+        self._looks_left = LOOKED_AT_RECORDS_MAX  # The number of records that this step may still look at.
+        self._left_over = False  # True: the request that is made leaves records for which it has no room.
+        self._pause_until_s = -inf  # Nothing is sent before this time: requests failed as a whole.
+        self._failures = 0  # The failures in a row.
+        self._strays = 0  # The strays that Settling has noted until now.
         self.aggregating = limits.aggregate
         """False once a record was in STRAYS_MAX aggregates that landed where it does not belong, by fresh maps."""
         self._succeeded = False
@@ -102,7 +107,9 @@ class Batcher:
         return Aggregator(bytes_max=max(1, min(limits.aggregate_bytes_max, limits.request_bytes_max - 1)))
 
     def start_over(self, on_their_way: Container[Request]) -> None:
-        """Forget all records but those of these requests. The shards may be others: they are to be listed."""
+        """Forget all records but those of the requests on their way. The shards may be others: they are to be
+        listed.
+        """
         self._aggregator = self._new_aggregator()
         self.making = None
         for request in [request for request in self.in_flight if request not in on_their_way]:
@@ -112,7 +119,7 @@ class Batcher:
         self.stale = True
 
     def recount(self) -> None:
-        """Count again what has its outcome, and call back: that may have been broken off in the middle."""
+        """Count again what has its outcome, and call back: either may have been broken off in the middle."""
         live = self.settling.live
         for chunk in list(live.values()):
             chunk.recount()
@@ -127,7 +134,7 @@ class Batcher:
         self.lanes.add(chunk, keys, datas)
 
     def set_shards(self, shards: Sequence[ListedShard] | None, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """As ``Lanes.set_shards``; then what waited for a fresh map is decided."""
+        """Follow a new listing (see `Lanes.set_shards`); then decide about what waited for a fresh map."""
         try:
             return self._set_shards(shards, now_s)
         except BaseException:
@@ -139,7 +146,7 @@ class Batcher:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         change = self.lanes.set_shards(shards, now_s)
         self.stale = False
-        if any(change):  # what strayed by the former shards says nothing of these
+        if any(change):  # What strayed by the former shards says nothing of these.
             self.aggregating = self.limits.aggregate
             self.settling.strays = self._strays = 0
         if self.settling.decide(now_s):
@@ -152,16 +159,16 @@ class Batcher:
         return (load for request in self.in_flight for load in request.loads)
 
     def expire(self, now_s: float) -> None:
-        """Tell the records whose time to live has passed."""
+        """Give the records whose time to live has passed their outcome."""
         self.settling.expire(now_s)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """Take a record back that was never sent. False if it was, or has its outcome."""
+        """Take a record back that was never sent. False if the record was sent, or has its outcome."""
         return self.settling.withdraw(chunk, index)
 
     def withdrawing(self, chunks: Iterable[Chunk]) -> Iterator[int]:
-        """Take back what was never sent of these chunks, in steps, between which nothing may be sent; tells how many
-        records each step took back.
+        """Take back what was never sent of these chunks, in steps, between which nothing may be sent; each step yields
+        how many records it took back.
         """
         return self.settling.withdrawing(chunks)
 
@@ -170,7 +177,7 @@ class Batcher:
         self.settling.give_up_waiting(reason, now_s)
 
     def unsettled(self) -> Iterator[tuple[Run, bool]]:
-        """All records without an outcome, and whether they were sent."""
+        """Iterate over all records without an outcome, and whether they were sent."""
         return self.settling.unsettled(self.sent())
 
     def close(self, now_s: float) -> None:
@@ -179,13 +186,13 @@ class Batcher:
             pass
 
     def closing(self, now_s: float) -> Iterator[None]:
-        """As ``close``, in steps between which others may run."""
+        """See `close`: this does the same, in steps between which others may run."""
         return self.settling.closing(self.in_flight, now_s)
 
     # --- what goes out --------------------------------------------------------------------------
 
     def next_request(self, now_s: float) -> Request | None:
-        """What to send now, or None: then ``wake_at_s`` says when to ask again."""
+        """Return what to send now, or None: then ``wake_at_s`` says when to ask again."""
         self.wake_at_s = inf
         self._looks_left = LOOKED_AT_RECORDS_MAX
         lanes = self.lanes
@@ -259,7 +266,7 @@ class Batcher:
             if self._is_full(request):
                 break
             if lane.retry and lane.retry[0].not_before_s <= now_s:
-                continue  # it waits for its pace: what is new would take that, and it would wait for ever
+                continue  # It waits for its pace: what is new would take that, and it would wait for ever.
             if self.aggregating and lane.shard is not None:
                 self._add_aggregates(request, lane, now_s, due=due)
             elif enough:
@@ -281,7 +288,7 @@ class Batcher:
                 or sum([lane.waiting_bytes for lane in lanes]) >= bytes_max
             )
 
-        # Many lanes, and their paces are asked only if it matters.
+        # There are many lanes, and their paces are asked only if it matters.
         return fill(plain) and fill([lane for lane in plain if self._may_go(lane, now_s)])
 
     def _add_aggregates(self, request: Request, lane: Lane, now_s: float, *, due: bool) -> None:
@@ -346,7 +353,7 @@ class Batcher:
         return not lane.behind and (lane.pace is None or lane.pace.wait_s(now_s, 1, lane.next_bytes()) <= 0)
 
     def _paced(self, lane: Lane, now_s: float, records: int, payload_bytes: int) -> bool:
-        """True if the lane may send so much now; else notes when it may."""
+        """True if the lane may send this many records and bytes now; otherwise note when it may."""
         if lane.pace is None:
             return True
         wait_s = lane.pace.wait_s(now_s, records, payload_bytes)
@@ -368,9 +375,9 @@ class Batcher:
     # --- what comes back ------------------------------------------------------------------------
 
     def answered(self, request: Request, results: Sequence[EntryResult], now_s: float) -> None:
-        """The service answered: one result for each entry."""
+        """Take the service's answer: one result for each entry."""
         if request not in self.in_flight:
-            return  # closed meanwhile: its records have their outcome
+            return  # The batcher was closed meanwhile: its records have their outcome.
         self._failures, self._succeeded, self._pause_until_s = 0, True, -inf
         self.settling.trouble = ""
         start = 0
@@ -386,7 +393,9 @@ class Batcher:
         del self.in_flight[request]
 
     def _mind_strays(self, now_s: float) -> None:
-        """A record strays once or twice where a stream is split. More often it would be written again for ever."""
+        """Pause, and at last stop aggregating, where records stray. A record strays once or twice where a stream is
+        split. More often it would be written again for ever.
+        """
         strays, before, self._strays = self.settling.strays, self._strays, self.settling.strays
         if strays > max(1, before):
             wait_s = full_jitter_s(
@@ -397,7 +406,7 @@ class Batcher:
             self.aggregating = self.aggregating and strays < STRAYS_MAX
 
     def failed(self, request: Request, failure: Failure, reason: str, now_s: float) -> None:
-        """The request failed as a whole. ``reason`` is an error code, or the class of the error."""
+        """Take the failure of a request as a whole. ``reason`` is an error code, or the class of the error."""
         if request not in self.in_flight:
             return
         if failure is Failure.INVALID:
@@ -458,12 +467,12 @@ def _holds(request: Request, lane: Lane) -> bool:
 
 
 # --- after a step that was broken off -------------------------------------------------------------
-# After a step of the batcher that was broken off in the middle: every record is in one place again.
+# After a step of the batcher that was broken off in the middle, `mend` puts every record in one place again.
 #
 # A signal handler may raise between any two instructions of a producer on the main thread's loop, and code of a sink
 # may raise what it likes. So the steps note what they take before they take it off elsewhere: a record may then be
-# found twice, and hardly ever nowhere. This takes all records that are found, leaves out what is settled or on its way,
-# and queues the others anew, in the order in which they were put. A record that is found nowhere gets its outcome.
+# found twice, and hardly ever nowhere. `mend` takes all records that are found, leaves out what is settled or on its
+# way, and queues the others anew, in the order in which they were put. A record that is found nowhere gets its outcome.
 
 INTERRUPTED = "a record was lost sight of when the producer was interrupted"
 
@@ -480,7 +489,7 @@ class _Found(NamedTuple):
 def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
     """Give each record without an outcome one place in the batcher, or its outcome.
 
-    ``on_their_way`` are the requests whose answers will come. When this is broken off, it can be called again. What is
+    ``on_their_way`` are the requests whose answers will come. A call that was broken off can be made again. What is
     settled is to be counted anew afterwards (`Batcher.recount`).
     """
     chunks = list(batcher.settling.live.values())
@@ -538,7 +547,7 @@ def _everywhere(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collect
 
 
 def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _Found]) -> Iterator[Run]:
-    """Those records of a chunk as runs, each of records that went through the same."""
+    """Return these records of a chunk as runs, each of records that went through the same."""
     start = 0
     for stop in range(1, len(indices) + 1):
         first = found[indices[start]]

@@ -1,4 +1,4 @@
-"""User records that were put together, stretches of them, and what became of each.
+"""A chunk is user records that were put together; it has stretches of them, and knows what became of each.
 
 A `Chunk` is what was put at about the same time, with its outcomes, the callbacks that wait for these, and the room it
 takes. A `Run` is a stretch of a chunk that is moved about as a whole. One outcome object stands for all records that
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RECORD_OVERHEAD_BYTES = 256
-"""What a waiting record takes beside its data and key: the objects and list places that keep track of it."""
+"""The bytes that a waiting record takes beside its data and key: the objects and list places that keep track of it."""
 CHUNK_OVERHEAD_BYTES = 1024
-"""What a chunk takes beside its records. It matters where a chunk has few of them."""
+"""The bytes that a chunk takes beside its records. They matter where a chunk has few records."""
 
 ALL = -1
-"""The waiters for the whole chunk stand under this index."""
+"""The index under which the waiters for the whole chunk stand."""
 
 
-_MAKING = Lock()  # two threads that ask first must not each make a list
+_MAKING = Lock()  # Two threads that ask first must not each make a list.
 
 
 class EntryResult(Protocol):
-    """What PutRecords answers for one entry: where it is, or why it was not taken."""
+    """The answer of PutRecords for one entry: where the record is, or why it was not taken."""
 
     @property
     def shard_id(self) -> str | None:
-        """As PutRecords answers it."""
+        """The shard id that PutRecords answers."""
 
     @property
     def sequence_number(self) -> str | None:
-        """As PutRecords answers it."""
+        """The sequence number that PutRecords answers."""
 
     @property
     def error_code(self) -> str | None:
-        """As PutRecords answers it."""
+        """The error code that PutRecords answers."""
 
     @property
     def error_message(self) -> str | None:
-        """As PutRecords answers it."""
+        """The error message that PutRecords answers."""
 
 
 class NotWritten(NamedTuple):
@@ -70,7 +70,7 @@ class NotWritten(NamedTuple):
     reason: str
 
     def error(self) -> PutError:
-        """The error to raise for one of them: a new one each time, as a traceback is added to it."""
+        """Return the error to raise for one of the records: a new one each time, as a traceback is added to it."""
         return self.kind(
             self.message,
             attempts=self.attempts,
@@ -81,17 +81,17 @@ class NotWritten(NamedTuple):
 
 
 Outcome = PutResult | NotWritten
-"""Of one record."""
+"""The outcome of one record."""
 
 Fate = PutResult | NotWritten | Sequence[EntryResult] | list[PutResult]
-"""Of records that were settled together. One ``PutResult`` is that of the first of them, where all were written as, or
-in, one Kinesis record. ``EntryResult``s stand for records that were put on their own and taken at the first attempt:
-the usual case.
+"""The outcome of records that were settled together. One ``PutResult`` is that of the first of them, where all were
+written as, or in, one Kinesis record. ``EntryResult``s stand for records that were put on their own and taken at the
+first attempt: the usual case.
 """
 
 
 def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
-    """The outcome of each of so many records that share a fate."""
+    """Return the outcome of each of ``count`` records that share a fate."""
     if isinstance(fate, PutResult):
         return _behind(fate, count)
     if isinstance(fate, NotWritten):
@@ -105,7 +105,7 @@ def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
 
 
 def _behind(first: PutResult, count: int) -> Iterator[PutResult]:
-    """The results of so many records that stand one behind the other."""
+    """Return the results of ``count`` records that stand one behind the other."""
     sub = first.sub_sequence_number
     subs: Iterable[int | None] = repeat(None) if sub is None else numbers_from(sub)
     return map(
@@ -119,22 +119,22 @@ def _behind(first: PutResult, count: int) -> Iterator[PutResult]:
 
 
 class Owner(Protocol):
-    """What took the records of a chunk. The handles of the records ask it."""
+    """The part that took the records of a chunk. The handles of the records ask it."""
 
     def check_process(self) -> None:
-        """Raises ProducerClosedError in a process that was forked off since."""
+        """Raise ProducerClosedError in a process that was forked off since."""
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """Take a record back. True if it was never sent."""
 
     def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
-        """Take back those records of chunks that were never sent; how many."""
+        """Take back the records of these chunks that were never sent; return how many they were."""
 
 
 class Chunk:
     """Up to a few thousand user records that were put at about the same time, numbered from 0.
 
-    Their data lies in runs (``runs.Run``), which the batcher moves about; the chunk knows what became of each.
+    Their data lies in runs (`Run`), which the batcher moves about; the chunk knows what became of each.
     """
 
     __slots__ = (
@@ -162,54 +162,58 @@ class Chunk:
 
     def __init__(self, number: int, *, put_at_s: float, expires_at_s: float, owner: Owner | None = None) -> None:
         self.number = number
-        """Grows with every chunk of a producer."""
+        """A number that grows with every chunk of a producer."""
         self.pairs: Sequence[Any] = []
-        """While records come one by one: key, data, key, data. So one instruction adds a record, and no signal handler
-        that raises comes between its key and its data.
+        """The records while they come one by one: key, data, key, data. So one instruction adds a record, and no signal
+        handler that raises comes between its key and its data.
         """
         self.keys: Sequence[str] = ()
-        """The partition keys of its records, from when it gets no further ones until lanes have them."""
+        """The partition keys of the chunk's records, from when it gets no further ones until lanes have them."""
         self.datas: Sequence[bytes] = ()
-        """Their data."""
+        """The data of the chunk's records, for the same time."""
         self.extra_bytes = 0
-        """What it takes of the buffer's bound beside what its records take each."""
+        """The bytes that the chunk takes of the buffer's bound beside what its records take each."""
         self.records = 0
         self.held_bytes = 0
-        """What it takes of the buffer's bound while nothing is settled."""
+        """The bytes that the chunk takes of the buffer's bound while nothing is settled."""
         self.put_at_s = put_at_s
         self.expires_at_s = expires_at_s
         self.owner = owner
         """The producer that took the records."""
         self.told: list[Outcome | None] = []
-        """Outcomes as far as callers asked for them; ``outcomes`` brings it up to date."""
-        self._fates: list[Any] = []  # indices and their fate, by turns: what is kept long is few objects
-        self._unfolded = 0  # how many of these are in ``told``
+        """The outcomes as far as callers asked for them; ``outcomes`` brings the list up to date."""
+        self._fates: list[Any] = []  # This holds indices and their fate, by turns: what is kept long is few objects.
+        self._unfolded = 0  # The number of entries of `_fates` that are in ``told``.
         self.unsettled = 1
         self.taken = 0
-        """How many were put into a load so far, at least once."""
+        """The number of records that were put into a load so far, at least once."""
         self.hash_keys: dict[int, int] | None = None
         """The explicit hash keys, by record, where there are any."""
         self.tags: Tags = ()
-        """What is written into aggregates beside each of its records. Records with other tags are in other chunks."""
+        """The tags that are written into aggregates beside each of the records. Records with other tags are in other
+        chunks.
+        """
         self.withdrawn: set[int] | None = None
-        """Records that were withdrawn: already settled, and skipped when their turn comes."""
+        """The records that were withdrawn: they are already settled, and skipped when their turn comes."""
         self.waiters: dict[int, list[Callable[[], None]]] = {}
         self.bytes_left = 0
-        """What it takes of the buffer's bound now."""
+        """The bytes that the chunk takes of the buffer's bound now."""
 
     def close(self, records: int, held_bytes: int) -> None:
-        """All its records are in: so many, and what they and the chunk take of the buffer's bound."""
+        """Note that all records are in: how many they are, and how many bytes they and the chunk take of the buffer's
+        bound.
+        """
         self.records = self.unsettled = records
         self.held_bytes = self.bytes_left = held_bytes
 
     @property
     def mean_payload_bytes(self) -> float:
-        """Data and key of a record on average."""
+        """The mean bytes of data and key of a record."""
         return (self.held_bytes - self.extra_bytes) / self.records - RECORD_OVERHEAD_BYTES
 
     @property
     def outcomes(self) -> list[Outcome | None]:
-        """What became of each record so far, by index. A thread may ask while another one settles."""
+        """The outcome of each record so far, by index. A thread may ask while another one settles."""
         fates = self._fates
         if len(self.told) < self.records:
             with _MAKING:
@@ -225,11 +229,11 @@ class Chunk:
             else:
                 for index, outcome in zip(indices, outcomes, strict=True):
                     told[index] = outcome
-            self._unfolded = number + 2  # after the deed: two threads may both do it, but neither sees a gap
+            self._unfolded = number + 2  # It is set after the deed: two threads may both do it, but neither sees a gap.
         return told
 
     def settle(self, indices: Sequence[int], fate: Fate) -> int:
-        """These records were settled together. Returns the bytes of the buffer's bound that are free again."""
+        """Settle these records together. Returns the bytes of the buffer's bound that are free again."""
         self._fates += (indices, fate)
         self.unsettled -= len(indices)
         if self.unsettled:
@@ -244,7 +248,7 @@ class Chunk:
     def when_settled(self, index: int, callback: Callable[[], None]) -> None:
         """Call back once the record (or with ``ALL`` every record) has its outcome: at once if it has.
 
-        May be called from another thread than the one that settles, and then may call back twice.
+        It may be called from another thread than the one that settles, and then may call back twice.
         """
         waiting = self.waiters.setdefault(index, [])
         waiting.append(callback)
@@ -253,13 +257,13 @@ class Chunk:
             callback()
 
     def is_settled(self, index: int) -> bool:
-        """True if the record (with ``ALL``: every one) has its outcome."""
+        """True if the record (with ``ALL``: every record) has its outcome."""
         if index == ALL:
             return self.unsettled == 0
         return index < self.records and self.outcomes[index] is not None
 
     def recount(self) -> None:
-        """Count again what is settled, and call back, as that may have been broken off in the middle."""
+        """Count again what is settled, and call back, as either may have been broken off in the middle."""
         outcomes = self.outcomes
         settled = [index for index, outcome in enumerate(outcomes) if outcome is not None]
         self.unsettled = self.records - len(settled)
@@ -274,14 +278,14 @@ class Chunk:
             self._tell(ALL)
 
     def _tell(self, index: int) -> None:
-        # Forgotten afterwards: what is broken off in the middle calls back again.
+        # The waiters are forgotten afterwards: what is broken off in the middle calls back again.
         for callback in self.waiters.get(index, ()):
             callback()
         self.waiters.pop(index, None)
 
 
 class Run:
-    """Records of one chunk that go to one shard. ``at`` is where what is still there begins."""
+    """Records of one chunk that go to one shard. ``at`` is the place at which what is still there begins."""
 
     __slots__ = ("at", "attempts", "chunk", "datas", "doubtful", "indices", "keys", "reason", "strays")
 
@@ -290,16 +294,16 @@ class Run:
         self.keys = keys
         self.datas = datas
         self.indices = indices
-        """Which records of the chunk they are, rising."""
+        """The indices of the records in the chunk, rising."""
         self.at = 0
         self.attempts = 0
-        """Requests that carried them in an earlier load, which was taken apart."""
+        """The number of requests that carried the records in an earlier load, which was taken apart."""
         self.doubtful = False
-        """True if one of those may have written them."""
+        """True if one of those requests may have written the records."""
         self.reason = ""
-        """What the last of those met."""
+        """The reason for which the last of those requests failed."""
         self.strays = 0
-        """How many aggregates they were in that landed in a shard to which they do not belong."""
+        """The number of aggregates that the records were in that landed in a shard to which they do not belong."""
 
     def __len__(self) -> int:
         return len(self.datas) - self.at
@@ -311,7 +315,7 @@ class Run:
         return taken
 
     def next(self, count: int) -> Run:
-        """The next ``count`` records, as a run of their own."""
+        """Return the next ``count`` records, as a run of their own."""
         start = self.at
         stop = start + count
         if start == 0 and stop == len(self.datas):
@@ -321,8 +325,8 @@ class Run:
         return self._of(keys, datas, indices)
 
     def only(self, places: Sequence[int]) -> Run:
-        """The records at these places of a run that nothing was taken off."""
-        fresh = self.indices == range(len(self.indices))  # a whole chunk, in which a place is the index
+        """Return the records at these places of a run that nothing was taken off."""
+        fresh = self.indices == range(len(self.indices))  # It is a whole chunk then, in which a place is the index.
         if len(places) < 2:
             indices = places if fresh else chosen(self.indices, places)
             return self._of(chosen(self.keys, places), chosen(self.datas, places), indices)
@@ -330,7 +334,7 @@ class Run:
         return self._of(pick(self.keys), pick(self.datas), places if fresh else pick(self.indices))
 
     def _of(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
-        """Some of its records, which went through the same."""
+        """Return some of the run's records, which went through the same."""
         some = Run(self.chunk, keys, datas, indices)
         if self.attempts or self.doubtful:
             some.attempts, some.doubtful = self.attempts, self.doubtful
@@ -338,7 +342,7 @@ class Run:
         return some
 
     def without_withdrawn(self) -> int:
-        """Leave out what was withdrawn meanwhile; returns how many were."""
+        """Leave out what was withdrawn meanwhile; return how many records were."""
         gone = self.chunk.withdrawn
         if not gone:
             return 0
@@ -351,14 +355,14 @@ class Run:
         return before - len(self)
 
     def hash_keys(self) -> Iterator[int | None]:
-        """The explicit hash key of each record that is left, or None."""
+        """Iterate over the explicit hash key of each record that is left, or None."""
         explicit = self.chunk.hash_keys
         if explicit is None:
             return repeat(None, len(self))
         return (explicit.get(self.indices[place]) for place in range(self.at, len(self.datas)))
 
     def add_to(self, aggregator: Aggregator) -> tuple[int, bool]:
-        """Add the next records to an aggregate: how many were added, and whether one did not fit any more."""
+        """Add the next records to an aggregate; return how many were added, and whether one did not fit any more."""
         tags = tag_fields(self.chunk.tags)
         if tags or self.chunk.hash_keys is not None:
             columns = zip(self.keys[self.at :], self.datas[self.at :], self.hash_keys(), strict=True)
@@ -370,19 +374,19 @@ class Run:
         return reached - self.at, reached < len(self.datas)
 
     def payload_bytes(self) -> int:
-        """Data and keys of the records that are left, as the service counts them."""
+        """Return the bytes of data and keys of the records that are left, as the service counts them."""
         keys = "".join(self.keys[self.at :] if self.at else self.keys)
         datas = self.datas[self.at :] if self.at else self.datas
         return sum(map(len, datas)) + (len(keys) if keys.isascii() else len(keys.encode()))
 
     def record_bytes(self, place: int) -> int:
-        """The same of one record."""
+        """Return the bytes of data and key of one record, as the service counts them."""
         key = self.keys[place]
         return len(self.datas[place]) + (len(key) if key.isascii() else len(key.encode()))
 
 
 def chosen(column: Sequence[T], places: Sequence[int]) -> Sequence[T]:
-    """What stands at these places of a column."""
+    """Return what stands at these places of a column."""
     if len(places) == 1:
         return [column[places[0]]]
     return itemgetter(*places)(column) if places else ()

@@ -1,4 +1,4 @@
-"""What waits for each shard, and how it is taken from there to be sent, again if need be.
+"""Lanes hold what waits for each shard; it is taken from there to be sent, again if need be.
 
 A `Lane` has what waits for one shard, in order; `Lanes` are all of a stream, and know what happens to them at a
 reshard. What a lane gives out is a `Load`, with a fate of its own; a `Request` is made of loads of several lanes.
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from penstock.model import ListedShard
 
 MakeEntry: TypeAlias = "Callable[[bytes, str, str | None], Any]"
-"""(data, partition key, explicit hash key in decimal or None) -> an entry as the sink takes it."""
+"""A function of data, partition key, and explicit hash key in decimal or None, which returns an entry as the sink takes
+it.
+"""
 
 
 class PaceLimits(NamedTuple):
-    """What a shard takes, and at which share of that a producer starts."""
+    """The limits of what a shard takes, and the share of them at which a producer starts."""
 
     records_per_s: float = 1_000
     bytes_per_s: float = 1_048_576
@@ -37,16 +39,16 @@ class PaceLimits(NamedTuple):
 
 
 class Failure(enum.Enum):
-    """Why a whole request failed, as far as it matters for what is done about it."""
+    """The reasons why a whole request failed, as far as they matter for what is done about it."""
 
     THROTTLED = "throttled"
-    """Refused for now; nothing was written."""
+    """The service refused the request for now; nothing was written."""
     NOT_SENT = "not sent"
-    """It never reached the service; nothing was written."""
+    """The request never reached the service; nothing was written."""
     UNKNOWN = "unknown"
-    """It may have been written, or some of it: no whole answer came, or a 5xx."""
+    """The request may have been written, or some of it: no whole answer came, or a 5xx."""
     INVALID = "invalid"
-    """Something in it is wrong, and it will be wrong again."""
+    """Something in the request is wrong, and it will be wrong again."""
     DENIED = "denied"
     """There is no such stream, no permission, or no credentials: a person has to mend that."""
 
@@ -83,27 +85,29 @@ class Load:
         self.runs = runs
         self.entries = entries
         self.payload_bytes = payload_bytes
-        """Data and partition keys of the entries, as the service counts them."""
+        """The bytes of data and partition keys of the entries, as the service counts them."""
         self.data_bytes = data_bytes
-        """Of an aggregate: the data of its user records."""
+        """The data bytes of an aggregate's user records."""
         self.is_aggregate = is_aggregate
         """True if the one entry stands for all user records."""
         self.user_records = sum(map(len, runs))
         self.attempts = 0
         self.doubtful = False
         self.not_before_s = 0.0
-        """When it may be sent again."""
+        """The time before which the load is not sent again."""
         self.alone = False
-        """True if it has to be a request of its own, because it may be what spoilt one."""
+        """True if the load has to be a request of its own, because it may be what spoilt one."""
         self.reason = ""
-        """What the last attempt met."""
+        """The reason for which the last attempt failed."""
 
     def history_of(self, run: Run) -> tuple[int, bool]:
-        """Of one of its runs: the requests that carried it in all, and whether one of them may have written it."""
+        """Return how many requests carried one of the load's runs in all, and whether one of them may have
+        written it.
+        """
         return run.attempts + self.attempts, run.doubtful or self.doubtful
 
     def as_runs(self) -> Iterator[Run]:
-        """Its records as runs that remember what they went through."""
+        """Iterate over the load's records as runs that remember what they went through."""
         for run in self.runs:
             attempts, doubtful = self.history_of(run)
             again = run.next(len(run))
@@ -111,7 +115,7 @@ class Load:
             yield again
 
     def chosen(self, places: Sequence[int]) -> list[Run]:
-        """The user records at these places (rising), as runs again."""
+        """Return the user records at these places (rising), as runs again."""
         return chosen_runs(self.runs, places)
 
 
@@ -137,7 +141,7 @@ class Request:
 
 
 def chosen_runs(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
-    """The user records at these places (rising) of runs that nothing was taken off, as runs again."""
+    """Return the user records at these places (rising) of runs that nothing was taken off, as runs again."""
     chosen, start, position = [], 0, 0
     for run in runs:
         stop = start + len(run.keys)
@@ -154,7 +158,8 @@ def chosen_runs(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
 class Lane:
     """The records that are predicted to go to one shard; ``shard`` is None where that can't be predicted.
 
-    ``runs`` have not been sent since they came here, ``retry`` has: as it was built, it goes again, and first.
+    ``runs`` have not been sent since they came here. ``retry`` has loads that were sent: each goes again as it was
+    built, and first.
     """
 
     __slots__ = (
@@ -184,26 +189,30 @@ class Lane:
         self.mixed = False
         """True if what waits may not expire in its order: times to live differ, or a reshard put runs together."""
         self.waiting = 0
-        """User records in ``runs``, and the first of each key in ``ready``."""
+        """The number of user records in ``runs``, and of the first records of each key in ``ready``."""
         self.waiting_bytes = 0.0
-        """About their data and keys."""
+        """The bytes of their data and keys, by estimate."""
         self.taken: list[Run] = []
-        """What a load is made of just now: added here before it is taken off elsewhere."""
+        """The runs that a load is being made of: they are added here before they are taken off elsewhere."""
         self.unmade: list[tuple[Run, Exception]] = []
-        """Records that were taken, but of which the sink makes no entry: to be told their outcome by the caller."""
+        """The records that were taken, but of which the sink makes no entry: the caller gives them their outcome."""
         self.retry: deque[Load] = deque()
         self.in_flight = 0
-        """Loads that were sent and have no outcome."""
+        """The number of loads that were sent and have no outcome."""
         self.behind: set[Lane] = set()
-        """With order by key, after a reshard: lanes of former shards whose loads must have their outcome first."""
+        """The lanes of former shards whose loads must have their outcome first: with order by key, after a reshard."""
         self.busy: set[str] = set()
-        """With order by key and no aggregation: keys of which a record is on its way."""
+        """The keys of which a record is on its way: with order by key and no aggregation."""
         self.looked_at = 0
-        """How many records the last ``take_by_key`` looked at."""
+        """The number of records that the last ``take_by_key`` looked at."""
         self.held: dict[str, deque[Run]] = {}
-        """Further records of those keys, one a run: all that were found before those of the key in ``runs``."""
+        """The further records of the keys in ``busy``, one a run: all that were found before those of the key in
+        ``runs``.
+        """
         self.ready: dict[str, None] = {}
-        """Keys in ``held`` of which none is on its way any more: their first may go, and before what is in ``runs``."""
+        """The keys in ``held`` of which no record is on its way any more: their first may go, and before what is in
+        ``runs``.
+        """
 
     @property
     def shard_id(self) -> str | None:
@@ -229,7 +238,7 @@ class Lane:
         self._count(run)
 
     def everything(self) -> Iterator[Run]:
-        """All runs that are here, in the order of each key."""
+        """Iterate over all runs that are here, in the order of each key."""
         for load in self.retry:
             yield from load.runs
         for queue in self.held.values():
@@ -237,7 +246,9 @@ class Lane:
         yield from self.runs
 
     def wherever(self) -> Iterator[Run]:
-        """Every run that is here, also in the middle of a step, with what it went through; some of them twice."""
+        """Iterate over every run that is here, also in the middle of a step, with what it went through; some come
+        twice.
+        """
         for load in self.retry:
             yield from load.as_runs()
         for queue in (*self.held.values(), self.runs, self.taken):
@@ -258,7 +269,7 @@ class Lane:
         return runs
 
     def start_over(self) -> None:
-        """Forget all records, and those on their way."""
+        """Forget all records, also those on their way."""
         self.runs, self.retry, self.held, self.ready, self.taken = deque(), deque(), {}, {}, []
         self.busy, self.mixed, self.unmade = set(), False, []
         self.waiting, self.waiting_bytes, self.in_flight = 0, 0.0, 0
@@ -317,8 +328,9 @@ class Lane:
             self._hold(key, deque(run for run in queue if len(run)))
 
     def stretch(self, key: str | None, start: int, records_max: int, run_work: int) -> list[Run]:
-        """Some of the runs that were not sent, of a key that is held or (None) of the others, from a place on. Each
-        counts as so many records, beside its own. Nothing from the end of the queue on.
+        """Return some of the runs that were not sent, from a place of the queue on: those of a key that is held, or
+        (None) the others. Each run counts for ``run_work`` records, beside its own. An empty list says that the queue
+        ends here.
         """
         queue = self.runs if key is None else self.held.get(key, ())
         found: list[Run] = []
@@ -350,7 +362,7 @@ class Lane:
             self._hold(key, queue)
 
     def _hold(self, key: str, queue: deque[Run]) -> None:
-        """These are the further records of a key now; the first of a key that is ready is not counted yet."""
+        """Keep these as the further records of a key; the first of a key that is ready is not counted yet."""
         if queue:
             self.held[key] = queue
             if key in self.ready:
@@ -387,7 +399,7 @@ class Lane:
         return gone
 
     def take_aggregate(self, aggregator: Aggregator) -> Load | None:
-        """As many records as one aggregate holds."""
+        """Return as many records as one aggregate holds, as a load."""
         taken = self._take_anew()
         while self.runs:
             run = self.runs[0]
@@ -415,12 +427,14 @@ class Lane:
             except Exception as again:
                 self.unmade += [(run, again) for run in taken]
                 return None
-            raise  # a signal handler raised: it was no record's fault
+            raise  # A signal handler raised: it was no record's fault.
         payload_bytes = len(container.data) + len(container.partition_key.encode())
         return Load(self, taken, [entry], payload_bytes, is_aggregate=True, data_bytes=data_bytes)
 
     def take_plain(self, records_max: int, bytes_max: int, *, first_any: bool) -> Load | None:
-        """Records that each become an entry, within both bounds; with ``first_any`` the first may be of any size."""
+        """Return records that each become an entry, within both bounds; with ``first_any`` the first may be of any
+        size.
+        """
         taken = self._take_anew()
         total_bytes = 0
         while self.runs and records_max:
@@ -442,8 +456,9 @@ class Lane:
         return self._plain_load(taken, total_bytes)
 
     def take_by_key(self, records_max: int, bytes_max: int, *, first_any: bool, looks_max: int) -> Load | None:
-        """As ``take_plain``, but none whose key is on its way, and each key once. At most so many records of ``runs``
-        are looked at, and set aside where their key is on its way: ``looked_at`` says how many.
+        """Return what ``take_plain`` would, but no record whose key is on its way, and each key once. At most
+        ``looks_max`` records of ``runs`` are looked at, and set aside where their key is on its way: ``looked_at`` says
+        how many.
         """
         self.looked_at = 0
         taken, total_bytes = self._take_ready(records_max, bytes_max, first_any=first_any)
@@ -483,7 +498,7 @@ class Lane:
         return self._plain_load(taken, total_bytes)
 
     def _take_ready(self, records_max: int, bytes_max: int, *, first_any: bool) -> tuple[list[Run], int]:
-        """The first record of each key that may go, within both bounds; and their bytes."""
+        """Return the first record of each key that may go, within both bounds; and their bytes."""
         taken = self._take_anew()
         total_bytes = 0
         while self.ready and len(taken) < records_max:
@@ -503,13 +518,13 @@ class Lane:
             if len(run) or not queue:
                 del self.ready[key]
             else:
-                self._count(queue[0])  # the one before it was withdrawn
+                self._count(queue[0])  # The record before it was withdrawn.
             if not queue:
                 del self.held[key]
         return taken, total_bytes
 
     def release(self, keys: Sequence[str]) -> None:
-        """The records of these keys have their outcome: the next of each may go."""
+        """Let the next record of each of these keys go: the records before have their outcome."""
         for key in keys:
             self.busy.discard(key)
             if key in self.held and key not in self.ready:
@@ -517,20 +532,20 @@ class Lane:
                 self._count(self.held[key][0])
 
     def next_bytes(self) -> int:
-        """The size of the next record as an entry; 0 if all that waited was withdrawn."""
+        """Return the size of the next record as an entry; 0 if all that waited was withdrawn."""
         if self.ready:
             run = self.held[next(iter(self.ready))][0]
             return run.record_bytes(run.at) if len(run) else 0
         while self.runs:
             run = self.runs[0]
-            self._drop_withdrawn(run)  # else the one behind it, which may be large, goes for a small one
+            self._drop_withdrawn(run)  # Otherwise the record behind it, which may be large, goes for a small one.
             if len(run):
                 return run.record_bytes(run.at)
             self.runs.popleft()
         return 0
 
     def part_of(self, load: Load, runs: list[Run], entries: list[Any]) -> Load:
-        """Some records of a load that was sent, each an entry, as a load that went through the same."""
+        """Return some records of a load that was sent, each an entry, as a load that went through the same."""
         payload_bytes = sum(run.payload_bytes() for run in runs)
         part = Load(self, runs, entries, payload_bytes, is_aggregate=False)
         part.attempts, part.doubtful = load.attempts, load.doubtful
@@ -538,14 +553,14 @@ class Lane:
         return part
 
     def _plain_load(self, runs: list[Run], payload_bytes: int) -> Load | None:
-        """A load of records that each are an entry."""
+        """Return a load of records that each are an entry."""
         entries: list[Any] = []
         try:
             for run in runs:
                 entries += self._entries(run)
         except Exception as error:
             runs, entries = self._one_by_one(runs)
-            if not self.unmade:  # then it was no record's fault
+            if not self.unmade:  # It was no record's fault then.
                 raise error from None
             payload_bytes = sum(run.payload_bytes() for run in runs)
         return Load(self, runs, entries, payload_bytes, is_aggregate=False) if entries else None
@@ -557,7 +572,7 @@ class Lane:
         return map(self.make_entry, run.datas, run.keys, hash_keys)
 
     def _one_by_one(self, runs: Iterable[Run]) -> tuple[list[Run], list[Any]]:
-        """The runs without those records of which the sink makes no entry, and the entries."""
+        """Return the runs without those records of which the sink makes no entry, and the entries."""
         left: list[Run] = []
         entries: list[Any] = []
         for run in runs:
@@ -568,7 +583,7 @@ class Lane:
                     made = list(self._entries(one))
                 except Exception:
                     try:
-                        made = list(self._entries(one))  # a signal handler may have raised: it does so once
+                        made = list(self._entries(one))  # A signal handler may have raised: it does so once.
                     except Exception as again:
                         self.unmade.append((one, again))
                         continue
@@ -611,7 +626,7 @@ def note_taken(runs: Sequence[Run]) -> None:
 
 
 def fitting(run: Run, records_max: int, bytes_max: int) -> tuple[int, int]:
-    """How many of a run's next records stay within both bounds, and their bytes."""
+    """Return how many of a run's next records stay within both bounds, and their bytes."""
     count = min(len(run), records_max)
     start, stop = run.at, run.at + count
     keys = "".join(run.keys[start:stop])
@@ -639,19 +654,19 @@ class Lanes:
         self._shards: dict[str, ListedShard] = {}
         self._draining: set[Lane] = set()
         self.leaving: list[Lane] = []
-        """Lanes of former shards of which records are put into others just now, from ``moving``."""
+        """The lanes of former shards whose records are being put into others, from ``moving``."""
         self.moving: list[Run] = []
-        """What is on its way out of a lane just now, to another one or to its outcome."""
+        """The runs that are on their way out of a lane, to another one or to their outcome."""
         self.elsewhere = Lane(None, None, make_entry)
-        """For keys that no shard is known for."""
+        """The lane for keys that no shard is known for."""
         self.routes = Routes(None, (), self.elsewhere)
         self.known = False
         """False while the first shard map is waited for: nothing is sent."""
         self.active: dict[Lane, None] = {}
-        """Lanes that may have something to send, the one whose turn it is first."""
+        """The lanes that may have something to send, the one whose turn it is first."""
 
     def __iter__(self) -> Iterator[Lane]:
-        """All lanes, also those of former shards that still have loads on their way."""
+        """Iterate over all lanes, also those of former shards that still have loads on their way."""
         yield self.elsewhere
         yield from self._by_shard.values()
         yield from self._draining
@@ -665,14 +680,14 @@ class Lanes:
         for run in reversed(list(runs)) if first else runs:
             run.without_withdrawn()
             self._spread(run.next(len(run)), first=first)
-            run.at = len(run.datas)  # afterwards: where a signal handler raises before, it is still found here
+            run.at = len(run.datas)  # It is set afterwards: after a signal handler's error the run is still here.
 
     def wake(self, lane: Lane) -> None:
         """Note that a lane may have something to send."""
         self.active.setdefault(lane)
 
     def shard(self, shard_id: str) -> ListedShard | None:
-        """A shard that takes records, if it is known."""
+        """Return a shard that takes records, if it is known."""
         return self._shards.get(shard_id)
 
     def may_come(self, shard_id: str) -> bool:
@@ -698,7 +713,7 @@ class Lanes:
         came = tuple(shard_id for shard_id in self._by_shard if shard_id not in before)
         went = tuple(shard_id for shard_id in before if shard_id not in self._by_shard)
         if found is not None:
-            # What went without a prediction until now is behind it.
+            # What went without a prediction until now is behind the lanes of the map.
             gone.append(self.elsewhere)
             fresh = Lane(None, None, self._make_entry)
             self.elsewhere = self.routes.lanes[-1] = fresh
@@ -715,13 +730,13 @@ class Lanes:
         return came, went
 
     def wherever(self) -> Iterator[Run]:
-        """Every run that some lane has, also in the middle of a step; some of them twice."""
+        """Iterate over every run that some lane has, also in the middle of a step; some come twice."""
         for lane in {*self, *self.leaving, *self.routes.lanes}:
             yield from lane.wherever()
         yield from self.moving
 
     def start_over(self, sent: Sequence[Load]) -> None:
-        """Forget all records; these loads are on their way."""
+        """Forget all records but those of the loads on their way."""
         for lane in {*self, *self.leaving, *self.routes.lanes, *(load.lane for load in sent)}:
             lane.start_over()
         self.active.clear()
@@ -738,7 +753,7 @@ class Lanes:
             self._stay_behind()
 
     def came_back(self, lane: Lane) -> None:
-        """A load of this lane has its outcome."""
+        """Note that a load of this lane has its outcome."""
         lane.in_flight -= 1
         if not lane.in_flight and lane in self._draining:
             self._draining.discard(lane)
@@ -801,7 +816,7 @@ def holds_all(shard: ListedShard, runs: Iterable[Run]) -> bool:
 
 
 def _places(numbers: Sequence[int], lane_count: int) -> Iterable[tuple[int, list[int]]]:
-    """Where each of these numbers of lanes stands."""
+    """Return where each of these numbers of lanes stands."""
     if len(numbers) < lane_count:
         some: defaultdict[int, list[int]] = defaultdict(list)
         for place, number in enumerate(numbers):

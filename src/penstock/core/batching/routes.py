@@ -1,4 +1,6 @@
-"""From a partition key to the lane of the shard that will take it, remembered for the keys that come often."""
+"""Routes lead from a partition key to the lane of the shard that will take it. They remember the keys that come
+often.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ if TYPE_CHECKING:
 
 KEYS_REMEMBERED_MAX = 65_536
 KEY_REMEMBERED_CHARACTERS_MAX = 64
-"""A longer key is not remembered: what is remembered counts for no bound."""
+"""The most characters of a key that is remembered: what is remembered counts for no bound."""
 PARTITION_KEY_CHARACTERS_MAX = 256
 KEY_BYTES_MAX = 4 * PARTITION_KEY_CHARACTERS_MAX
-"""In UTF-8."""
+"""The most bytes of a partition key in UTF-8."""
 _PLAIN = {str}
 
 
 class Routes:
-    """``lanes[routes[partition_key]]`` is its lane. Raises InvalidRecordError for what is no partition key.
+    """``lanes[routes[partition_key]]`` is the lane of a key. Raises InvalidRecordError for what is no partition key.
 
     The first lanes are those of the map's shards; the last is ``elsewhere``, for keys that there is no shard for, and
-    without a map for all.
+    without a map for all keys.
     """
 
     __slots__ = ("_firsts", "_lasts", "_passed_over", "known", "lanes", "same")
@@ -37,14 +39,14 @@ class Routes:
         self.known: dict[str, int] = {}
         """The numbers of lanes by partition key, as far as they are remembered."""
         self.same: dict[str, str] = {}
-        """Those of them that are ASCII, by themselves: of equal keys one object is in the processor's cache, found by
-        its address.
+        """The remembered keys that are ASCII, by themselves: one object of equal keys is in the processor's cache,
+        found by its address.
         """
         self.lanes = [*lanes, elsewhere]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
         self._lasts = [_hash_bytes(shard.last_hash_key) for shard in taking]
-        self._passed_over = 0  # keys that were not remembered since the memory is full
+        self._passed_over = 0  # The number of keys that were not remembered since the memory is full.
 
     def __getitem__(self, partition_key: str) -> int:
         number = self.known.get(partition_key)
@@ -54,7 +56,7 @@ class Routes:
         return number
 
     def numbers(self, partition_keys: Sequence[str]) -> Sequence[int]:
-        """The numbers of the lanes of many keys, which were checked."""
+        """Return the numbers of the lanes of many keys, which were checked."""
         if len(partition_keys) > 1:
             try:
                 return itemgetter(*partition_keys)(self.known)  # type: ignore[no-any-return]
@@ -66,7 +68,7 @@ class Routes:
         return found
 
     def _find(self, partition_keys: Sequence[str], found: list[Any]) -> None:
-        """Put a number where None is. ``by_hash`` and ``_remember``, unrolled for keys that never come again."""
+        """Put a number where None is. It is `by_hash` and `_remember`, unrolled for keys that never come again."""
         firsts, lasts, elsewhere = self._firsts, self._lasts, len(self.lanes) - 1
         known, same = self.known, self.same
         left = KEYS_REMEMBERED_MAX - len(known)
@@ -87,18 +89,18 @@ class Routes:
                     self._remember(key, number)
 
     def by_hash(self, key: bytes) -> int:
-        """The number of the lane of a hash key, given as 16 bytes, the first byte highest."""
+        """Return the number of the lane of a hash key, given as 16 bytes, the first byte highest."""
         number = bisect_right(self._firsts, key) - 1
         return number if number >= 0 and key <= self._lasts[number] else len(self.lanes) - 1
 
     def number_for(self, partition_key: str, explicit_hash_key: int | None) -> int:
-        """The number of the lane of a record; its key is checked."""
+        """Return the number of the lane of a record; its key is checked."""
         number = self[partition_key]
         return number if explicit_hash_key is None else self.by_hash(_hash_bytes(explicit_hash_key))
 
     def checked(self, partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
-        """The keys as plain text, as those objects that are remembered if all of them are, and what they take of the
-        buffer's bound.
+        """Return the keys as plain text, and how many bytes they take of the buffer's bound. The keys are the objects
+        that are remembered, if all of them are.
 
         Raises InvalidRecordError if one of them is no partition key.
         """
@@ -111,7 +113,7 @@ class Routes:
         return check_keys(partition_keys)
 
     def _remember(self, partition_key: str, number: int) -> None:
-        """Keep what comes often: where keys never come again, forgetting all at each filling costs half."""
+        """Keep a key: where keys never come again, forgetting all at each filling costs half."""
         if len(partition_key) > KEY_REMEMBERED_CHARACTERS_MAX:
             return
         if len(self.known) < KEYS_REMEMBERED_MAX:
@@ -131,7 +133,9 @@ def _hash_bytes(key: int) -> bytes:
 
 
 def check_keys(partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
-    """The keys as plain text, and what they take of the buffer's bound. Raises InvalidRecordError if one is none."""
+    """Return the keys as plain text, and how many bytes they take of the buffer's bound. Raises InvalidRecordError if
+    one is no partition key.
+    """
     try:
         joined = "".join(partition_keys)
         lengths = set(map(len, partition_keys))
@@ -145,14 +149,14 @@ def check_keys(partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
 
 
 def keys_bytes(partition_keys: Sequence[str]) -> int:
-    """What these keys take of the buffer's bound."""
+    """Return how many bytes these keys take of the buffer's bound."""
     joined = "".join(partition_keys)
     return len(joined) if joined.isascii() else sum(map(held_by_key, partition_keys))
 
 
 def held_by_key(partition_key: str) -> int:
-    """What a key takes of the buffer's bound: its characters as Python keeps them, and in UTF-8, which Python keeps
-    beside them once it was asked for.
+    """Return how many bytes a key takes of the buffer's bound: its characters as Python keeps them, and in UTF-8, which
+    Python keeps beside them once it was asked for.
     """
     if partition_key.isascii():
         return len(partition_key)
@@ -161,20 +165,23 @@ def held_by_key(partition_key: str) -> int:
 
 
 def plain_key(partition_key: str) -> str:
-    """A partition key, of exactly the type str. Raises InvalidRecordError if it is none (AWS API reference, PutRecord).
+    """Return a partition key of exactly the type str. Raises InvalidRecordError if it is none (AWS API reference,
+    PutRecord).
 
     A subclass (of numpy, of an Enum) is text of which no encoder needs to know how it is written.
     """
     if not isinstance(partition_key, str):
         raise InvalidRecordError(f"a partition key is a str, not {type(partition_key).__name__}")
-    partition_key = str.__str__(partition_key)  # str() would ask the subclass
+    partition_key = str.__str__(partition_key)  # A call of str() would ask the subclass.
     if not (partition_key.isascii() and 1 <= len(partition_key) <= PARTITION_KEY_CHARACTERS_MAX):
         checked_hash_key(partition_key)
     return partition_key
 
 
 def checked_hash_key(partition_key: str) -> int:
-    """The hash key of a partition key. Raises InvalidRecordError if it is not one (AWS API reference, PutRecord)."""
+    """Return the hash key of a partition key. Raises InvalidRecordError if it is none (AWS API reference,
+    PutRecord).
+    """
     if not isinstance(partition_key, str):
         raise InvalidRecordError(f"a partition key is a str, not {type(partition_key).__name__}")
     if not 1 <= len(partition_key) <= PARTITION_KEY_CHARACTERS_MAX:
@@ -188,7 +195,7 @@ def checked_hash_key(partition_key: str) -> int:
 
 
 def checked_explicit(explicit_hash_key: int) -> int:
-    """The explicit hash key as a plain int. Raises InvalidRecordError if it is not one."""
+    """Return the explicit hash key as a plain int. Raises InvalidRecordError if it is none."""
     if not isinstance(explicit_hash_key, int) or not 0 <= explicit_hash_key <= HASH_KEY_MAX:
         raise InvalidRecordError("an explicit hash key is an int from 0 to 2**128-1")
     return int.__index__(explicit_hash_key)

@@ -1,6 +1,6 @@
-"""What an answer, or the passing of time, means for the records: written, to be sent again, or given up.
+"""Settling says what an answer, or the passing of time, means for the records: written, to be sent again, or given up.
 
-What was settled is told as facts, which the batcher's caller takes from `Settling.facts_made` after each step.
+What was settled is noted as facts, which the batcher's caller takes from `Settling.facts_made` after each step.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class Landed(NamedTuple):
-    """Kinesis records were written: one that holds all the user records, or one for each."""
+    """Kinesis records were written: one that holds all the user records, or one for each of them."""
 
     shard_id: str
     records: int
     user_records: int
     record_bytes: int
-    """Their data and keys."""
+    """The bytes of the records' data and keys."""
     data_bytes: int
-    """The data of the user records."""
+    """The bytes of the user records' data."""
 
 
 class Written(NamedTuple):
@@ -43,15 +43,15 @@ class Written(NamedTuple):
     shard_id: str
     user_records: int
     attempts: int
-    """The requests that carried each of them."""
+    """The number of requests that carried each of the user records."""
     doubtful: bool
-    """True if the stream may hold them twice."""
+    """True if the stream may hold the user records twice."""
     latency_s: float
-    """Since they were put."""
+    """Seconds from the put of the user records to their result."""
 
 
 class Refused(NamedTuple):
-    """Kinesis records of a request that was answered were not taken; they are tried again."""
+    """Kinesis records of a request that was answered were not taken; they are sent again."""
 
     shard_id: str | None
     records: int
@@ -93,7 +93,7 @@ class Repeated(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """Whether these Kinesis records were written is not known; they are put again."""
+    """It is not known whether these Kinesis records were written; they are put again."""
 
     records: int
     reason: str
@@ -106,25 +106,27 @@ Fact = Landed | Written | Refused | Expired | Failed | Withdrawn | Repeated | Un
 
 THROTTLED = "ProvisionedThroughputExceededException"
 NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
-"""Error codes of entries that certainly were not written. After others (InternalFailure) they may have been."""
+"""Error codes of entries that certainly were not written. After other codes (InternalFailure) they may have been."""
 
 WITHDRAWN_BYTES_MAX = 1024 * 1024
-"""Records that were withdrawn keep no more than about this in memory, which counts for no bound any more."""
+"""The bytes above which records that were withdrawn are let go: they count for no bound any more."""
 
 ACROSS_A_RESHARD = "its aggregate landed across a reshard"
 
 RECORD_BYTES_USUAL = 1024 * 1024
-"""What a stream takes as a record unless its MaxRecordSizeInKiB was raised (AWS API reference, UpdateMaxRecordSize)."""
+"""The largest record that a stream takes unless its MaxRecordSizeInKiB was raised (AWS API reference,
+UpdateMaxRecordSize).
+"""
 
 STEP_RECORDS = 2_000
-"""What takes long is done in steps of so many records, a few milliseconds, and others may run in between."""
+"""The number of records in one step of what takes long: a few milliseconds. Others may run in between."""
 RUN_WORK = 8
-"""A run takes as much of a step as so many records, beside its own."""
+"""The number of records that a run counts for in a step, beside its own."""
 WITHDRAWN_STEP_RECORDS = 10_000
-"""A step where runs are withdrawn: that takes long by the run, and hardly by the record."""
+"""The number of records in a step where runs are withdrawn: that takes long by the run, and hardly by the record."""
 
 CLOSED = "ProducerClosed"
-"""The reason of records that a close gave up."""
+"""The reason of the records that a close gave up."""
 
 
 class Settling:
@@ -132,15 +134,15 @@ class Settling:
 
     def __init__(self, lanes: Lanes, *, ordered: bool) -> None:
         self.live: dict[int, Chunk] = {}
-        """The chunks of which a record has no outcome yet, by number, the oldest first."""
+        """The chunks that have a record without an outcome, by number, the oldest first."""
         self.freed_bytes = 0
-        """What became free of the buffer's bound. The caller sets it to 0 when it has taken it."""
+        """The bytes that became free of the buffer's bound. The caller sets it to 0 when it has taken it."""
         self.facts_made: deque[Fact] = deque()
-        """What was told and was not taken yet. It is always the same object."""
+        """The facts that were made and not taken yet. It is always the same object."""
         self.place = ""
-        """The stream, and once it is known the region, for messages."""
+        """The name of the stream, and once it is known the region, for messages."""
         self.record_bytes_max: int | None = None
-        """What the stream takes as a record, if it has told."""
+        """The largest record that the stream takes, in bytes, if that is known."""
         self.strays = 0
         """The most aggregates that one record was in, and that landed in a shard to which the record does not belong:
         more than one or two come of no reshard, but of a stream that answers other shard ids than it lists.
@@ -148,14 +150,14 @@ class Settling:
         self.saw_another_shard = False
         """True when an answer named another shard than was predicted."""
         self.trouble = ""
-        """Why nothing goes through at the moment, for records that were never sent."""
+        """The reason why nothing goes through at the moment, for records that were never sent."""
         self._lanes = lanes
         self._ordered = ordered
         self._undecided: dict[Load, EntryResult] = {}
         self._withdrawn_bytes = 0
 
     def undecided(self) -> Iterator[Load]:
-        """Loads that were written, to a shard that no listing has shown yet."""
+        """Iterate over the loads that were written to a shard that no listing has shown yet."""
         return iter(self._undecided)
 
     def start_over(self) -> None:
@@ -172,7 +174,7 @@ class Settling:
         self._tell_pace(load, results, bad, now_s)
         if bad:
             load.reason = results[bad[0]].error_code or ""
-            load.alone = False  # what spoils a request gets no answer of its own
+            load.alone = False  # What spoils a request gets no answer of its own.
             self.facts_made.append(Refused(lane.shard_id, len(bad), load.reason))
         if load.is_aggregate:
             if bad:
@@ -188,10 +190,10 @@ class Settling:
         return again
 
     def _look_at(self, lane: Lane, shards: set[str | None]) -> None:
-        """Records of a lane were taken by these shards. Has the map changed?"""
+        """Note whether the map has changed: records of a lane were taken by these shards."""
         if lane.shard is not None:
             changed = shards != {lane.shard_id}
-        else:  # the listing has a hole there; is it older than the shard?
+        else:  # The listing has a hole there, and may be older than the shard.
             changed = any(self._lanes.may_come(shard_id or "") for shard_id in shards)
         self.saw_another_shard = self.saw_another_shard or changed
 
@@ -203,7 +205,9 @@ class Settling:
         return bool(self._undecided)
 
     def _landed(self, load: Load, result: EntryResult, now_s: float) -> None:
-        """An aggregate was written. Do its records belong to the shard that it is in?"""
+        """Settle an aggregate that was written, or put its records again where they do not belong to the shard that it
+        is in.
+        """
         shard_id = result.shard_id or ""
         if load.user_records > 1 and shard_id != load.lane.shard_id:
             shard = self._lanes.shard(shard_id)
@@ -262,7 +266,7 @@ class Settling:
                 load.lane.release(run.keys)
 
     def _tell_written(self, load: Load, runs: list[Run], good: Sequence[EntryResult], now_s: float) -> None:
-        """Count records that are entries of their own by the shard that took them: usually the one predicted."""
+        """Note the records that are entries of their own by the shard that took them: usually the one predicted."""
         by_shard: dict[str, list[Run]] = {}
         shards = {result.shard_id for result in good}
         self._look_at(load.lane, shards)
@@ -278,14 +282,14 @@ class Settling:
             data_bytes = sum([sum(map(len, run.datas)) for run in ours])
             self.facts_made.append(Landed(shard_id, records, records, payload_bytes, data_bytes))
             counts: dict[tuple[float, int, bool], int] = {}
-            for run in ours:  # with order by key, each is a record: those that went through the same are told as one
+            for run in ours:  # With order by key each is a record: those that went through the same make one fact.
                 went_through = (run.chunk.put_at_s, *load.history_of(run))
                 counts[went_through] = counts.get(went_through, 0) + len(run.keys)
             for (put_at_s, attempts, doubtful), count in counts.items():
                 self.facts_made.append(Written(shard_id, count, attempts, doubtful, now_s - put_at_s))
 
     def _split(self, load: Load, results: Sequence[EntryResult], bad: list[int]) -> Load:
-        """What was refused of a load, as a load."""
+        """Return what was refused of a load, as a load."""
         runs: list[Run] = []
         entries: list[Any] = []
         for known in (True, False):
@@ -311,7 +315,7 @@ class Settling:
     # --- again ----------------------------------------------------------------------------------
 
     def queue_again(self, loads: Iterable[Load], now_s: float) -> None:
-        """Queue loads to be sent again; what has expired is told instead."""
+        """Queue loads to be sent again; what has expired gets its outcome instead."""
         for load in loads:
             lane = load.lane
             if self._lanes.is_gone(lane):
@@ -325,7 +329,7 @@ class Settling:
             self._lanes.wake(lane)
 
     def halves(self, load: Load) -> list[Load]:
-        """A load of several entries as two."""
+        """Return a load of several entries as two."""
         middle = load.user_records // 2
         both = (range(middle), range(middle, load.user_records))
         return [
@@ -335,7 +339,7 @@ class Settling:
     # --- given up -------------------------------------------------------------------------------
 
     def give_up(self, load: Load, reason: str, now_s: float, *, invalid: bool = False) -> None:
-        """A load will never be taken; ``invalid``: for what it is."""
+        """Give up a load that will never be taken; ``invalid``: for what it is."""
         load.reason = reason
         remember(load, *load.runs)
         for run in load.runs:
@@ -352,7 +356,7 @@ class Settling:
         self._lanes.came_back(load.lane)
 
     def refuse_unmade(self, lane: Lane, now_s: float) -> None:
-        """The sink has made no entry of these records: it raised."""
+        """Give up the records of which the sink has made no entry: it raised."""
         while lane.unmade:
             run, error = lane.unmade[0]
             reason = type(error).__name__
@@ -377,7 +381,7 @@ class Settling:
         self._lanes.moving = []
 
     def expire(self, now_s: float) -> None:
-        """Tell the records whose time to live has passed."""
+        """Give the records whose time to live has passed their outcome."""
         for lane in list(self._lanes):
             self._expire(lane, now_s)
         for load in [load for load in self._undecided if all(run.chunk.expires_at_s <= now_s for run in load.runs)]:
@@ -389,13 +393,13 @@ class Settling:
             self._lanes.came_back(load.lane)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """Take a record back that was never sent. False if it was, or has its outcome."""
+        """Take a record back that was never sent. False if the record was sent, or has its outcome."""
         if chunk.outcomes[index] is not None or not self._is_waiting(chunk, index):
             return False
         self.facts_made.append(Withdrawn(1))
         freed_bytes = chunk.settle((index,), self._withdrawn())
-        # Lanes skip it from here on. It has its outcome by then: a signal handler that raises in between would else
-        # leave a record that is neither sent nor settled, for ever.
+        # Lanes skip the record after this. It has its outcome before: a signal handler that raises in between would
+        # otherwise leave a record that is neither sent nor settled, for ever.
         if chunk.withdrawn is None:
             chunk.withdrawn = set()
         chunk.withdrawn.add(index)
@@ -410,9 +414,9 @@ class Settling:
         return True
 
     def withdrawing(self, chunks: Iterable[Chunk]) -> Iterator[int]:
-        """Take back what was never sent of these chunks, in steps; tells how many records each step took back.
+        """Take back what was never sent of these chunks, in steps; each step yields how many records it took back.
 
-        Others may run between two steps, but nothing may be sent, and after `mending.mend` it has to begin anew.
+        Others may run between two steps, but nothing may be sent, and after `batcher.mend` it has to begin anew.
         """
         chunks = set(chunks)
         missed = True
@@ -425,7 +429,8 @@ class Settling:
                     while part := lane.stretch(key, start, WITHDRAWN_STEP_RECORDS, RUN_WORK):
                         ours = {run for run in part if not run.attempts and run.chunk in chunks}
                         withdrawn = self._withdraw_runs(ours)
-                        # Afterwards: where a signal handler raises before, `mend` finds the records, and their outcome.
+                        # The lane lets them go afterwards: where a signal handler raises before, `mend` finds the
+                        # records, and their outcome.
                         if ours:
                             lane.leave_out(key, start, part, ours)
                         start += len(part) - len(ours)
@@ -459,7 +464,8 @@ class Settling:
         return NotWritten(RecordWithdrawnError, message, 0, False, None, "")
 
     def closing(self, sent: dict[Request, None], now_s: float) -> Iterator[None]:
-        """Tell every record that has no outcome that it gets none any more; ``sent`` are the requests on their way.
+        """Give every record that has no outcome one that says that it gets no other; ``sent`` are the requests on their
+        way.
 
         Others may run between two steps: nothing is on its way or waits by then, and a mended batcher is closed anew.
         """
@@ -493,7 +499,9 @@ class Settling:
         self._lanes.moving = []
 
     def unsettled(self, sent: Iterable[Load]) -> Iterator[tuple[Run, bool]]:
-        """All records without an outcome, and whether they were sent; ``sent`` are the loads on their way."""
+        """Iterate over all records without an outcome, and whether they were sent; ``sent`` are the loads on
+        their way.
+        """
         for load in [*sent, *self._undecided, *(load for lane in self._lanes for load in lane.retry)]:
             yield from ((run, True) for run in load.runs)
         for lane in self._lanes:
@@ -554,5 +562,5 @@ class Settling:
                     kind, self._placed(message), run.attempts, run.doubtful, shard_id, run.reason or reason
                 )
                 self._settle(rest.chunk, rest.indices, outcome)
-            # Afterwards: where a signal handler raises before, the records are still found here.
+            # The run is emptied afterwards: where a signal handler raises before, the records are still found here.
             run.at = len(run.datas)

@@ -1,8 +1,8 @@
-"""How far the checkpoint of a shard goes, and when it is stored: all that decides it, in one machine for a tenure.
+"""One machine for a tenure decides how far the checkpoint of a shard goes, and when it is stored.
 
-It is asked with `step`: an input, how far the ledger is (`Progress`), and the time. What it answers are inputs of the
-lease's machine (`penstock.core.leases.tenure`): `Settled`, which a renewal carries or a write of its own, and
-`Prepared`; and `Answer` for the caller that waits. What the lease's machine says of its writes, `Stored` and
+The shard's machine asks it by `step`: an input, how far the ledger is (`Progress`), and the time. Its answers are
+inputs of the lease's machine (`penstock.core.leases.tenure`): `Settled`, which a renewal carries or a write of its own,
+and `Prepared`; and `Answer` for the caller that waits. What the lease's machine says of its writes, `Stored` and
 `PendingStored`, are inputs here. So a checkpoint is on its way from the ledger to the lease in one step.
 
 A checkpoint in two phases is first stored as pending, in the KCL's columns, and then committed. Each ordinary
@@ -17,8 +17,8 @@ checkpoint clears those columns. So none is stored while one is pending:
 | `COMMITTING` | waits | refused | refused | refused | - | FREE, answer |
 | `ABANDONING` | is stored, and clears | refused | refused | refused | - | FREE, answer |
 
-What is refused raises CheckpointError, and changes nothing. `Close` keeps the state: what was told before the end is
-still stored with the tenure's last write, but callers are refused, and the one that waits has its answer.
+What is refused raises CheckpointError, and changes nothing. `Close` keeps the state: what was asked for before the end
+is still stored with the tenure's last write, but callers are refused, and the caller that waits has its answer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Riding:
 
 
 class Every(Options, frozen=True, kw_only=True):
-    """Checkpoints are also written when so many records were settled since the last one, or when so many seconds have
-    passed since it and any record was settled.
+    """Checkpoints are also written when ``records`` records were settled since the last one, or when ``seconds``
+    seconds have passed since it and any record was settled.
     """
 
     records: int | None = None
@@ -72,8 +72,8 @@ Cadence: TypeAlias = Riding | Every | Prompt
 
 
 def due_at_s(cadence: Cadence, records: int, stored_at_s: float) -> float:
-    """When a write of its own is due for what is settled and not stored. ``records``: settled since the last one, which
-    was stored at ``stored_at_s``. Infinity: not before more is settled.
+    """Return when a write of its own is due for what is settled and not stored. ``records`` were settled since the last
+    checkpoint, which was stored at ``stored_at_s``. Infinity: it is not due before more is settled.
     """
     if isinstance(cadence, Riding):
         return math.inf
@@ -86,32 +86,36 @@ def due_at_s(cadence: Cadence, records: int, stored_at_s: float) -> float:
 
 
 class State(StrEnum):
-    """What becomes of what is settled, and of a checkpoint in two phases."""
+    """The states of the checkpoints: what becomes of what is settled, and of a checkpoint in two phases."""
 
     FREE = "free"
     """What is settled is stored, by the cadence."""
     CLEARING = "clearing"
-    """The same. The former owner has left a pending checkpoint, which the next write clears."""
+    """What is settled is stored, by the cadence. The former owner has left a pending checkpoint, which the next write
+    clears.
+    """
     PREPARING = "preparing"
     """A checkpoint is on its way to be pending. Nothing else is stored."""
     PREPARED = "prepared"
-    """It is pending. Nothing else is stored."""
+    """A checkpoint is pending. Nothing else is stored."""
     COMMITTING = "committing"
-    """It is on its way to be the checkpoint."""
+    """The pending checkpoint is on its way to be the checkpoint."""
     ABANDONING = "abandoning"
-    """It does not count any more, and a write that clears it is on its way. What is settled meanwhile may go along."""
+    """The pending checkpoint does not count any more, and a write that clears it is on its way. What is settled
+    meanwhile may go along.
+    """
 
 
 IDLE = (State.FREE, State.CLEARING, State.ABANDONING)
-"""None is pending that counts: what is settled is stored."""
+"""The states without a pending checkpoint that counts: what is settled is stored."""
 CLEARS = (State.CLEARING, State.ABANDONING)
-"""The next write clears the columns of a pending checkpoint, also where nothing new is settled."""
+"""The states whose next write clears the columns of a pending checkpoint, also where nothing new is settled."""
 ASKED = (State.PREPARING, State.COMMITTING, State.ABANDONING)
-"""A caller waits for a write."""
+"""The states in which a caller waits for a write."""
 
 
 class PendingChoice(StrEnum):
-    """What becomes of a pending checkpoint that a former owner left."""
+    """The choices for a pending checkpoint that a former owner left."""
 
     ABANDON = "abandon"
     """Its records are delivered again, and the next checkpoint clears it: as the KCL does."""
@@ -130,12 +134,14 @@ class Pending(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a ledger is."""
+    """The progress of a ledger."""
 
     safe: Checkpoint
-    """All up to here is settled, and may be stored."""
+    """The checkpoint up to which all is settled, and may be stored."""
     records: int
-    """How many were settled in this tenure, up to ``safe``; any number where the cadence does not count them."""
+    """The number of records that were settled in this tenure, up to ``safe``; any number where the cadence does not
+    count them.
+    """
 
 
 class Writing(NamedTuple):
@@ -143,41 +149,41 @@ class Writing(NamedTuple):
 
     checkpoint: Checkpoint
     records: int
-    """As `Progress` had them."""
+    """The records that `Progress` counted."""
 
 
 class Checkpoints(NamedTuple):
-    """Of one tenure. Of all writes that it asks for none is known to have failed: the lease's machine repeats each
-    until it is stored, or the tenure is over.
+    """The checkpoints of one tenure. No write that they ask for is known to have failed: the lease's machine repeats
+    each until it is stored, or the tenure is over.
     """
 
     where: str
-    """Stream and shard, for errors."""
+    """The stream and the shard, for errors."""
     cadence: Cadence
     stored: Checkpoint
-    """The lease is known to hold it."""
+    """The checkpoint that the lease is known to hold."""
     stored_at_s: float
     told: Checkpoint
-    """The furthest that the lease's machine was told. It never goes back, as that machine would not either: not with a
-    seek, and not with a bound that is set back. It is never before ``stored``.
+    """The furthest checkpoint that the lease's machine was told. It never goes back, as that machine would not either:
+    not with a seek, and not with a bound that is set back. It is never before ``stored``.
     """
     state: State = State.FREE
     bound: Checkpoint | None = None
-    """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended. None: what is settled is
-    checkpointed.
+    """The checkpoint behind which nothing is checkpointed, settled or not, nor is the shard stored as ended. None: what
+    is settled is checkpointed.
     """
     pending: Pending | None = None
-    """From `Prepare` on, until it is committed or abandoned."""
+    """The checkpoint that is pending, from `Prepare` on, until it is committed or abandoned."""
     writing: Writing | None = None
-    """At most one write of its own is on its way."""
+    """The write of its own that is on its way; there is at most one."""
     records: int = 0
-    """As `Progress` had them when the last write of its own was asked for that is stored."""
+    """The records that `Progress` counted when the last write of its own that is stored was asked for."""
     closed: str | None = None
-    """Why the tenure is over."""
+    """The reason why the tenure is over; None: it is not."""
 
     @property
     def idle(self) -> bool:
-        """True when none is pending, or on its way to be."""
+        """True when no checkpoint is pending, or on its way to be."""
         return self.state in IDLE
 
     @property
@@ -186,11 +192,11 @@ class Checkpoints(NamedTuple):
         return type(self.cadence) is Every
 
     def safe(self, progress: Progress) -> Checkpoint:
-        """The furthest that may be stored."""
+        """Return the furthest checkpoint that may be stored."""
         return progress.safe if self.bound is None else min(progress.safe, self.bound)
 
     def wanted(self, progress: Progress) -> Checkpoint | None:
-        """What a renewal carries, or the tenure's last write; None: nothing new."""
+        """Return the checkpoint that a renewal carries, or the tenure's last write; None: there is nothing new."""
         if self.state not in IDLE:
             return None
         safe = self.safe(progress)
@@ -199,7 +205,7 @@ class Checkpoints(NamedTuple):
         return self.stored if self.state in CLEARS else None
 
     def wake_at_s(self, progress: Progress) -> float:
-        """When `Look` may lead to a write though nothing else happens; infinity: never."""
+        """Return when `Look` may lead to a write though nothing else happens; infinity: never."""
         if self.writing is not None or type(self.cadence) is Riding or self.wanted(progress) is None:
             return math.inf
         return due_at_s(self.cadence, progress.records - self.records, self.stored_at_s)
@@ -215,45 +221,45 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What is settled by now goes, new or not: at once, or with the next write, whatever that is."""
+    """Store what is settled by now, new or not: at once, or with the next write, whatever that is."""
 
     at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetBound:
-    """Checkpoints go so far and no further."""
+    """Let checkpoints go up to this bound, and no further."""
 
     bound: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Store a checkpoint as pending. It takes the place of one that is."""
+    """Store a checkpoint as pending. It takes the place of a checkpoint that is pending."""
 
     checkpoint: Checkpoint
     state: bytes | None
     came_to: Checkpoint
-    """What came ends here: none may be prepared behind it."""
+    """The checkpoint at which the records that came end: none may be prepared behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Make it the checkpoint."""
+    """Make the pending checkpoint the checkpoint."""
 
     pending: Pending
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Let it go: what is settled is stored again."""
+    """Let the pending checkpoint go: what is settled is stored again."""
 
     pending: Pending
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The tenure is over, or reading: what is pending is told to the next owner."""
+    """The tenure is over, or reading is: the next owner is told what is pending."""
 
     reason: str
 
@@ -265,7 +271,7 @@ Input: TypeAlias = Look | Flush | SetBound | Prepare | Commit | Abandon | Stored
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was asked for last is done; or the error by which it is not known to be."""
+    """The write that a caller asked for last is done; or the error says why it is not known to be."""
 
     error: CheckpointError | None = None
 
@@ -276,19 +282,19 @@ Rule: TypeAlias = "Callable[[Checkpoints, Any, Progress, float], Result]"
 
 
 class Begun(NamedTuple):
-    """The machine of a new tenure, and where that goes on."""
+    """The checkpoints of a new tenure, and the places from which it goes on."""
 
     checkpoints: Checkpoints
     settled: Checkpoint
-    """All up to here is settled."""
+    """The checkpoint up to which all is settled."""
     wanted: Checkpoint
-    """Nothing up to here is to be delivered."""
+    """The checkpoint up to which nothing is to be delivered."""
 
 
 def begin(
     row: LeaseRow, choice: PendingChoice, *, where: str, cadence: Cadence, bound: Checkpoint | None, now_s: float
 ) -> Begun:
-    """A tenure begins with the lease as ``row`` has it. ``choice``: what becomes of a checkpoint that is pending."""
+    """Begin a tenure with the lease as ``row`` has it. ``choice``: what becomes of a checkpoint that is pending."""
     stored, pending = row.checkpoint, row.pending
     checkpoints = Checkpoints(where, cadence, stored, now_s, told=stored, bound=bound)
     if pending is None:
@@ -299,12 +305,12 @@ def begin(
     clearing = checkpoints._replace(state=State.CLEARING)
     if choice is PendingChoice.ABANDON or pending < stored:
         return Begun(clearing, stored, stored)
-    # To the shard's end: its children have to be found first, by reading to it.
+    # A pending checkpoint at the shard's end does not end it: its children have to be found first, by reading to it.
     return Begun(clearing, stored if pending.is_end else pending, pending)
 
 
 def step(checkpoints: Checkpoints, given: Input, progress: Progress, now_s: float) -> Result:
-    """What follows from an input. Raises CheckpointError for what a caller may not ask for now."""
+    """Return what follows from an input. Raises CheckpointError for what a caller may not ask for now."""
     return TABLE[checkpoints.state, type(given)](checkpoints, given, progress, now_s)
 
 
@@ -346,7 +352,7 @@ def _set_bound(one: Checkpoints, given: SetBound, progress: Progress, now_s: flo
 
 
 def _stored(one: Checkpoints, given: Stored, progress: Progress, now_s: float) -> Result:
-    """A write has taken a checkpoint along: one that was asked for, or a renewal that was due anyway."""
+    """Note that a write has taken a checkpoint along: a write that was asked for, or a renewal that was due anyway."""
     own = one.writing if one.writing is not None and one.writing.checkpoint <= given.checkpoint else None
     settles = not given.pending and (one.state in CLEARS or _is_committed(one, given.checkpoint))
     if own is None and not settles and given.checkpoint <= one.stored:
@@ -403,7 +409,7 @@ def _abandon(one: Checkpoints, given: Abandon, progress: Progress, now_s: float)
     _check_current(one, given.pending)
     after = one._replace(state=State.ABANDONING, pending=None)
     wanted = after.wanted(progress)
-    assert wanted is not None  # there is always one to clear the columns with
+    assert wanted is not None  # There is always a checkpoint to clear the columns with.
     return _tell(after, wanted, at_once=False)
 
 
@@ -422,7 +428,7 @@ def _not_now(one: Checkpoints, given: Commit | Abandon, progress: Progress, now_
 
 
 def _check_current(one: Checkpoints, pending: Pending) -> None:
-    """Raise, where it is not the one that the caller means."""
+    """Raise CheckpointError where the pending checkpoint is not the one that the caller means."""
     _check_open(one)
     if one.pending is not pending:
         raise CheckpointError(f"{one.where}: that checkpoint is not pending any more: prepare another one")
@@ -466,4 +472,4 @@ _RULES: dict[State, dict[type[Any], Rule]] = {
 TABLE: Mapping[tuple[State, type[Any]], Rule] = {
     (state, given): rule for state, rules in _RULES.items() for given, rule in rules.items()
 }
-"""Complete: every state has a rule for every input."""
+"""The rules by state and input, which are complete: every state has a rule for every input."""

@@ -1,20 +1,21 @@
-"""Which records of a shard are left out as duplicates, and which pages are kept back until that is known.
+"""The rules say which records of a shard are left out as duplicates, and which pages are kept back until that is
+known.
 
 Duplicates are found by a key over a window of time, without a store. A record is a duplicate when a record before it in
 the log has the same key and arrived at most ``window_s`` earlier (or later: arrival times may go back a little). Each
 occurrence counts, also one that was a duplicate itself: so the answer follows from the window's stretch of the log
 alone, and a new owner that reads that stretch again gives the same.
 
-The keys of the records are made by the program, so they come with each page (`PageRead`). The window that a new owner
-has to know is read again beside, from the warm-up on:
+The program makes the keys of the records, so they come with each page (`PageRead`). The window that a new owner has to
+know is read again beside the shard, from the warm-up on:
 
 | the window | becomes | by |
 |---|---|---|
-| `UNKNOWN`: no page has told yet how far back to read | READING | `begins` |
+| `UNKNOWN`: no page has shown yet how far back to read | READING | `begins` |
 | `READING` | KNOWN | `is_read` |
 | `KNOWN` | - | - |
 
-`forget` leads from each to `KNOWN`: only what comes from then on counts. With ``wait`` nothing is delivered before the
+`forget` leads from each to `KNOWN`: only what comes after it counts. With ``wait`` nothing is delivered before the
 window is known; the pages that come before are kept, and go on with `go_on`.
 """
 
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 
 SKEW_S = 10.0
-"""By how much arrival times may go back from one record to the next."""
+"""The most seconds by which arrival times may go back from one record to the next."""
 KEY_OVERHEAD_BYTES = 230
-"""What a key takes besides its own bytes."""
+"""The bytes that a key takes besides its own."""
 _DIGEST_BYTES = 32
 
 
@@ -78,15 +79,15 @@ class Deduplicate(Options, frozen=True, kw_only=True):
 
 
 class Keyed(NamedTuple):
-    """A record's key, and when the record came."""
+    """A record's key, and the time at which the record came."""
 
     key: bytes
     at_s: float
-    """By the service's clock."""
+    """The time of arrival by the service's clock, in seconds."""
 
     @classmethod
     def of(cls, key: bytes | str, at_s: float) -> Keyed:
-        """Longer keys are kept as digests of 32 bytes. Raises UnicodeEncodeError for text that is none."""
+        """Make a key; a longer key is kept as a digest of 32 bytes. Raises UnicodeEncodeError for text that is none."""
         if isinstance(key, str):
             key = key.encode()
         return cls(key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest(), at_s)
@@ -105,8 +106,8 @@ class DedupeWindow:
         bytes_max: int = 256 * 1024 * 1024,
         skew_s: float = SKEW_S,
     ) -> None:
-        """``skew_s``: by so much may arrival times go back. ``bytes_max`` counts each key with its book-keeping. At a
-        bound the oldest keys are forgotten: `take_events` says so.
+        """``skew_s``: the most seconds by which arrival times may go back. ``bytes_max`` counts each key with its
+        book-keeping. At a bound the oldest keys are forgotten: `take_events` says so.
         """
         if min(window_s, keys_max, bytes_max) <= 0 or skew_s < 0:
             raise ValueError("a window needs window_s, keys_max and bytes_max above 0, and skew_s not below")
@@ -115,24 +116,24 @@ class DedupeWindow:
         self.keys_max, self.bytes_max, self.skew_s = keys_max, bytes_max, skew_s
         self._told: list[events.LedgerEvent] = []
         self._seen: OrderedDict[bytes, float] = OrderedDict()
-        self._read_late: OrderedDict[bytes, float] = OrderedDict()  # before all of those, but read after them
+        self._read_late: OrderedDict[bytes, float] = OrderedDict()  # They lie before `_seen`, but were read after it.
         self._newest_s = float("-inf")
         self._cut_told = False
         self._begun = False
         self.key_bytes = 0
-        """What the keys take."""
+        """The bytes that the keys take."""
 
     def __len__(self) -> int:
         return len(self._seen) + len(self._read_late)
 
     def take_events(self) -> Sequence[events.LedgerEvent]:
-        """What was told since the last call, in its order."""
+        """Return the events that were made since the last call, in their order."""
         told, self._told = self._told, []
         return told
 
     def duplicates(self, keys: Iterable[Keyed | None]) -> list[int]:
-        """The places of those that are duplicates, among the next records of the log; all of them are remembered. None
-        stands for a record that is never a duplicate.
+        """Return the places of the duplicates among the next records of the log; all keys are remembered. None stands
+        for a record that is never a duplicate.
         """
         self._begun = True
         return self._pass(keys)
@@ -142,7 +143,7 @@ class DedupeWindow:
         self._pass(keys, early=self._begun)
 
     def _pass(self, keys: Iterable[Keyed | None], *, early: bool = False) -> list[int]:
-        """``early``: they lie before records that were seen."""
+        """Take the keys of records. ``early``: the records lie before records that were seen."""
         found = []
         seen, read_late, window_s = self._seen, self._read_late, self.window_s
         for place, keyed in enumerate(keys):
@@ -164,14 +165,15 @@ class DedupeWindow:
         return found
 
     def since(self, first: dt.datetime) -> dt.datetime:
-        """From when on a new owner reads its shard and that one's ancestors again, up to its checkpoint.
+        """Return the arrival time from which on a new owner reads its shard and that one's ancestors again, up to its
+        checkpoint.
 
         ``first``: when the first record behind the checkpoint arrived; when there is none yet, the service's time now.
         """
         return first - dt.timedelta(seconds=self.window_s + self.skew_s)
 
     def _forget(self) -> None:
-        """Let go what is out of the window, or of the bounds."""
+        """Let go the keys that are out of the window, or of the bounds."""
         gone_s = self._newest_s - self.window_s - self.skew_s
         for keys in (self._read_late, self._seen):
             while keys and next(iter(keys.values())) < gone_s:
@@ -194,7 +196,7 @@ class DedupeWindow:
 
 
 class Window(StrEnum):
-    """What is known of the keys that came before. See the module."""
+    """The states of the window: what is known of the keys that came before. See the module."""
 
     UNKNOWN = "unknown"
     READING = "reading"
@@ -207,11 +209,11 @@ class PageRead:
 
     records: Sequence[Any]
     ends_at: Position | None = None
-    """Where the page ends, if behind its last record."""
+    """The position where the page ends, if that is behind its last record."""
     held_bytes: int | None = None
-    """What all of them take together, where that is known."""
+    """The bytes that all the records take together, where that is known."""
     keys: Sequence[Keyed | None] = ()
-    """Of each record, where duplicates are left out."""
+    """The key of each record, where duplicates are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +224,20 @@ class Admit:
     ends_at: Position | None = None
     held_bytes: int | None = None
     twins: Sequence[int] = ()
-    """Numbers of those that are duplicates."""
+    """The numbers of the records that are duplicates."""
 
 
 class Duplicates:
-    """Of one tenure; see the module."""
+    """The duplicates of one tenure; see the module."""
 
     def __init__(self, choice: Deduplicate, stream: str, shard_id: str) -> None:
         self._choice = choice
         self._stream, self._shard_id = stream, shard_id
         self.state = Window.UNKNOWN
         self.window = self._new_window()
-        """The keys. After `forget` it is another one."""
+        """The keys of the window. After `forget` it is another one."""
         self.delivered_early = 0
-        """How many records were delivered while the window was not known."""
+        """The number of records that were delivered while the window was not known."""
         self._kept: deque[PageRead] = deque()
         self._told: list[LedgerEvent] = []
         self._is_told = False
@@ -259,27 +261,27 @@ class Duplicates:
         return bool(self._kept) and self.state is not Window.UNKNOWN
 
     def take_events(self) -> Sequence[LedgerEvent]:
-        """What was told since the last call, in its order."""
+        """Return the events that were made since the last call, in their order."""
         told, self._told = [*self._told, *self.window.take_events()], []
         return told
 
     # --- the window -----------------------------------------------------------------------------
 
     def begins(self) -> None:
-        """What lies before is being read from now on."""
+        """Note that the program begins to read what lies before."""
         if self.state is Window.UNKNOWN:
             self.state = Window.READING
 
     def learn(self, keys: Sequence[Keyed | None]) -> None:
-        """These lie before the records that are delivered."""
+        """Remember keys of records that lie before the records that are delivered."""
         self.window.learn(keys)
 
     def is_read(self) -> None:
-        """All that lies before was read, or is gone."""
+        """Note that all that lies before was read, or is gone."""
         self.state = Window.KNOWN
 
     def forget(self) -> None:
-        """From here on only what comes counts."""
+        """Forget the window and the pages that are kept: only what comes after this call counts."""
         self.state = Window.KNOWN
         self.window = self._new_window()
         self._kept.clear()
@@ -287,11 +289,11 @@ class Duplicates:
     # --- pages ----------------------------------------------------------------------------------
 
     def follow(self, keys: Sequence[Keyed | None]) -> None:
-        """The next records were delivered by the former owner."""
+        """Note the keys of the next records: the former owner has delivered them."""
         self.window.duplicates(keys)
 
     def read(self, page: PageRead, held: Held) -> list[Admit]:
-        """A page came. What is kept of it is counted in ``held``."""
+        """Take a page that came, and return what may go on. What is kept of it is counted in ``held``."""
         if self.state is not Window.KNOWN and not self._is_told:
             self._is_told = True
             self._told.append(DedupeWindowRebuilding(self._stream, self._shard_id, self._choice.wait))
@@ -301,7 +303,7 @@ class Duplicates:
         return self._without_duplicates(page)
 
     def go_on(self, held: Held) -> list[Admit]:
-        """What of the kept pages may go on now."""
+        """Return what may go on now of the pages that were kept."""
         found: list[Admit] = []
         while self._kept and self.may_deliver:
             page = self._kept.popleft()
@@ -310,7 +312,7 @@ class Duplicates:
         return found
 
     def _keep(self, page: PageRead, held: Held) -> None:
-        """Of pages without records only the last one's end is kept: a silence may be many of them."""
+        """Keep a page. Of pages without records only the last one's end is kept: a silence may be many of them."""
         if not len(page.records):
             if page.ends_at is None:
                 return

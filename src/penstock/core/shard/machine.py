@@ -1,9 +1,10 @@
-"""One shard in one tenure: whether its records are delivered, what is stored of it, and how it ends.
+"""The machine of one shard in one tenure decides whether its records are delivered, what is stored of it, and how it
+ends.
 
-The machine has the ledger of what was fetched, and the checkpoints. It is told what happens (`ShardMachine.tell`: an
-input, and the time) and answers with what is to be done, in this order. Records are settled in `ShardMachine.ledger`
-itself, as that happens most; a `Look` follows. What the ledger tells while the machine uses it comes first in the
-answer, as `Emit`.
+The machine has the ledger of what was fetched, and the checkpoints. Its caller tells it what happens
+(`ShardMachine.tell`: an input, and the time), and it answers with what is to be done, in this order. Records are
+settled in `ShardMachine.ledger` itself, as that happens most; a `Look` follows. The events that the ledger makes while
+the machine uses it come first in the answer, as `Emit`.
 
 | stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
@@ -12,11 +13,11 @@ answer, as `Emit`.
 | `LEAVING` | nothing | - | - | - | OVER |
 | `OVER` | nothing | - | - | - | - |
 
-`HandOver` tells the last checkpoint in each stage, also once it is over: the tenure may outlive the reading, where a
-record cannot be read. `Seek` begins another ledger in the same stage.
+`HandOver` stores the last checkpoint in each stage, also in the stage `OVER`: the tenure may outlive the reading, where
+a record cannot be read. `Seek` begins another ledger in the same stage.
 
-A drain is in one of the stages but the first. It is over, and `Drained` says so, when its deadline comes, or when the
-listeners have had their last words and nothing is waited for any more (`ShardMachine.waits_for`):
+A drain is in one of the stages but the first. The drain is over, and `Drained` says so, when its deadline comes, or
+when the listeners have had their last words and nothing is waited for any more (`ShardMachine.waits_for`):
 
 | a drain | becomes | by |
 |---|---|---|
@@ -25,8 +26,8 @@ listeners have had their last words and nothing is waited for any more (`ShardMa
 | what is in flight is waited for | over, in time | nothing is waited for |
 | either | over, in time if nothing is waited for | the deadline |
 
-Two things that it depends on tell nothing when they change: which callers there are, and which function of the program
-runs. Where they matter, `LookAround` asks for them, and `Around` has them.
+A drain depends on two things that tell nothing when they change: which callers there are, and which function of the
+program runs. Where they matter, `LookAround` asks for them, and `Around` has them.
 
 | the end of a shard | becomes | by |
 |---|---|---|
@@ -34,8 +35,9 @@ runs. Where they matter, `LookAround` asks for them, and `Around` has them.
 | `HELD`: the program is told before that | TELLING | all is settled: `TellEnd` |
 | `TELLING`: the program is being told | FREE | `EndTold` |
 
-A dead letter that is due is given out (`WriteLetter`) while fewer than so many are on their way, and waits for its turn
-in the ledger else. Its record counts as settled by `LetterWritten`; by `LetterNotWritten` it is due again later.
+A dead letter that is due is given out (`WriteLetter`) while fewer than `LETTERS_AT_ONCE_MAX` are on their way, and
+waits for its turn in the ledger otherwise. Its record counts as settled by `LetterWritten`; by `LetterNotWritten` it is
+due again later.
 """
 
 from __future__ import annotations
@@ -70,13 +72,13 @@ ALARM_S_MIN = 0.01
 DRAIN_TOLD_AFTER_S = 1.0
 """An event reports what a drain waits for when the drain has taken this long."""
 GAPS_LOOK_S = 0.1
-"""How often a drain that waits for callers to take the rest looks whether these are still there."""
+"""The interval at which a drain that waits for callers to take the rest looks whether these are still there."""
 LETTERS_AT_ONCE_MAX = 16
 """The most dead letters of a shard that are written side by side: a failing dependency can make thousands."""
 
 
 class Stage(StrEnum):
-    """Where a shard is in its tenure. See the module."""
+    """The stages of a shard in its tenure. See the module."""
 
     READING = "reading"
     DRAINING = "draining"
@@ -89,11 +91,11 @@ MAY_DELIVER = {
     Stage.DRAINING: MayDeliver.GAPS,
     Stage.LEAVING: MayDeliver.NOTHING,
 }
-"""By its stage. Once that is over, the ledger is closed."""
+"""The choice of what the ledger delivers, by the shard's stage. In the stage `OVER` the ledger is closed."""
 
 
 class End(StrEnum):
-    """What is known of the shard's end to the program. See the module."""
+    """The states of the shard's end: what the program knows of it. See the module."""
 
     FREE = "free"
     HELD = "held"
@@ -109,16 +111,16 @@ class PageCame:
 
     records: Sequence[Any]
     ends_at: Position | None = None
-    """Where the page ends, if behind its last record."""
+    """The position where the page ends, if that is behind its last record."""
     held_bytes: int | None = None
-    """What all of them take together, where that is known."""
+    """The bytes that all the records take together, where that is known."""
     settled: Sequence[int] = ()
-    """Numbers of those that are not to be delivered: duplicates, and what was split into nothing."""
+    """The numbers of the records that are not to be delivered: duplicates, and what was split into nothing."""
     unreadable: Mapping[int, BaseException] | None = None
-    """Numbers of those that become dead letters at once, with the reason."""
+    """The numbers of the records that become dead letters at once, with the reason."""
 
     def into(self, ledger: Ledger[Any], now_s: float) -> None:
-        """Have the ledger take them."""
+        """Have the ledger take the records."""
         ledger.admit(
             self.records,
             now_s,
@@ -136,20 +138,20 @@ class WindowKnown:
 
 @dataclass(frozen=True, slots=True)
 class CannotRead:
-    """Records of a delivery that the program's deserializer cannot read: they are not delivered."""
+    """The program's deserializer cannot read some records of a delivery: they are not delivered."""
 
     ledger: Ledger[Any]
-    """The one of the delivery, which may be a former one by then."""
+    """The ledger of the delivery, which may be a former ledger by then."""
     ticket: Ticket
     left_out: Sequence[tuple[int, BaseException]]
-    """Their places, each with what was raised."""
+    """The places of the records, each with the error that was raised."""
     skips: bool
-    """True: they count as settled; else they become dead letters."""
+    """True: the records count as settled; False: they become dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rang:
-    """It is the time of an `Alarm`."""
+    """The time of an `Alarm` has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Drain:
     """
 
     until_s: float
-    """It waits no longer."""
+    """The time at which the drain ends, whatever it still waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,42 +171,42 @@ class LastWordsSaid:
 
 @dataclass(frozen=True, slots=True)
 class LastWordsFailed:
-    """One of them has raised an error."""
+    """One of the listeners has raised an error in its last words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """How it looks around the shard; see `LookAround`."""
+    """The answer to `LookAround`: what goes on around the shard."""
 
     is_asked: bool
-    """A caller may take what lies before records that were delivered."""
+    """True: a caller may take what lies before records that were delivered."""
     calling: tuple[str, float] | None
-    """Which function of the program a listener waits for before its last words, and for how many seconds; None: none
-    is called yet, or any more.
+    """The function of the program that a listener waits for before its last words, and for how many seconds; None: no
+    function is called yet, or any more.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The shard stays."""
+    """The shard stays with this worker: the drain is called off."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The lease is let go of right after this."""
+    """The worker lets the lease go right after this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Go on with another ledger. Refused (CheckpointError) while a checkpoint is pending."""
+    """Go on with another ledger. The machine refuses that (CheckpointError) while a checkpoint is pending."""
 
     ledger: Ledger[Any]
-    """An empty one, for what follows the place from which on the shard is read."""
+    """The new ledger; it is empty, for what follows the place from which on the shard is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """The same before any record came: nothing is read again, only the order is another one."""
+    """Go on with another ledger before any record came: nothing is read again, only the order is another one."""
 
     ledger: Ledger[Any]
 
@@ -221,7 +223,7 @@ class HoldEnd:
 
 @dataclass(frozen=True, slots=True)
 class EndTold:
-    """It was told."""
+    """The program was told that all of the shard is settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +231,13 @@ class LetterWritten:
     """A dead letter is known to be written."""
 
     ledger: Ledger[Any]
-    """As `WriteLetter` had it."""
+    """The ledger that `WriteLetter` named."""
     letter: DeadLetter[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LetterNotWritten:
-    """It could not be written, or is not known to be."""
+    """A dead letter could not be written, or is not known to be written."""
 
     ledger: Ledger[Any]
     letter: DeadLetter[Any]
@@ -256,7 +258,7 @@ Input: TypeAlias = (
 )  # fmt: skip
 
 TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
-"""What of the words of the lease's machine is an input."""
+"""The outputs of the lease's machine that are inputs here."""
 
 # --- outputs: these, `Answer`, `Admit`, and what the lease's machine is told ----------------------
 
@@ -270,28 +272,30 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Tell the program of this."""
+    """Emit this event to the program."""
 
     event: LedgerEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Stir:
-    """There may be something to deliver, or to fetch, or what is waited for has come."""
+    """There may be something to deliver, or to fetch; or what a drain waits for has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteLetter:
-    """Write this dead letter, and tell what came of it."""
+    """Write this dead letter, and tell `LetterWritten` or `LetterNotWritten`."""
 
     ledger: Ledger[Any]
-    """It is of this one, which may be closed by then: it has to hear of it all the same."""
+    """The ledger of the letter, which may be closed by then: it has to hear of the letter all the same."""
     letter: DeadLetter[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class DropLetters:
-    """Write no more of those that are on their way: their records are delivered again. It also follows from `Over`."""
+    """Write no more of the letters that are on their way: their records are delivered again. It also follows from
+    `Over`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,39 +310,39 @@ class LookAround:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The drain is over. Comes once for each, unless `Resume` came before."""
+    """The drain is over. It comes once for each drain, unless `Resume` came before."""
 
     in_time: bool
-    """Nothing is waited for any more. Else the deadline came first, and what is in flight comes again."""
+    """True: nothing is waited for any more. False: the deadline came first, and what is in flight comes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellEnd:
-    """Tell the program that all is settled, then `EndTold`."""
+    """Tell the program that all is settled, and then tell `EndTold`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The policies have had enough of the shard. Comes once for each ledger."""
+    """The policies have had enough of the shard. It comes once for each ledger."""
 
     ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
 class FenceMoved:
-    """Nothing is delivered for now, as writes to the lease are not confirmed; or it is again."""
+    """The lease's writes are not confirmed, and nothing is delivered for now; or they are, and it goes on."""
 
     fallen: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A shard that was about to go stays."""
+    """A shard that was about to go stays with this worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Nothing more is delivered. Comes once."""
+    """Nothing more is delivered. It comes once."""
 
 
 Output: TypeAlias = (
@@ -357,17 +361,17 @@ class Draining(NamedTuple):
 
     until_s: float
     tell_at_s: float
-    """Then it is told what is waited for, once; infinity: it was told."""
+    """The time at which an event says what is waited for; infinity when that was emitted."""
     is_said: bool = False
-    """The listeners have had their last words."""
+    """True when the listeners have had their last words."""
 
     def next_at_s(self, now_s: float) -> float:
-        """When time alone leads to something."""
+        """Return the next time at which time alone leads to something; infinity when there is none."""
         return min((at_s for at_s in (self.until_s, self.tell_at_s) if at_s > now_s), default=math.inf)
 
 
 class ShardMachine(Generic[R]):
-    """See the module. What happened is in the attributes; only `tell` changes them."""
+    """The machine of the module's docstring. What happened is in the attributes; only `tell` changes them."""
 
     def __init__(
         self,
@@ -377,45 +381,45 @@ class ShardMachine(Generic[R]):
         duplicates: Duplicates | None = None,
         letters_at_once_max: int = LETTERS_AT_ONCE_MAX,
     ) -> None:
-        """``duplicates``: they are left out, where it is given. ``letters_at_once_max``: so many dead letters are on
-        their way at the same time; 0: none is written, so no record should become one.
+        """``duplicates`` leaves duplicates out, where it is given. ``letters_at_once_max``: at most this many dead
+        letters are on their way at the same time; 0: none is written, so no record should become one.
         """
         self.stage = Stage.READING
         self.ledger = ledger
-        """What was delivered and settled. After each `Seek` it is another one."""
+        """The ledger that has what was delivered and settled. After each `Seek` it is another one."""
         self.checkpoints = checkpoints
         self.duplicates = duplicates
         self.drain: Draining | None = None
         self.end = End.FREE
         self.over_because = ""
-        """Why nothing more is delivered, once it is over."""
+        """The reason why nothing more is delivered, once the stage is `OVER`."""
         self.has_ended = False
-        """The shard is done, and stored as ended."""
+        """True when the shard is done, and stored as ended."""
         self.lost: Loss | None = None
-        """Why the tenure ended, if it did against its will."""
-        self._records_before = 0  # settled in former ledgers
-        self._gave_up: Ending | None = None  # of a ledger: after a seek there may be another one
+        """The reason why the tenure ended, where the lease was lost."""
+        self._records_before = 0  # The records that were settled in former ledgers.
+        self._gave_up: Ending | None = None  # This is of one ledger: after a seek there may be another ending.
         self._letters_at_once_max = letters_at_once_max
-        self._letters_out: set[DeadLetter[R]] = set()  # of this ledger, on their way
+        self._letters_out: set[DeadLetter[R]] = set()  # The letters of this ledger that are on their way.
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is delivered: the shard is done, or the lease is gone."""
+        """True when nothing more is delivered: the shard is done, or the lease is gone."""
         return self.stage is Stage.OVER
 
     @property
     def keeps_pages(self) -> bool:
-        """True while pages are kept back, until it is known what of them are duplicates."""
+        """True while pages are kept back, until it is known which of their records are duplicates."""
         return self.duplicates is not None and self.duplicates.keeps
 
     @property
     def is_kept_waiting(self) -> bool:
-        """True while no more should be fetched, for that reason."""
+        """True while no more should be fetched, because pages are kept back."""
         return self.duplicates is not None and self.duplicates.waits
 
     @property
     def progress(self) -> Progress:
-        """How far the ledger is, and how far that may be stored."""
+        """The progress of the ledger: up to where all is settled and may be stored."""
         ledger = self.ledger
         safe = ledger.safe
         if safe.is_end and self.end is not End.FREE:
@@ -423,10 +427,10 @@ class ShardMachine(Generic[R]):
         return Progress(safe, self._records_before + ledger.settled_records if self.checkpoints.counts else 0)
 
     def waits_for(self, *, is_asked: bool) -> str | None:
-        """What a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that were
-        delivered; without one it is not waited for.
+        """Return what a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that
+        were delivered; a drain waits for these only where there is such a caller.
         """
-        if self.stage is Stage.OVER:  # what is in flight counts for nothing any more
+        if self.stage is Stage.OVER:  # What is in flight counts for nothing any more.
             return None
         if self.ledger.out:
             return "handlers"
@@ -437,14 +441,18 @@ class ShardMachine(Generic[R]):
         return "callers" if is_asked and self.ledger.has_gaps else None
 
     def tell(self, given: Input, now_s: float) -> list[Output]:
-        """What follows from an input. Raises CheckpointError for what a caller may not ask for now."""
+        """Take an input, and return what follows from it. Raises CheckpointError for what a caller may not ask
+        for now.
+        """
         said: list[Output] = []
-        ledger = self.ledger  # a `Seek` puts another one in its place, and this one tells what was left unsettled
+        ledger = self.ledger  # A `Seek` puts another ledger in its place, and this one says what was left unsettled.
         _RULES[type(given)](self, given, now_s, said)
         return [*map(Emit, ledger.take_events()), *said] if ledger.events else said
 
     def look(self, now_s: float) -> list[Output]:
-        """The same for a `Look`, which comes with each record that is settled alone. It has the ledger tell nothing."""
+        """Take a `Look`, which comes with each record that is settled alone, as `tell` does. The ledger makes no event
+        by it.
+        """
         said: list[Output] = []
         self._looked(LOOK, now_s, said)
         return said
@@ -474,8 +482,8 @@ class ShardMachine(Generic[R]):
             said.append(STIR)
 
     def take(self, records_max: int, now_s: float) -> tuple[Delivery[R] | None, list[Output]]:
-        """The next records for a caller, if there are any to be had now. What it is answered has no `Stir`: that would
-        have it ask again.
+        """Return the next records for a caller, if there are any to be had now, and what is to be done. The latter has
+        no `Stir`: that would have the caller ask again.
         """
         said: list[Output] = []
         if self.stage is Stage.OVER:
@@ -488,9 +496,9 @@ class ShardMachine(Generic[R]):
             self._gives_up(ledger.ending, said)
             return None, said
         delivery = ledger.deliver(now_s, records_max)
-        if delivery is not None:  # what is in flight may stall, though no caller asks for more
+        if delivery is not None:  # What is in flight may stall, though no caller asks for more.
             said.append(Alarm(ledger.next_check_at_s()))
-        elif not ledger.draining:  # else what waits for its next try is due, and stays so
+        elif not ledger.draining:  # In a drain what waits for its retry is due, and stays so.
             said.append(Alarm(min(ledger.next_turn_at_s(), ledger.next_check_at_s(), self._next_letter_at_s)))
         return delivery, said
 
@@ -502,7 +510,7 @@ class ShardMachine(Generic[R]):
             else:
                 ledger.dead_letter(ticket, now_s, [place], error=error, reason="unreadable")
         said += map(Emit, ledger.take_events())
-        # No look: this may be another thread's, and what follows is done on the reader's loop.
+        # No look follows: this may be another thread's call, and what follows is done on the reader's loop.
 
     # --- what is settled --------------------------------------------------------------------------
 
@@ -531,7 +539,9 @@ class ShardMachine(Generic[R]):
 
     @property
     def _next_letter_at_s(self) -> float:
-        """When one is due that may be written then; else one that is on its way has to come back before."""
+        """The time at which a letter is due that may be written then; infinity while one that is on its way has to come
+        back before.
+        """
         has_turn = len(self._letters_out) < self._letters_at_once_max
         return self.ledger.next_letter_at_s() if has_turn else math.inf
 
@@ -544,7 +554,7 @@ class ShardMachine(Generic[R]):
         self._letter_back(given, now_s, said)
 
     def _letter_back(self, given: LetterWritten | LetterNotWritten, now_s: float, said: list[Output]) -> None:
-        said += map(Emit, given.ledger.take_events())  # which may be a former one
+        said += map(Emit, given.ledger.take_events())  # The ledger may be a former one.
         self._letters_out.discard(given.letter)
         self._looked(LOOK, now_s, said)
 
@@ -608,7 +618,7 @@ class ShardMachine(Generic[R]):
             if self.drain is not None:
                 self._look_at_drain(self.drain, now_s, said)
             if self.drain is not None:
-                said.append(Alarm(self.drain.next_at_s(now_s)))  # `Over` has ended the one that was set
+                said.append(Alarm(self.drain.next_at_s(now_s)))  # `Over` has ended the alarm that was set.
 
     def _lost(self, given: Lost, now_s: float, said: list[Output]) -> None:
         if self.stage is not Stage.OVER:
@@ -686,7 +696,7 @@ class ShardMachine(Generic[R]):
         if self.stage is not Stage.OVER and not self.checkpoints.idle:
             raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
         if self.stage is not Stage.OVER and self.duplicates is not None:
-            self.duplicates.forget()  # its records are delivered again, those that came before among them
+            self.duplicates.forget()  # Its records are delivered again, and those that came before are among them.
         self._reorder(Reorder(given.ledger), now_s, said)
 
     def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:
@@ -741,4 +751,4 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Output]
     LetterWritten: ShardMachine._letter_written,
     LetterNotWritten: ShardMachine._letter_not_written,
 }
-"""Complete: there is a rule for every input."""
+"""The rules of the machine, which are complete: there is a rule for every input."""
