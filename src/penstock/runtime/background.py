@@ -1,4 +1,6 @@
-"""What runs beside the reading of a stream: its failure becomes an event, and a worker ends all that it began."""
+"""Tasks that run beside the reading of a stream: a failure becomes an event, and a worker ends all tasks that
+it began.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def emits_failure(
     what_follows: str,
     then: Callable[[BaseException], object] | None = None,
 ) -> Heard:
-    """A handler for a task (`penstock.tasks.spawn`): emits `TaskFailed`, and does then what follows. ``where``: the
-    stream and the shard.
+    """Return a handler for a task (`penstock.tasks.spawn`) that emits `TaskFailed`, and then calls ``then``. ``where``:
+    the stream and the shard.
     """
 
     def hear(error: BaseException) -> None:
@@ -39,13 +41,13 @@ def emits_failure(
 
 
 def _at(error: BaseException) -> str:
-    """The deepest line. The message is left out: it may be a record's."""
+    """Return the deepest line of an error's traceback. The message is left out: it may be a record's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return f"{PurePath(frames[-1][0].f_code.co_filename).name}:{frames[-1][1]}" if frames else "not raised"
 
 
 class Chores:
-    """The tasks of a worker. What one of them raises ends the worker, whatever else waits for it."""
+    """The tasks of a worker. An error that one of them raises ends the worker, whatever else waits for it."""
 
     def __init__(self, failed: Heard) -> None:
         """``failed`` hears what ended a task, and what a part of the worker says has failed."""
@@ -60,7 +62,7 @@ class Chores:
         return task
 
     async def end(self) -> None:
-        """End all of them."""
+        """End all tasks."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:

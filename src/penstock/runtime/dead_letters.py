@@ -1,4 +1,4 @@
-"""Records that were given up: where they go, and how they come back.
+"""Dead letters are written to a destination, and read back from there.
 
 A dead letter goes to a stream, a file, or a function. Its record counts as settled once the letter is written there.
 `DeadLettersToStream` and `DeadLettersToFile` are choices among a consumer's options; each consumer opens what is
@@ -64,25 +64,27 @@ if TYPE_CHECKING:
 
 
 class LetterSink(Protocol):
-    """Takes dead letters, several at the same time. Used on one event loop."""
+    """Takes dead letters, several at the same time. It is used on one event loop."""
 
     async def start(self) -> None:
-        """Find out whether it works at all. Raises what says that it does not."""
+        """Find out whether it works at all. Raises an error that says that it does not."""
 
     async def write(self, letter: Letter) -> None:
-        """Returns once the letter is kept for good. Whatever it raises: it is not, and is written again later."""
+        """Write a letter, and return once it is kept for good. Any error means that it is not kept, and is written
+        again later.
+        """
 
     async def close(self) -> None:
-        """Nothing more comes."""
+        """Close the sink: no more letters come."""
 
 
 class DeadLettersToStream(Options, frozen=True, kw_only=True):
     """Each dead letter is a record of this stream: a line of JSON, as `Letter.to_json` makes it."""
 
     stream: str | RecordSink
-    """Name or ARN; or a RecordSink, which is closed with the consumer."""
+    """The stream's name or ARN; or a RecordSink, which is closed with the consumer."""
     connection: ConnectionOptions | None = None
-    """How to reach a stream given by name; None: as the consumer reaches its own."""
+    """The way to reach a stream given by name; None: the consumer reaches it like its own."""
     with_data: bool = True
     """The letter holds the record's data and keys too. Without them a record can only be replayed as long as the stream
     that it came from keeps it. Data that is too large for a record of this stream is left out, which the letter says.
@@ -97,9 +99,11 @@ class DeadLettersToFile(Options, frozen=True, kw_only=True):
     """Each dead letter is a line of JSON at the end of this file, which is synced to the disk."""
 
     path: Path | str
-    """Made if it is not there, for its owner alone to read. Several consumers may write to one file of a local disk."""
+    """The path of the file. The file is made if it is not there, for its owner alone to read. Several consumers may
+    write to one file of a local disk.
+    """
     with_data: bool = True
-    """As with `DeadLettersToStream`."""
+    """See `DeadLettersToStream.with_data`: it means the same."""
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
@@ -120,7 +124,7 @@ DeadLetterChoice: TypeAlias = DeadLettersToStream | DeadLettersToFile | DeadLett
 
 
 def open_letters(choice: DeadLetterChoice | None, connection: ConnectionOptions | None) -> LetterSink | None:
-    """What a consumer writes to. ``connection``: how it reaches its own stream. Raises OptionError."""
+    """Return the sink that a consumer writes to. ``connection``: how it reaches its own stream. Raises OptionError."""
     match choice:
         case DeadLettersToStream():
             return StreamLetters(choice, connection)
@@ -132,7 +136,7 @@ def open_letters(choice: DeadLetterChoice | None, connection: ConnectionOptions 
 
 
 class StreamLetters:
-    """Writes to a stream, through a producer."""
+    """Writes letters to a stream, through a producer."""
 
     def __init__(self, choice: DeadLettersToStream, connection: ConnectionOptions | None) -> None:
         from penstock.runtime.producer.producer import Producer
@@ -146,7 +150,7 @@ class StreamLetters:
         await self._producer.start()
 
     async def write(self, letter: Letter) -> None:
-        """Put it, and wait until it is written."""
+        """Put the letter, and wait until it is written."""
         if not self._with_data:
             letter = letter.without_data()
         try:
@@ -154,11 +158,11 @@ class StreamLetters:
         except (InvalidRecordError, RecordRefusedError):
             if letter.data is None:
                 raise
-            # Base64 makes it a third larger than the record was, which the stream may not take.
+            # Base64 makes the data a third larger than the record was, which the stream may not take.
             await self._put(letter.without_data(left_out=True))
 
     async def close(self) -> None:
-        """What is under way was given up by its caller."""
+        """Close the producer at once: the caller has given up what is under way."""
         with contextlib.suppress(FlushTimeoutError):
             await self._producer.close(0)
 
@@ -167,7 +171,7 @@ class StreamLetters:
 
 
 class FileLetters:
-    """Appends to a file. What comes while it is synced goes together with the next sync."""
+    """Appends letters to a file. Those that come while it is synced go together with the next sync."""
 
     def __init__(self, path: Path, *, with_data: bool = True) -> None:
         self.path = path
@@ -182,7 +186,7 @@ class FileLetters:
             self._descriptor = await asyncio.to_thread(self._open)
 
     async def write(self, letter: Letter) -> None:
-        """Append it, and sync. Raises OSError."""
+        """Append the letter, and sync. Raises OSError."""
         kept = letter if self._with_data else letter.without_data()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -211,7 +215,7 @@ class FileLetters:
                 _answer(batch, fault)
                 self._broke(fault)
                 raise
-            except Exception as error:  # whatever it is, the letters that wait are to know
+            except Exception as error:  # Whatever it is, the letters that wait are to know.
                 fault = error
             _answer(batch, fault)
         self._writing = None
@@ -252,26 +256,26 @@ def _answer(written: Iterable[tuple[bytes, asyncio.Future[None]]], fault: BaseEx
 
 
 class CallableLetters:
-    """Calls a function."""
+    """Calls a function with each letter."""
 
     def __init__(self, function: Callable[[Letter], Awaitable[object] | object]) -> None:
         self._function = function
 
     async def start(self) -> None:
-        """There is nothing to find out."""
+        """Do nothing: there is nothing to find out."""
 
     async def write(self, letter: Letter) -> None:
-        """Call it, and await what it returns if that can be."""
+        """Call the function, and await what it returns if that can be."""
         result = self._function(letter)
         if hasattr(result, "__await__"):
             await result
 
     async def close(self) -> None:
-        """It is the user's."""
+        """Do nothing: the function is the user's."""
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file is there after a crash only if its folder is synced."""
+    """Sync a folder: a new file is there after a crash only if its folder is synced."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -279,16 +283,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# --- writing those of a shard ---------------------------------------------------------------------
+# --- writing the dead letters of a shard ----------------------------------------------------------
 
 TIMEOUT_S = 60.0
-"""A dead letter that is not written by then is written again: a destination that hangs must not hold a shard up
-unnoticed.
+"""The seconds after which a dead letter that is not written is written again: a destination that hangs must not hold a
+shard up unnoticed.
 """
 
 
 class LetterWriter:
-    """Of one shard in one tenure."""
+    """Writes the dead letters of one shard in one tenure."""
 
     def __init__(
         self, sink: LetterSink, *, stream: str, shard_id: str, worker: str, token: int, timeout_s: float = TIMEOUT_S
@@ -298,20 +302,22 @@ class LetterWriter:
         self._timeout_s = timeout_s
 
     async def write(self, dead: DeadLetter[Any]) -> BaseException | None:
-        """Write it. Returns why it is not known to be written, if it is not; raises only when the task is to end."""
+        """Write a letter. Returns why it is not known to be written, if it is not; raises only when the task is
+        to end.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._sink.write(self._letter(dead))
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
-            return error  # what the sink waited for was cancelled
+            return error  # What the sink waited for was cancelled.
         except Exception as error:  # a function of the user's, a full disk, a stream that is gone: it stays unsettled
             return error
         return None
 
     def _letter(self, dead: DeadLetter[Any]) -> Letter:
-        record = getattr(dead.record, "record", dead.record)  # of a part, or of a value that was made of it
+        record = getattr(dead.record, "record", dead.record)  # It may be of a part, or of a value.
         return Letter(
             stream=self._stream,
             shard_id=self._shard_id,
@@ -333,19 +339,19 @@ class LetterWriter:
 # --- reading them back ----------------------------------------------------------------------------
 
 TRIES_MAX = 8
-"""Of a call that is refused or fails: a shard that others read too refuses now and then."""
+"""The most attempts of a call that is refused or fails: a shard that others read too refuses now and then."""
 RECORDS_MAX = 1000
 """The most records that one call reads when dead letters are read back."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""A longer line is no letter: a record is up to 10 MiB, 14 as base64."""
+"""The most bytes of a line that may be a letter: a record is up to 10 MiB, 14 as base64."""
 SOURCES_MAX = 64
-"""Streams that are kept open at a time. A letter may name any."""
+"""The most streams that are kept open at a time. A letter may name any."""
 ORIGINAL = Policy(doubts_end=False)
-"""A single record is sought. Where it does not come the replay ends: it asks for no other place."""
+"""The policy that seeks a single record. Where it does not come the replay ends: it asks for no other place."""
 
 
 LETTERS = Policy(returns=True)
-"""All records of a shard are read once, also where those that came last are trimmed meanwhile."""
+"""The policy that reads all records of a shard once, also where those that came last are trimmed meanwhile."""
 
 
 class BadLetter(Exception):  # noqa: N818 - it is a value here
@@ -353,28 +359,30 @@ class BadLetter(Exception):  # noqa: N818 - it is a value here
 
 
 class Target(Protocol):
-    """What gets the records of a replay: a stream, or a function."""
+    """The target that gets the records of a replay: a stream, or a function."""
 
     async def give(self, record: Record, letter: Letter) -> None:
-        """Returns when it is done. Whatever it raises, the letter counts as not replayed."""
+        """Give a record to the target, and return when it is done. After any error the letter counts as not
+        replayed.
+        """
 
 
 @dataclass
 class Replayed:
-    """How a replay ended."""
+    """The result of a replay."""
 
     from_stream: int = 0
-    """Letters whose record was read from its stream."""
+    """The number of letters whose record was read from its stream."""
     from_letter: int = 0
-    """Letters whose record was in them, and in the stream no more."""
+    """The number of letters that held their record, which the stream has no more."""
     again: int = 0
-    """Letters of a record that was given already: two letters of one record, or of its parts."""
+    """The number of letters of a record that was given already: two letters of one record, or of its parts."""
     gone: list[Letter] = field(default_factory=list)
     """Letters whose record is neither in the stream nor in the letter."""
     failed: list[tuple[Letter, Exception]] = field(default_factory=list)
     """Letters whose record the target refused by an error, or whose stream could not be read; with the error."""
     bad: list[str] = field(default_factory=list)
-    """What was no letter, by where it was."""
+    """The places of what was no letter, with the reason."""
 
     @property
     def complete(self) -> bool:
@@ -383,7 +391,7 @@ class Replayed:
 
 
 def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
-    """The letters of a file, line by line. Raises OSError."""
+    """Iterate over the letters of a file, line by line. Raises OSError."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(LINE_BYTES_MAX):
@@ -398,7 +406,9 @@ def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
 
 
 async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadLetter]:
-    """The letters that a stream holds, shard by shard, up to what there is now. Raises what reading raises."""
+    """Iterate over the letters that a stream holds, shard by shard, up to its tip of now. Raises what reading
+    raises.
+    """
     for shard in sorted(await source.shards(), key=lambda shard: shard.shard_id):
         view = ShardView(source.stream, shard.shard_id, 0, HASH_KEY_MAX)
         async with contextlib.aclosing(_pages(source, shard.shard_id)) as pages:
@@ -408,8 +418,8 @@ async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadL
 
 
 async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence[RawRecord], None]:
-    """The records of a shard, from the oldest one to the newest. Giving them on may take longer than an iterator lasts:
-    another one is asked for then.
+    """Iterate over the records of a shard, from the oldest one to the newest. Giving them on may take longer than an
+    iterator lasts: another one is asked for then.
     """
     log, iterator = LogCursor(LETTERS), ""
     while True:
@@ -436,12 +446,12 @@ def _letter(text: bytes, where: str) -> Letter | BadLetter:
 
 
 async def original(source: RecordSource, letter: Letter) -> Record | None:
-    """The record of a letter, read again from its stream; None when it is not there any more."""
+    """Read the record of a letter again from its stream; None when it is not there any more."""
     wanted = letter.position
     log = LogCursor(ORIGINAL, anchor=wanted.sequence_number)
     try:
         iterator: str = await _repeated(source.iterator, letter.shard_id, log.ask())
-    except (NotFoundError, InvalidArgumentError):  # the shard is trimmed; some refuse a number that is
+    except (NotFoundError, InvalidArgumentError):  # The shard is trimmed; some refuse such a number.
         return None
     while True:
         page: ReadPage = await _repeated(source.read, iterator, 1)
@@ -450,12 +460,12 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
             found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), page.records[:1]).records
             return next((one for one in found if (one.sequence_number, one.sub_sequence_number) == wanted), None)
         if page.records or page.next_iterator is None or step.does is not Does.READ or step.sign is Sign.TIP:
-            return None  # another record came in its place, or none will
+            return None  # Another record came in its place, or none will.
         iterator = page.next_iterator
 
 
 async def _repeated(call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """A call, repeated while it may succeed."""
+    """Call a function, again while that may succeed, at most `TRIES_MAX` times."""
     rng = random.Random()
     for attempt in range(1, TRIES_MAX + 1):
         try:
@@ -478,7 +488,7 @@ async def replay(
     """Give the record of each letter to ``target``, one after the other.
 
     ``open_source`` reaches the stream that a letter names. ``on_left`` hears of each letter that was not replayed.
-    ``once``: a record of several letters (its parts', say) is given once.
+    ``once``: a record of several letters (those of its parts, say) is given once.
     """
     result = Replayed()
     sources: dict[str, RecordSource] = {}
@@ -494,7 +504,7 @@ async def replay(
                 continue
             try:
                 source = await _source(sources, letter.stream, open_source)
-            except PenstockError as error:  # the letter names what is no stream: the others are to be replayed
+            except PenstockError as error:  # The letter names no stream: the others are to be replayed.
                 result.failed.append((letter, error))
                 on_left(letter)
                 continue
@@ -511,7 +521,7 @@ async def replay(
 async def _source(
     sources: dict[str, RecordSource], stream: str, open_source: Callable[[str], RecordSource]
 ) -> RecordSource:
-    """The source of a stream; the one that was asked for longest ago makes room."""
+    """Return the source of a stream; the source that was asked for longest ago makes room."""
     source = sources.pop(stream, None) or open_source(stream)
     sources[stream] = source
     if len(sources) > SOURCES_MAX:
@@ -522,7 +532,7 @@ async def _source(
 async def _one(letter: Letter, target: Target, source: RecordSource, result: Replayed) -> bool:
     try:
         record = await original(source, letter)
-    except Exception as error:  # one may be odd, and it is to be known what was replayed
+    except Exception as error:  # A record may be odd, and it is to be known what was replayed.
         result.failed.append((letter, error))
         return False
     is_original = record is not None
@@ -532,7 +542,7 @@ async def _one(letter: Letter, target: Target, source: RecordSource, result: Rep
         return False
     try:
         await target.give(record, letter)
-    except Exception as error:  # of a function of the user's, or of one record: the others are to be replayed
+    except Exception as error:  # The user's function raised, or one record is odd: others follow.
         result.failed.append((letter, error))
         return False
     if is_original:
@@ -543,13 +553,13 @@ async def _one(letter: Letter, target: Target, source: RecordSource, result: Rep
 
 
 class ToCallable:
-    """A function of the record and its letter; what it returns is awaited, if that can be."""
+    """Calls a function with the record and its letter; what it returns is awaited, if that can be."""
 
     def __init__(self, function: Callable[[Record, Letter], Awaitable[object] | object]) -> None:
         self._function = function
 
     async def give(self, record: Record, letter: Letter) -> None:
-        """Call it."""
+        """Call the function."""
         found = self._function(record, letter)
         if hasattr(found, "__await__"):
             await found
@@ -562,6 +572,6 @@ class ToStream:
         self._producer = producer
 
     async def give(self, record: Record, letter: Letter) -> None:
-        """Put it, and wait until it is written. Raises PutError."""
+        """Put the record, and wait until it is written. Raises PutError."""
         key = record.partition_key or letter.shard_id
         await self._producer.put(OutRecord(record.data, key, record.explicit_hash_key))

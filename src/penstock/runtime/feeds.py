@@ -1,4 +1,4 @@
-"""Feeds: the records of one shard, in order, from a place on, by polling or by enhanced fan-out; and their pages, from
+"""Feeds read the records of one shard, in order, from a place on, by polling or by enhanced fan-out; and pages go from
 a feed to the shard's machine.
 
 A feed holds nothing back: the shard's reader asks for the next page, and so decides how much is fetched ahead.
@@ -69,25 +69,29 @@ class FetchRoom:
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.share = buffer.share(self._wake)
-        """What is held is told to it, and `Share.leave` when the shard is let go."""
+        """The shard's share of the buffer. It is told what is held, and `Share.leave` when the shard is let go."""
         self._is_behind = False
 
     def _wake(self) -> None:
-        """There may be room: also where a record was settled by another thread than the loop's."""
+        """Wake the task that waits, as there may be room: also where another thread than the loop's settled a
+        record.
+        """
         if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - None where there is none
             self._woken.set()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self) -> int:
-        """How many Kinesis records may be fetched now, waited for. Their room is reserved until `came`."""
+        """Wait until records may be fetched, and return how many Kinesis records may be. Their room is reserved until
+        `came`.
+        """
         while (records_max := self.share.ask(behind=self._is_behind)) is None:
             self._woken.clear()
             await self._woken.wait()
         return records_max
 
     def came(self, page: ReadPage | None, taken: Taken | None) -> None:
-        """Take note of a page that came; None: none did."""
+        """Take note of a page that came; None: none came."""
         if page is not None:
             self._is_behind = bool(page.millis_behind_latest)
         self.share.came(
@@ -96,7 +100,7 @@ class FetchRoom:
 
 
 class PollingFeed:
-    """Pages of one shard, as its cursor wants them. Of one task; a cancelled `next` loses nothing."""
+    """Pages of one shard, as its cursor wants them. One task uses it; a cancelled `next` loses nothing."""
 
     def __init__(
         self,
@@ -109,29 +113,30 @@ class PollingFeed:
         retention: Retention | None = None,
         room: FetchRoom | None = None,
     ) -> None:
-        """``retention``: the stream's; None: it is not known. ``room``: the shard's part of the consumer's buffer,
+        """``retention`` is the stream's; None: it is not known. ``room`` is the shard's part of the consumer's buffer,
         which says how much may be fetched; None: nothing bounds that here.
         """
         self.room = room
-        """Waited for before each page, by whatever feed goes on with the shard."""
+        """The room that is waited for before each page, by whatever feed goes on with the shard."""
         self.pace = PollPace(options or PollingOptions(), rng)
         self.cursor = cursor
-        """How far the shard is read: another feed may go on with it."""
+        """The cursor that knows how far the shard is read: another feed may go on with it."""
         self.source = source
-        """Where the shard is read from."""
+        """The source from which the shard is read."""
         self.rng = rng
-        """What pauses are drawn from."""
+        """The source of chance for pauses."""
         self.retention = retention or Retention()
-        """How old a record may be to be there."""
+        """The retention, which says how old a record may be to be there."""
         self.on_event = on_event
-        """Told what is noticed."""
+        """The function that hears the feed's events."""
         self._iterator: str | None = None
 
     async def next(self) -> Taken:
-        """The next page: maybe an empty one, and after the last one (``ended``) none.
+        """Return the next page: maybe an empty one, and after the last one (``ended``) none.
 
-        What may pass (``retryable``) is repeated without end, each time told. Raises what does not: NotFoundError when
-        the stream is gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and AggregateError, if asked for.
+        What may pass (``retryable``) is repeated without end, and each time an event says so. Raises what does not
+        pass: NotFoundError when the stream is gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and
+        AggregateError, if the options ask for it.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -169,7 +174,7 @@ class PollingFeed:
 
     @property
     def stream(self) -> str:
-        """Its stream, as the source names it."""
+        """The feed's stream, as the source names it."""
         return self.source.stream
 
     @property
@@ -187,11 +192,11 @@ class PollingFeed:
         self.room = room
 
     def forget_iterator(self) -> None:
-        """The cursor was moved by others: ask for an iterator there."""
+        """Ask for a new iterator: others have moved the cursor."""
         self._iterator = None
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: a feed that polls holds nothing open."""
 
     async def _read(self, records_max: int) -> Taken | None:
         try:
@@ -241,14 +246,14 @@ class PollingFeed:
 
 
 def _payload_bytes(page: ReadPage, taken: Taken | None) -> int:
-    """Data of a page. Where each record is one for users, their column is there already."""
+    """Return the bytes of a page's data. Where each record is one for users, their column is there already."""
     if taken is not None and len(taken.records) == len(page.records):
         return taken.records.payload_bytes
     return sum([len(raw.data) for raw in page.records])
 
 
 def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
-    """Tell what was noticed in a page."""
+    """Emit what was noticed in a page."""
     if taken.outside:
         on_event(AggregatesOutsideRange(stream, shard_id, taken.outside, taken.dropped))
     if (trimmed := taken.trimmed) is not None:
@@ -256,7 +261,7 @@ def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[Fee
 
 
 # --- enhanced fan-out -----------------------------------------------------------------------------
-# Reading a shard by SubscribeToShard, and by polling where that does not work. AWS ends a subscription after five
+# A shard is read by SubscribeToShard, and by polling where that does not work. AWS ends a subscription after five
 # minutes; refuses a second one to the same shard within five seconds of the first, and lets a later one take the shard
 # over from it. A connection can fall silent without an end.
 
@@ -275,7 +280,9 @@ seconds.
 FAILURES_MAX = 3
 """After this many failures in a row the consumer polls the shard."""
 RETURN_AFTER_S = 60.0
-"""How long it then polls the shard before the next try to subscribe; the time is random, up to double that."""
+"""The seconds for which the consumer then polls the shard before the next try to subscribe; the time is random, up to
+double that.
+"""
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 5.0
 """The pause after each earlier failure is random, up to a bound that doubles from the first time to the second."""
 BRIDGE_INTERVAL_S = 0.21
@@ -286,7 +293,9 @@ shard's calls. If the interval of `PollingOptions` is shorter, that one applies.
 
 @dataclass(frozen=True, kw_only=True)
 class SubscriptionTimes:
-    """When a subscription is renewed, given up, and tried again: as AWS sets it, so no option says otherwise."""
+    """The times at which a subscription is renewed, given up, and tried again: AWS sets them, so no option says
+    otherwise.
+    """
 
     renew_after_s: float = RENEW_AFTER_S
     renew_jitter_s: float = RENEW_JITTER_S
@@ -300,11 +309,11 @@ class SubscriptionTimes:
 
 
 BUFFERED_S = 0.5
-"""An event that comes sooner than this may have been on its way when it was asked for."""
+"""The seconds below which an event that comes may have been on its way when it was asked for."""
 
 
 class SubscriptionGate:
-    """Lets so many subscriptions start per second, of all shards of a process together."""
+    """Lets at most ``per_s`` subscriptions start per second, of all shards of a process together."""
 
     def __init__(self, per_s: float = 10.0) -> None:
         if per_s <= 0:
@@ -313,22 +322,22 @@ class SubscriptionGate:
         self._next_s = float("-inf")
 
     def turn_s(self) -> float:
-        """When the caller's turn is, on the loop's clock. Each call is given a turn of its own."""
+        """Return when the caller's turn is, on the loop's clock. Each call is given a turn of its own."""
         at_s = max(self._next_s, asyncio.get_running_loop().time())
         self._next_s = at_s + self._interval_s
         return at_s
 
 
 class Registration(NamedTuple):
-    """How the shards of a stream are subscribed to."""
+    """The way in which the shards of a stream are subscribed to."""
 
     consumer_arn: str | None
-    """The consumer that is registered for it; None: none could be."""
+    """The ARN of the consumer that is registered for it; None: none could be."""
     gate: SubscriptionGate
     times: SubscriptionTimes
     find: Callable[[], Awaitable[str | None]] | None = None
-    """The ARN that is registered under the name by now, asked for when there was none, or the consumer is gone. It may
-    raise ThrottledError, where the stream has as many as it may.
+    """A function that finds the ARN that is registered under the name by now. It is called when there was none, or the
+    consumer is gone. It may raise ThrottledError, where the stream has as many consumers as it may.
     """
 
 
@@ -340,7 +349,7 @@ class FanOutFeed:
     """
 
     def __init__(self, polling: PollingFeed, registration: Registration) -> None:
-        """Goes on where the shard was polled, with the same room: a subscription is not read on while there is none."""
+        """Go on where the shard was polled, with the same room: a subscription is not read on while there is none."""
         self.times = registration.times
         self._registration = registration
         self._consumer_arn = registration.consumer_arn
@@ -363,17 +372,17 @@ class FanOutFeed:
         self.room = polling.room
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
-        self._asked_s: float | None = None  # the service's time, at which the event that came last was not there yet
-        self._is_over = False  # the subscription has nothing more to give
+        self._asked_s: float | None = None  # The service's time at which the last event was not there yet.
+        self._is_over = False  # True: the subscription has nothing more to give.
         self._subscribed_s = float("-inf")
         self._renew_at_s = 0.0
-        self._try_at_s = float("-inf")  # until then the shard is polled
+        self._try_at_s = float("-inf")  # The shard is polled until then.
         self._has_turn = False
-        self._left = False  # it was told that the shard is polled
+        self._left = False  # True: an event said that the shard is polled.
 
     @property
     def stream(self) -> str:
-        """Its stream, as the source names it."""
+        """The feed's stream, as the source names it."""
         return self._source.stream
 
     @property
@@ -383,11 +392,11 @@ class FanOutFeed:
 
     @property
     def cursor(self) -> FeedCursor:
-        """How far the shard is read."""
+        """The cursor that knows how far the shard is read."""
         return self._cursor
 
     def use_room(self, room: FetchRoom | None) -> None:
-        """As `PollingFeed.use_room`."""
+        """See `PollingFeed.use_room`: this does the same."""
         self.room = room
         self._polling.use_room(room)
 
@@ -397,7 +406,7 @@ class FanOutFeed:
         return self._subscription is not None and not self._left
 
     async def next(self) -> Taken:
-        """As `PollingFeed.next`."""
+        """See `PollingFeed.next`: this does the same for pages that are pushed."""
         loop = asyncio.get_running_loop()
         while True:
             # AWS refuses a subscription for five seconds after a former owner's has begun: without polls the shard
@@ -433,10 +442,12 @@ class FanOutFeed:
         await self._unsubscribe()
 
     async def _pushed(self) -> ReadPage | None:
-        """The next event; None when there is no subscription: it has ended, is to be renewed, or may not begin yet."""
+        """Return the next event; None when there is no subscription: it has ended, is to be renewed, or may not begin
+        yet.
+        """
         loop = asyncio.get_running_loop()
         if self._is_over or (self._subscription is not None and self._renew_at_s <= loop.time()):
-            await self._unsubscribe()  # what it still holds comes again from the next one
+            await self._unsubscribe()  # What it still holds comes again from the next one.
         if self._consumer_is_gone or self._consumer_arn is None:
             await self._look_for_consumer()
         if self._subscription is None and not self._subscribe():
@@ -456,20 +467,23 @@ class FanOutFeed:
         try:
             page = waiting.result()
         except StopAsyncIteration:
-            self._subscription = None  # AWS has ended it
+            self._subscription = None  # AWS has ended it.
             return None
         self._cursor.continues_at(page.continuation, service_now_s=self._source.now_s)
         return page
 
     async def _event(self, subscription: AsyncGenerator[ReadPage, None]) -> ReadPage:
-        """The next event; notes since when it was waited for, unless it may have lain there before."""
+        """Return the next event; note the time since which it was waited for, unless the event may have lain there
+        before.
+        """
         asked_s, begun_s = self._source.now_s, asyncio.get_running_loop().time()
         page = await anext(subscription)
         self._asked_s = asked_s if asyncio.get_running_loop().time() - begun_s > BUFFERED_S else None
         return page
 
     async def _look_for_consumer(self) -> None:
-        """It was deregistered, and may be registered again since: then it has another ARN. Or there was no room for it.
+        """Look for the consumer: it was deregistered, and may be registered again since, with another ARN; or there was
+        no room for it.
 
         Raises NotFoundError while there is none at all: the shard is polled for a while.
         """
@@ -485,7 +499,7 @@ class FanOutFeed:
             raise NotFoundError(code, message, operation="RegisterStreamConsumer")
 
     def _subscribe(self) -> bool:
-        """Begin a subscription, unless it is too soon for that."""
+        """Begin a subscription, unless it is too soon for that; return whether one has begun."""
         now_s, times = asyncio.get_running_loop().time(), self.times
         if not self._has_turn:
             self._has_turn = True
@@ -519,7 +533,7 @@ class FanOutFeed:
         if not (isinstance(error, InUseError) or error.retryable):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error
-            # The consumer may be gone, or not allowed. Whether the stream is, polling finds out.
+            # The consumer may be gone, or not allowed. Polling finds out whether the stream is.
             self._consumer_is_gone = isinstance(error, NotFoundError)
             self._poll(error)
             return
@@ -545,29 +559,31 @@ class FanOutFeed:
 
 # --- pages, and what functions of the program make of their records -------------------------------
 # The pages come one after another, from the place on that was sought last (`Pages`). The keys of their records and
-# their parts are made when a page comes (`Admission`): what goes into the ledger, and when, is decided by the shard's
-# machine, which is told what they made. The value of a record is made when it is delivered (`Values`), which also says
-# what becomes of a record that cannot be read.
+# their parts are made when a page comes (`Admission`). The shard's machine is told what they made, and decides what
+# goes into the ledger, and when. The value of a record is made when it is delivered (`Values`), which also says what
+# becomes of a record that cannot be read.
 
 
 class Pages:
-    """Of one tenure. One task asks for them (`fetched_by_this_task`); `seek` wakes it, whatever it waits for."""
+    """The pages of one tenure. One task asks for them (`fetched_by_this_task`); `seek` wakes it, whatever it
+    waits for.
+    """
 
     def __init__(
         self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken] = (), admission: Admission | None = None
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before where the tenure begins.
-        ``admission``: what of a page is delivered.
+        ``admission`` says what of a page is delivered.
         """
         self.admission = admission or Admission()
-        """What the program's functions make of the records."""
+        """The part that calls the program's functions on the records."""
         self.stream, self.shard_id = feed.stream, feed.shard_id
         self.room = feed.room
         """The shard's part of the consumer's buffer."""
         self.after = Checkpoint.TRIM_HORIZON
-        """Records up to here are not new."""
+        """The checkpoint up to which records are not new."""
         self.is_done = False
-        """There are no more, unless the program seeks."""
+        """True when there are no more pages, unless the program seeks."""
         self._feed = feed
         self._read_ahead = deque(read_ahead)
         self._running: asyncio.Task[Any] | None = None
@@ -575,16 +591,16 @@ class Pages:
 
     @property
     def window(self) -> WindowRead | None:
-        """The window of duplicates; None: they are not left out."""
+        """The window of duplicates; None: duplicates are not left out."""
         return self.admission.window
 
     def begin(self, after: Checkpoint) -> None:
-        """Records up to here are not new."""
+        """Begin the tenure: records up to ``after`` are not new."""
         self.after = after
 
     @property
     def is_sought(self) -> bool:
-        """True from `seek` until `go_on`."""
+        """True from a call of `seek` to the next call of `go_on`."""
         return self._sought is not None
 
     def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint) -> None:
@@ -601,7 +617,7 @@ class Pages:
 
     @contextlib.asynccontextmanager
     async def fetched_by_this_task(self) -> AsyncIterator[Pages]:
-        """While it lasts the current task asks for pages. At its end the feed is closed."""
+        """Let the current task ask for pages in the block. At its end the feed is closed."""
         self._running = asyncio.current_task()
         try:
             yield self
@@ -611,12 +627,12 @@ class Pages:
 
     @contextlib.contextmanager
     def until_sought(self) -> Iterator[None]:
-        """What is waited for in the block ends when the program seeks; the block is left then."""
+        """End what is waited for in the block when the program seeks; the block is left then."""
         try:
             yield
         except asyncio.CancelledError:
-            # A seek cancels the task to wake it. If the task's owner cancels it too, at the same time, that one counts
-            # (`uncancel` leaves a request).
+            # A seek cancels the task to wake it. If the task's owner cancels it too, at the same time, the owner's
+            # cancellation counts (`uncancel` leaves a request).
             if self._running is None or not self.is_sought or self._running.uncancel():
                 raise
 
@@ -627,23 +643,23 @@ class Pages:
             await former.close()
 
     async def next(self) -> Taken:
-        """The next page, waited for."""
+        """Wait for the next page, and return it."""
         return self._ahead() if self._read_ahead else await self._feed.next()
 
     def new_of(self, taken: Taken) -> tuple[Sequence[Record], Position | None]:
-        """What of a page is new, and where that ends."""
+        """Return what of a page is new, and where that ends."""
         records, ends_at, after = behind(taken.records, self.after), taken.ends_at, self.after
         if ends_at is not None and after.is_position and ends_at <= after.position:
-            ends_at = None  # read ahead, and settled by the former owner
+            ends_at = None  # It was read ahead, and the former owner has settled it.
         return records, ends_at
 
     async def done(self) -> None:
-        """The last page came."""
+        """Close the feed: the last page came."""
         self.is_done = True
         await self._feed.close()
 
     def _ahead(self) -> Taken:
-        """The next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
+        """Return the next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
         taken = self._read_ahead.popleft()
         if self.room is not None:
             self.room.share.change(-taken.records.held_bytes)
@@ -651,7 +667,7 @@ class Pages:
 
 
 class Admission:
-    """Of the pages of one tenure."""
+    """Makes of the pages of one tenure what goes into the ledger."""
 
     def __init__(
         self,
@@ -660,8 +676,8 @@ class Admission:
         split_by: Callable[[Record], Iterable[Any]] | None = None,
         parts_max: int = PARTS_MAX,
     ) -> None:
-        """``window``: duplicates are left out. ``split_by(record)``: the parts of a record, which follow from the
-        record alone.
+        """``window``: duplicates are left out by it. ``split_by(record)`` returns the parts of a record, which follow
+        from the record alone.
         """
         self.window = window
         self._split_by = split_by
@@ -669,11 +685,11 @@ class Admission:
 
     @property
     def duplicates(self) -> Duplicates | None:
-        """What is known of duplicates; None: they are not left out."""
+        """The shard's knowledge of duplicates; None: duplicates are not left out."""
         return None if self.window is None else self.window.duplicates
 
     def read(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> PageRead:
-        """A page, with what of it is new, and the keys of that."""
+        """Return a page with what of it is new, and the keys of those records."""
         held_bytes = records.held_bytes if isinstance(records, UserRecords) else None
         window = self.window
         if window is None:
@@ -684,7 +700,7 @@ class Admission:
         return PageRead(records, ends_at, held_bytes, window.keys_of(records))
 
     def made_of(self, given: Admit) -> PageCame:
-        """What is delivered of these records: themselves, or their parts."""
+        """Return what is delivered of these records: themselves, or their parts."""
         if self._split_by is None:
             return PageCame(given.records, given.ends_at, given.held_bytes, given.twins)
         found = split(given.records, self._split_by, without=set(given.twins), parts_max=self._parts_max)
@@ -700,43 +716,43 @@ UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | Deliver
 
 
 class Unreadable(NamedTuple):
-    """Stands where the value of a record would, which cannot be read."""
+    """The stand-in for the value of a record that cannot be read."""
 
     data: bytes
-    """As it came."""
+    """The data of the record, as it came."""
     error: Exception
-    """What the deserializer raised. Its message may hold a part of the data."""
+    """The error that the deserializer raised. Its message may hold a part of the data."""
 
 
 class Read(NamedTuple, Generic[R]):
     """What a deserializer made of a delivery."""
 
     delivery: Delivery[R]
-    """What is left of it by the policy: maybe nothing."""
+    """The records that are left of the delivery by the policy: maybe none."""
     values: Sequence[Any]
-    """Of each record that is left."""
+    """The value of each record that is left."""
     left_out: Sequence[tuple[int, Exception]] = ()
     """The places of records that are not delivered, with what the deserializer raised."""
     stops: UnreadableRecordError | None = None
-    """A record that cannot be read ends the reading of its shard."""
+    """The error of a record that cannot be read, where that ends the reading of its shard."""
 
 
 class Values(Generic[R]):
-    """Makes the values of each delivery. What was delivered before, and failed, is read anew."""
+    """Makes the values of each delivery. A record that was delivered before, and failed, is read anew."""
 
     def __init__(
         self, deserializer: Callable[[bytes], Any], policy: UnreadablePolicy, *, stream: str, shard_id: str
     ) -> None:
         self.policy = policy
-        """What becomes of a record that cannot be read."""
+        """The policy for a record that cannot be read."""
         self._deserializer = deserializer
         self._where = f"{stream}, {shard_id}"
 
     def of(self, delivery: Delivery[R]) -> Read[R]:
-        """Read a delivery."""
+        """Read the values of a delivery."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
-            return Read(delivery, datas)  # the function that split the record has read its bytes
+            return Read(delivery, datas)  # The function that split the record has read its bytes.
         try:
             return Read(delivery, [deserializer(data) for data in datas])
         except Exception:
@@ -779,7 +795,9 @@ class Values(Generic[R]):
 
 
 def datas_of(records: Sequence[Any]) -> Sequence[Any]:
-    """The data of each record; of a page's records, without making any. Of parts, what the splitting function made."""
+    """Return the data of each record; a page's records are not made for that. The data of a part is what the splitting
+    function made.
+    """
     datas: Sequence[bytes] | None = getattr(records, "datas", None)
     if datas is not None:
         return datas

@@ -1,6 +1,6 @@
-"""Event loops that are not simply the caller's: one in a thread of its own, for synchronous callers (Spark's driver
-and tasks, the synchronous faces), and the place where a consumer's own work runs. And time on a loop: clocks that are
-steady, an alarm, and pauses for others.
+"""Event loops that are not simply the caller's: a loop in a thread of its own, for synchronous callers (Spark's driver
+and tasks, the synchronous faces), and the place where a consumer's own work runs. The module also has time on a loop:
+clocks that are steady, an alarm, and pauses for others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.runtime")
 
 CALLER: ContextVar[threading.Thread | None] = ContextVar("CALLER", default=None)
-"""In what runs on such a loop: the thread that asked for it. None: work of the loop's own program."""
+"""The thread that asked for what runs on such a loop. None: it is work of the loop's own program."""
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long `LoopThread.close` waits for cancelled work to end."""
+"""The seconds for which `LoopThread.close` waits for cancelled work to end."""
 
 
 class Asked(Generic[T]):
@@ -53,7 +53,7 @@ class Asked(Generic[T]):
         self.reply = Reply[T]()
 
     def begin(self) -> None:
-        """Do it. Called on the loop."""
+        """Begin the work. It is called on the loop."""
         if self._is_cancelled:
             self._work.close()
             self._reply_with(asyncio.CancelledError())
@@ -62,7 +62,7 @@ class Asked(Generic[T]):
         self._task.add_done_callback(self._over)
 
     def cancel(self) -> None:
-        """The thread waits no longer."""
+        """Cancel the work: the thread waits no longer."""
         self._is_cancelled = True
         if not self.reply.done():
             with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -89,10 +89,11 @@ class Asked(Generic[T]):
 
 
 class LoopThread:
-    """Runs coroutines for synchronous callers, from any thread. The thread is a daemon: it never keeps a
-    process alive. An exit that is raised in there ends what raised it, and not the loop, which others use, too.
+    """Runs coroutines for synchronous callers, from any thread. The thread is a daemon: it never keeps a process alive.
+    An exit that is raised in there ends the task that raised it, and not the loop, which others use, too.
 
-    Not usable across ``fork``: make one after it. In the process that was forked off, `run` raises RuntimeError.
+    A loop thread is not usable across ``fork``: make one after it. In the process that was forked off, `run` raises
+    RuntimeError.
     """
 
     def __init__(
@@ -145,11 +146,11 @@ class LoopThread:
             work.close()
             raise RuntimeError("the loop thread stayed in the process that this one was forked off: make one here")
         with self._changing:
-            # Under the lock: what is handed over before the loop is stopped is run, or cancelled, by it.
+            # The lock is held here: what is handed over before the loop is stopped is run, or cancelled, by it.
             if self._closed:
                 work.close()
                 raise RuntimeError("the loop thread is closed") from self._failure
-            asks = CALLER.set(threading.current_thread())  # the loop's task begins with a copy of this context
+            asks = CALLER.set(threading.current_thread())  # The loop's task begins with a copy of this context.
             try:
                 asked = Asked(work, self._loop, told)
                 self._loop.call_soon_threadsafe(asked.begin)
@@ -158,9 +159,9 @@ class LoopThread:
         return asked
 
     def close(self) -> None:
-        """Cancel what still runs, end the thread, close the loop. May be called again."""
+        """Cancel what still runs, end the thread, close the loop. It may be called again."""
         if os.getpid() != self._process:
-            return  # the thread is not here
+            return  # The thread is not here.
         with self._changing:
             if self._closed:
                 return
@@ -169,7 +170,7 @@ class LoopThread:
         self.join()
 
     def join(self) -> None:
-        """Wait until the thread has ended, after a `close`, also one of another thread's."""
+        """Wait until the thread has ended, after a `close`, which may be another thread's."""
         self._thread.join(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> LoopThread:
@@ -197,8 +198,8 @@ class LoopThread:
                 self._loop.close()
 
     def _turn(self) -> bool:
-        """Run until the loop is stopped, or an exit comes out of it, as from `sys.exit` in a function of the user's:
-        then there is more to run.
+        """Run until the loop is stopped, or an exit comes out of it, as from `sys.exit` in a function of the user's.
+        Return True where there is more to run, as after such an exit.
         """
         try:
             self._loop.run_forever()
@@ -225,25 +226,25 @@ class LoopThread:
 
 
 # --- a consumer's home ----------------------------------------------------------------------------
-# Where a consumer's own work runs: leases, checkpoints, pages.
+# A home is where a consumer's own work runs: leases, checkpoints, pages.
 #
-# `Here`: on the event loop of the program that uses it. `Apart`: on a loop in a thread of its own, so that it goes on
-# while the user's code blocks the loop that it was called on.
+# `Here` runs the work on the event loop of the program that uses it. `Apart` runs it on a loop in a thread of its own,
+# so that it goes on while the user's code blocks the loop that it was called on.
 #
 # What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
 # waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop.
-# From outside only plain state is changed under it (records are delivered and settled); what follows from that is left
-# to the loop: `soon`. Nothing of asyncio is touched from another thread.
+# A thread outside changes only plain state under the lock (records are delivered and settled); what follows from that
+# is left to the loop: `soon`. Nothing of asyncio is touched from another thread.
 #
 # On one loop the same holds for the threads that settle records: they change plain state under the lock, which that
 # loop takes wherever it changes the same.
 
 LONG_ROUND_S = 0.002
 GIVE_WAY_S = 0.0001
-"""After rounds of the loop that took longer it lets others have the lock for so long at least."""
+"""The least time for which the loop lets others have the lock after a round that took longer than `LONG_ROUND_S`."""
 PING_S = 0.5
 EVENTS_MAX = 10_000
-"""So many calls wait at most for a user's loop that is blocked."""
+"""The most calls that wait for a user's loop that is blocked."""
 
 
 class HomeLock(RLock):  # type: ignore[misc]
@@ -255,7 +256,7 @@ class HomeLock(RLock):  # type: ignore[misc]
 
 
 class _InheritedLock(HomeLock):  # type: ignore[misc]
-    """What becomes of it in a forked process."""
+    """The lock of a home in a process that was forked off."""
 
     def _refuse(self, *_: object) -> bool:
         raise RuntimeError(
@@ -280,7 +281,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_lock() -> HomeLock:
-    """A lock that threads share, and forked processes do not."""
+    """Return a lock that threads share, and forked processes do not."""
     lock = HomeLock()
     _locks.add(lock)
     return lock
@@ -292,14 +293,14 @@ class Signal:
     """
 
     def __init__(self, lock: Any, wake: Callable[[Callable[[], None]], None]) -> None:
-        """``wake``: calls a function on the loop of the tasks that wait."""
+        """``wake`` calls a function on the loop of the tasks that wait."""
         self.count = 0
         self._lock: Any = lock
         self._call = wake
         self._waiting: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all."""
+        """Wake all tasks that wait."""
         with self._lock:
             self.count += 1
             is_awaited = bool(self._waiting)
@@ -307,7 +308,7 @@ class Signal:
             self._call(self._wake)
 
     async def wait(self, seen: int, timeout_s: float | None = None) -> None:
-        """Wait until it was set since ``seen``, at most so long."""
+        """Wait until the signal was set since ``seen``, at most ``timeout_s`` seconds."""
         with self._lock:
             if self.count != seen:
                 return
@@ -329,39 +330,49 @@ class Signal:
 
 
 class Home(Protocol):
-    """Where the work runs. ``lock`` is held by a thread that looks at it from outside, or changes it."""
+    """The place where a consumer's work runs. A thread holds ``lock`` while it looks at that work from outside, or
+    changes it.
+    """
 
     lock: Any
     is_blocked: bool
     """True while the user's code is known to block its loop."""
 
     def soon(self, work: Callable[[], object]) -> bool:
-        """Do it there: at once, if this is there. False: it is over, and nothing is done there any more."""
+        """Do the work in the home: at once, if the caller is there. False: the home is closed, and nothing is done
+        there any more.
+        """
 
     def ask(self, work: Callable[[], T]) -> T:
-        """Do it there, and wait for what it returns or raises."""
+        """Do the work in the home, and return or raise what it does."""
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine there, and wait for what it returns or raises."""
+        """Run a coroutine in the home, and return or raise what it does."""
 
     async def outside(self, work: Callable[[], object]) -> object:
-        """Call a function of the user's on the loop of the user's, and wait for what it returns, if that is to be."""
+        """Call a function of the user's on the user's loop, and return its result, awaited where that can be."""
 
     def outside_soon(self, work: Callable[[], object]) -> bool:
-        """Call a function of the user's there, and do not wait. False: too many wait there already."""
+        """Call a function of the user's on the user's loop, and do not wait. False: too many calls wait there
+        already.
+        """
 
     def on_user_loop(self, work: Callable[[], object]) -> None:
-        """Call it there, however many wait; do not wait. Nothing happens when that loop is closed."""
+        """Call a function on the user's loop, however many wait; do not wait. Nothing happens when that loop is
+        closed.
+        """
 
     def signal(self) -> Signal:
-        """For tasks of the user's loop."""
+        """Return a signal for tasks of the user's loop."""
 
     async def close(self) -> None:
-        """Nothing more runs there."""
+        """Close the home: nothing more runs there."""
 
 
 async def watch_own(told_after_s: float, tell: Callable[[float], None]) -> None:
-    """``tell`` hears for how long the running loop did nothing, once it goes on, when that was longer."""
+    """Call ``tell`` with the seconds for which the running loop did nothing, once it goes on, when that was longer than
+    ``told_after_s``.
+    """
     loop = asyncio.get_running_loop()
     while True:
         due_s = loop.time() + PING_S
@@ -371,7 +382,7 @@ async def watch_own(told_after_s: float, tell: Callable[[float], None]) -> None:
 
 
 class _BesideUser:
-    """What both homes know of the loop of the program's."""
+    """The part of both homes that knows the program's loop."""
 
     def __init__(self, user: asyncio.AbstractEventLoop | None) -> None:
         self.lock: Any = new_lock()
@@ -407,7 +418,7 @@ class _BesideUser:
         self._hand_over(work)
 
     def _hand_over(self, work: Callable[[], object]) -> bool:
-        if self._user is None:  # nothing has begun yet
+        if self._user is None:  # Nothing has begun yet.
             work()
             return True
         try:
@@ -420,7 +431,7 @@ class _BesideUser:
 
 
 class Here(_BesideUser):
-    """All on one loop, which runs on the thread that makes this. Without one nothing has begun yet."""
+    """The home on the loop of the thread that makes it. Without a loop nothing has begun yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(loop)
@@ -470,12 +481,12 @@ class _Guarded(selectors.DefaultSelector):
         self._since_s = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        """As every selector; without the lock."""
+        """See `selectors.BaseSelector.select`: this does the same without the lock."""
         if self._is_held:
             self._is_held = False
             self._guard.release()
             if timeout is not None and timeout <= 0 and time.monotonic() - self._since_s > LONG_ROUND_S:
-                time.sleep(GIVE_WAY_S)  # else this thread would have it again before the others have woken up
+                time.sleep(GIVE_WAY_S)  # Otherwise this thread would have it again before others wake.
         try:
             return super().select(timeout)
         finally:
@@ -484,7 +495,7 @@ class _Guarded(selectors.DefaultSelector):
             self._since_s = time.monotonic()
 
     def close(self) -> None:
-        """The loop is over."""
+        """Close the selector, and let go of the lock: the loop is over."""
         super().close()
         if self._is_held:
             self._is_held = False
@@ -492,7 +503,7 @@ class _Guarded(selectors.DefaultSelector):
 
 
 class Apart(_BesideUser):
-    """On a loop in a thread of its own. Made on the user's loop, which is the one that `outside` means."""
+    """The home on a loop in a thread of its own. It is made on the user's loop, which `outside` means."""
 
     def __init__(self, name: str = "penstock-consumer") -> None:
         user = asyncio.get_running_loop()
@@ -526,7 +537,7 @@ class Apart(_BesideUser):
         except RuntimeError:
             if not self._thread.is_closed:
                 raise
-        return work()  # that loop is no more, and its thread neither
+        return work()  # That loop is no more, and its thread neither.
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """See `Home`."""
@@ -544,8 +555,9 @@ class Apart(_BesideUser):
         return await on_loop(self._user, call)
 
     async def watch(self, told_after_s: float, tell: Callable[[float, bool], None], gone: Callable[[], None]) -> None:
-        """Run there: ``tell`` hears for how long the user's loop did nothing, when that is longer: while it lasts
-        (False), and when it is over (True). ``gone`` is called when that loop is closed.
+        """Watch the user's loop from the home's loop: ``tell`` hears for how long it did nothing, when that is longer
+        than ``told_after_s``: while it lasts (False), and when it is over (True). ``gone`` is called when that loop is
+        closed.
         """
         loop = asyncio.get_running_loop()
         while not self._user.is_closed():
@@ -574,14 +586,14 @@ class Apart(_BesideUser):
 # leases are judged by it.
 
 NAP_S = 0.005
-"""Differences below are the time between the reading of two clocks."""
+"""The least time that counts as sleep: differences below it are the time between the reading of two clocks."""
 
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def _slept_s() -> float:
-    """For how long this machine was suspended since it was started; 0 where no clock tells."""
+    """Return the seconds for which this machine was suspended since it was started; 0 where no clock shows that."""
     return 0.0 if _BOOT is None else time.clock_gettime(_BOOT) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -589,7 +601,7 @@ class SteadyClock:
     """Seconds that do not stand still and do not go back. What waits by the loop's timers may wake late by it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, slept_s: Callable[[], float] | None = None) -> None:
-        """A loop that has a ``slept_s`` of its own is asked, instead of the machine."""
+        """A loop that has a ``slept_s`` of its own is asked for the time slept through, instead of the machine."""
         self._loop_s = loop.time
         if slept_s is None:
             slept_s = getattr(loop, "slept_s", _slept_s)
@@ -598,7 +610,7 @@ class SteadyClock:
         self._since_s = 0.0
 
     def __call__(self) -> float:
-        """The time now."""
+        """Return the time now, in seconds."""
         since_s = self._slept_s() - self._at_first_s
         if since_s > self._since_s + NAP_S:
             self._since_s = since_s
@@ -616,14 +628,14 @@ class SteadyEpoch:
         self._ahead_s = (wall or time.time)() - steady()
 
     def __call__(self) -> float:
-        """The time now."""
+        """Return the time now, in epoch seconds."""
         return self._steady() + self._ahead_s
 
 
 BUSY_S = 0.005
-"""Work of so long without a pause has kept others from the loop for long enough."""
+"""The seconds of work without a pause after which others were kept from the loop for long enough."""
 TURNS = 10
-"""A step of others (a page, a renewal) takes several turns of the loop; they get so many after longer work."""
+"""The turns that the loop gets after longer work: a step of others (a page, a renewal) takes several."""
 
 
 class Breath:
@@ -633,12 +645,12 @@ class Breath:
         self._last_s = float("-inf")
         self._is_rested = False
         self.turns = TURNS
-        """How many turns the loop gets after longer work. Where no other task shares the loop, one is enough."""
+        """The turns that the loop gets after longer work. Where no other task shares the loop, one is enough."""
 
     async def take(self) -> None:
         """Let all that is ready run; several times, when the work before took longer."""
         loop = asyncio.get_running_loop()
-        # Where time is virtual, work takes none.
+        # Work takes no time where time is virtual.
         is_long = loop.time() - self._last_s >= BUSY_S and not hasattr(loop, "virtual")
         if is_long or not self._is_rested:
             for _ in range(self.turns if is_long else 1):
@@ -647,13 +659,13 @@ class Breath:
         self._last_s = loop.time()
 
     def rested(self) -> None:
-        """The task has just waited for something."""
+        """Note that the task has just waited for something."""
         self._is_rested = True
         self._last_s = asyncio.get_running_loop().time()
 
     @property
     def is_due(self) -> bool:
-        """True when the work since the last one took longer."""
+        """True when the work since the last pause took longer than `BUSY_S`."""
         return asyncio.get_running_loop().time() - self._last_s >= BUSY_S
 
 
@@ -667,7 +679,7 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """True while it is to ring."""
+        """True while the alarm is to ring."""
         return self._timer is not None
 
     def at(self, time_s: float) -> None:
@@ -681,7 +693,7 @@ class Alarm:
         self._timer = self._loop.call_at(time_s, self._ring)
 
     def rings_by(self, time_s: float) -> bool:
-        """True when setting it to this time would change nothing."""
+        """True when setting the alarm to this time would change nothing."""
         return math.isinf(time_s) or (self._timer is not None and self._timer.when() <= time_s)
 
     def cancel(self) -> None:

@@ -635,7 +635,11 @@ class Chain(Generic[R]):
 
 
 class Stalls:
-    """The deliveries that are not settled as a whole, by when they are due to be reported."""
+    """The deliveries that are not settled as a whole, by when they are due to be reported.
+
+    The clock of a record starts when it is delivered first and does not start again, however often it is tried: a
+    record that is put off for ever is noticed like one that is forgotten.
+    """
 
     __slots__ = ("_deadline_s", "_roots")
 

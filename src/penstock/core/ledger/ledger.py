@@ -761,7 +761,11 @@ Step = Again | Halve | Last
 def after_failure(
     retry: Retry, error: BaseException, *, records: int, failures: int, halved: bool, failing_s: float, rng: Random
 ) -> Step:
-    """Return the next step for ``records`` that failed together."""
+    """Return the next step for ``records`` that failed together.
+
+    ``failures``: how often they failed as they are, this time included. ``halved``: they are a part of a batch that
+    failed. ``failing_s``: for how long nothing of the shard was settled while everything failed for transient reasons.
+    """
     delay_s = full_jitter_s(failures, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
     if isinstance(error, retry.transient):
         if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:

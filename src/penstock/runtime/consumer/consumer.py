@@ -1,4 +1,4 @@
-"""`Consumer`: the records of streams, shared with all consumers that have the same application's name."""
+"""`Consumer` reads the records of streams, which it shares with all consumers that have the same application's name."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Consumer(Generic[T]):
         deserializer: Callable[[bytes], T] | None = None,
         **arguments: Unpack[ConsumerArguments],
     ) -> None:
-        """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. A list of them: all are
-        read, with lease keys that name the stream, as the KCL's in its multi-stream mode.
+        """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. With a list of them all
+        are read, with lease keys that name the stream, as the KCL's do in its multi-stream mode.
 
         ``deserializer`` makes `Batch.values` of the records' data. The other arguments are the fields of
         `ConsumerOptions` (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that
@@ -88,18 +88,20 @@ class Consumer(Generic[T]):
         self.options = self._core.options
 
     def _core_of(self, *given: Any) -> ConsumerCore:
-        """What this is a face of. Consumers for tests have others."""
+        """Return the core that this is a face of. Consumers for tests have others."""
         return ConsumerCore(*given)
 
     @property
     def worker_id(self) -> str:
-        """Unique among all consumers that live. Empty until `start` makes it up, where none was given."""
+        """The consumer's id, unique among all consumers that live. It is empty until `start` makes it up, where none
+        was given.
+        """
         return self._core.worker_id
 
     # --- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin. Raises what says that it cannot work: no such stream, no permission, options that fault."""
+        """Begin. Raises the error that says that it cannot work: no such stream, no permission, options that fault."""
         await self._core.start()
 
     async def close(self) -> None:
@@ -110,14 +112,14 @@ class Consumer(Generic[T]):
 
     async def deregister(self) -> None:
         """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
-        as long as it is there. A consumer that still uses it polls from then on. Needs no `start`.
+        as long as it is there. A consumer that still uses it polls after that. It needs no `start`.
         """
         await self._core.deregister()
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
         and the program goes on behind them. A second signal does what Python does: it ends the process at once, and
-        what is not handed over by then is free after ``failover_s``. On the main thread's event loop, on Unix.
+        what is not handed over by then is free after ``failover_s``. Call it on the main thread's event loop, on Unix.
         """
         loop, awaited = asyncio.get_running_loop(), numbers or (signal.SIGTERM, signal.SIGINT)
 
@@ -145,30 +147,28 @@ class Consumer(Generic[T]):
     # --- reading --------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
-        """Batches of all shards that this consumer holds, each shard's in order. Ends when the consumer is closed.
+        """Iterate over batches of all shards that this consumer holds, each shard's in order. It ends when the consumer
+        is closed.
 
-        A program that leaves the iteration early gives back what it did not settle: it is delivered again. Raises what
-        ended the reading of a shard, or of all: ShardReadError and others.
+        A program that leaves the iteration early gives back what it did not settle: it is delivered again. Raises the
+        error that ended the reading of a shard, or of all: ShardReadError and others.
         """
         return self._core.batches()
 
     def records(self) -> AsyncGenerator[Delivered[T], None]:
-        """The same record by record; each is settled by itself: ``with record: ...``."""
+        """Iterate over the records of all shards, one by one; each is settled by itself: ``with record: ...``."""
         return self._core.records()
 
     async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
-        """What there is of all shards, as batches of one shard each: up to so many records, and more only where a
-        larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is empty, as it
-        is once the consumer is closed. Raises as the iteration does.
+        """Return what there is of all shards, as batches of one shard each: at most ``records_max`` records, and more
+        only where a larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is
+        empty, as it is once the consumer is closed. Raises as the iteration does.
         """
         return await self._core.getmany(records_max, wait_s)
 
     async def shards(self) -> AsyncGenerator[Shard[T], None]:
-        """Each shard as this consumer begins to hold it: iterate it for its batches, in a task of its own.
-
-        A shard whose iteration is left while it is held is offered anew. A shard that the program does not iterate is
-        offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
-        shard is raised by the iteration of that shard.
+        """Iterate over the shards as this consumer begins to hold them: iterate each for its batches, in a task of its
+        own.
         """
         async with contextlib.aclosing(self._core.readers()) as readers:
             async for reader in readers:
@@ -177,12 +177,12 @@ class Consumer(Generic[T]):
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> AsyncGenerator[Collection, None]:
-        """Collections of ``records`` records with the same ``key(record)``, out of all shards.
+        """Iterate over collections of ``records`` records with the same ``key(record)``, out of all shards.
 
-        ``age_s``: a collection is delivered, with what it has, when its first record came so long ago. Nothing blocks
-        while records of a key wait for others: they count as delivered, so they are bounded, and told when they are
-        not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
-        `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
+        ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago. Nothing
+        blocks while records of a key wait for others: they count as delivered, so they are bounded, and reported when
+        they are not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave
+        it with `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
         """
         return collect(self, key, records=records, age_s=age_s)
 
@@ -213,7 +213,9 @@ class Consumer(Generic[T]):
         concurrency: Concurrency | None = None,
         handlers_max: int | None = None,
     ) -> None:
-        """As `run_batches`, with one record at a time: what the handler raises is a failure of that record alone."""
+        """See `run_batches`: this does the same with one record at a time. An error of the handler is a failure of that
+        record alone.
+        """
         await self._core.run(handler, concurrency, handlers_max, each_record=True)
 
     # --- checkpoints in two phases ---------------------------------------------------------------
@@ -229,28 +231,31 @@ class Consumer(Generic[T]):
         return await self._core.prepare(batch, state, index=index)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
-        """Make it the shard's checkpoint; returns when that is stored.
+        """Make a pending checkpoint the shard's checkpoint; return when that is stored.
 
         Raises CheckpointError when records before it are not settled, when it is not the pending one any more, when the
+        shard was lost, and for one of another consumer.
         shard was lost, and for one of another consumer.
         """
         await self._core.commit(pending)
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
-        """Let it go: what is settled is checkpointed as usual. Raises CheckpointError like `commit`."""
+        """Let a pending checkpoint go: what is settled is checkpointed as usual. Raises CheckpointError like
+        `commit`.
+        """
         await self._core.abandon(pending)
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
-        """The checkpoint of a shard that is stored as pending: prepared in this tenure, or left by a former owner and
-        kept. Raises KeyError for a shard that this consumer does not hold.
+        """Return the checkpoint of a shard that is stored as pending: prepared in this tenure, or left by a former
+        owner and kept; None: there is none. Raises KeyError for a shard that this consumer does not hold.
         """
         return self._core.pending(shard)
 
     # --- steering -------------------------------------------------------------------------------
 
     def pause(self, *shards: str | Located) -> None:
-        """Deliver nothing of these shards until `resume`; without any: of all, also of those that come. They stay
-        held, and reading ahead goes on up to its bounds.
+        """Deliver nothing of these shards until `resume`; without any: of all shards, also of those that come later.
+        They stay held, and reading ahead goes on up to its bounds.
         """
         self._core.pause(*shards)
 
@@ -270,15 +275,17 @@ class Consumer(Generic[T]):
         self._core.seek(shard, to)
 
     def position(self, shard: str | Located) -> Position | None:
-        """The record up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a shard that
-        this consumer does not hold.
+        """Return the position up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a
+        shard that this consumer does not hold.
         """
         return self._core.position(shard)
 
     def statistics(self) -> ConsumerStatistics:
-        """What it holds, how far that is, and what it did so far. Any thread may ask."""
+        """Return which shards the consumer holds, how far each is, and what the consumer did so far. Any thread may
+        ask.
+        """
         return self._core.statistics()
 
     def metrics(self) -> ConsumerSnapshot:
-        """What the consumer did since its start, as numbers that add up. Any thread may ask."""
+        """Return what the consumer did since its start, as numbers that add up. Any thread may ask."""
         return self._core.metrics()

@@ -1,5 +1,5 @@
-"""What `Consumer` and `SyncConsumer` are faces of: it opens streams, shares their shards with other workers, and
-delivers what is read. The shards that may have records for the program take turns.
+"""The core that `Consumer` and `SyncConsumer` are faces of: it opens streams, shares their shards with other workers,
+and delivers what is read. The shards that may have records for the program take turns.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 STOP_TOLD_S = 1.0
-"""How often an event tells what a consumer that is being stopped waits for."""
+"""The interval of the events that say what a consumer that is being stopped waits for."""
 STOP_TOLD_SHARDS_MAX = 10
-"""Of so many shards it tells the names, and how many of their records are in flight."""
+"""The most shards that such an event names, with the number of their records in flight."""
 OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
-"""Arguments that are no `ConsumerOptions`."""
+"""The arguments that are no `ConsumerOptions`."""
 FAILURES_MAX = 100
 """The most errors of shards that wait to be raised; further ones are not kept."""
 
 
 class ConsumerCore:
-    """One per consumer. It belongs to the event loop that `start` runs on. A call that has the name of one of
-    `Consumer` does what is described there.
+    """The core of one consumer. It belongs to the event loop that `start` runs on. A call that has the name of a call
+    of `Consumer` does what is described there.
     """
 
     may_be_apart = True
-    """False: its own work runs on the program's loop, whatever the options say."""
+    """False: the consumer's own work runs on the program's loop, whatever the options say."""
     _has_thread = False
     _is_paused = False
     _loop: asyncio.AbstractEventLoop | None = None
@@ -105,7 +105,7 @@ class ConsumerCore:
         deserializer: Callable[[bytes], Any] | None,
         arguments: Mapping[str, Any],
     ) -> None:
-        """``arguments``: those that a consumer is given by name, `ConsumerArguments`. Raises OptionError."""
+        """``arguments``: the arguments that a consumer is given by name, `ConsumerArguments`. Raises OptionError."""
         given = dict(arguments)
         own = {name: given.pop(name, None) for name in OWN}
         _check_types({"stream": stream, "application": application, "deserializer": deserializer, **own})
@@ -124,9 +124,9 @@ class ConsumerCore:
         self._rng: random.Random | None = own["rng"]
         self._order: OrderPolicy | None = None
         self.home: Home = Here()
-        """Where its own work runs."""
+        """The home in which the consumer's own work runs."""
         self.ready = Ready()
-        """The shards that it holds."""
+        """The shards that the consumer holds."""
         self._breath = Breath()
         callbacks = {change: own[change.value] for change in ShardChange}
         told = {change: callback for change, callback in callbacks.items() if callback is not None}
@@ -153,11 +153,15 @@ class ConsumerCore:
 
     @property
     def _is_programs(self) -> bool:
-        """True where the loop is the program's: not a virtual one, nor that of a `SyncConsumer`, which is apart."""
+        """True where the loop is the program's: neither a virtual loop, nor that of a `SyncConsumer`, which is
+        apart.
+        """
         return self.may_be_apart and not self._has_thread and not hasattr(self._loop, "virtual")
 
     def _can_be_apart(self) -> bool:
-        """Streams and leases of the user's own making may belong to the user's loop."""
+        """Say whether the work may run apart: streams and leases of the user's own making may belong to the user's
+        loop.
+        """
         letters, table = self.options.dead_letters, self.options.leases.table
         is_ours = all(isinstance(given, str) for given in self._given) and (
             table is None or isinstance(table, str) or getattr(table, "any_loop", False)
@@ -231,7 +235,7 @@ class ConsumerCore:
         self._telling = spawn(self._tell_numbers(), failed)
 
     def _letters(self) -> DeadLetterChoice | None:
-        """Where dead letters go: a function of the user's is called on the user's loop."""
+        """Return where dead letters go: a function of the user's is called on the user's loop."""
         choice = self.options.dead_letters
         if not isinstance(choice, DeadLettersTo):
             return choice
@@ -266,7 +270,9 @@ class ConsumerCore:
         self._emit(LoopBlocked(self.application, seconds, False, "no lease was renewed and nothing was read meanwhile"))
 
     def _abandoned(self) -> None:
-        """The user's loop is closed, and this was not: no handler runs any more here, so other workers take over."""
+        """End the consumer, as the user's loop is closed, and this was not: no handler runs any more here, so other
+        workers take over.
+        """
         ending = spawn(self._end(), self._failed("the end of the consumer", "leases are free when they expire"))
         ending.add_done_callback(lambda _: asyncio.get_running_loop().stop())
 
@@ -279,7 +285,7 @@ class ConsumerCore:
 
     @property
     def is_closing(self) -> bool:
-        """True from the moment when it begins to close."""
+        """True once the consumer has begun to close."""
         return self._closing is not None
 
     async def _close(self) -> None:
@@ -358,18 +364,18 @@ class ConsumerCore:
 
     @property
     def _fan_out_name(self) -> str:
-        """Under which the streams know the application."""
+        """The name under which the streams know the application."""
         fan_out = self.options.fan_out
         return (fan_out and fan_out.consumer_name) or self.application
 
     def _source(self, given: str | RecordSource) -> RecordSource:
-        """The stream itself. ``connection`` may be meant for the lease table alone."""
+        """Return the stream itself. ``connection`` may be meant for the lease table alone."""
         from penstock.wiring import source_for
 
         return source_for(given, self._connection if isinstance(given, str) else None)
 
     def close_by_signal(self, signal_name: str) -> None:
-        """A signal has asked for the end: say so, and begin to close."""
+        """Emit that a signal has asked for the end, and begin to close."""
         self._emit(StopBegun(self.application, signal_name))
         self._close_soon()
 
@@ -424,7 +430,7 @@ class ConsumerCore:
             except Exception as error:
                 if not found:
                     raise
-                self.ready.failed(error)  # what was taken comes first
+                self.ready.failed(error)  # What was taken comes first.
                 return found
             if batch is not None:
                 found.append(batch)
@@ -562,7 +568,7 @@ class ConsumerCore:
             try:
                 with self.home.lock:
                     return look()
-            except RuntimeError as error:  # on one loop without a lock, what changes meanwhile is looked at again
+            except RuntimeError as error:  # On one loop without a lock, what changes meanwhile is looked at again.
                 if "changed size" not in str(error) and "mutated" not in str(error):
                     raise
 
@@ -587,7 +593,7 @@ class ConsumerCore:
 
     @property
     def _has_failed(self) -> bool:
-        """An error has ended the worker; the program may have seen it, or not."""
+        """True when an error has ended the worker; the program may have seen it, or not."""
         return self._running is not None and self._running.done() and failure_of(self._running) is not None
 
     def _statistics(self) -> ConsumerStatistics:
@@ -612,7 +618,9 @@ class ConsumerCore:
     # --- parts ----------------------------------------------------------------------------------
 
     async def _more(self, seen: int, end_s: float | None = None) -> bool:
-        """Wait until there may be something to take; False: nothing more will come. Raises what ended the worker."""
+        """Wait until there may be something to take; False: nothing more will come. Raises the error that ended the
+        worker.
+        """
         running = self._running
         if running is not None and running.done() and (error := failure_of(running)) is not None:
             raise error
@@ -626,7 +634,7 @@ class ConsumerCore:
         return True
 
     def on_reader(self, reader: ShardReader) -> None:
-        """A shard is held from now on."""
+        """Take up a shard that the worker begins to hold."""
         reader.lives(self.home)
         reader.breath.turns = self._breath.turns
         if self._deserializer is not None:
@@ -649,7 +657,9 @@ class ConsumerCore:
             self._seek(reader, reader.settled, self.options.starting_position, self._order)
 
     def _check_keys(self, mode: str | None) -> None:
-        """Raise where a mode was chosen for its order, and a stream ignores partition keys. None: none was."""
+        """Raise OptionError where a mode was chosen for its order, and a stream ignores partition keys. None: no mode
+        was.
+        """
         ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
         if ignoring and mode is not None and not self.options.accept_ignored_keys:
             raise OptionError(
@@ -659,7 +669,7 @@ class ConsumerCore:
             )
 
     def _emit(self, event: Any) -> None:
-        with self.home.lock:  # records are settled by any thread, and what that tells comes without the lock
+        with self.home.lock:  # Records are settled by any thread, which emits without the lock.
             self._events[type(event).__name__] += 1
             self._metering.meter.count(event)
         if self._on_event is None:
@@ -670,7 +680,7 @@ class ConsumerCore:
             return
         is_told = self.home.outside_soon(partial(self._hand_event, on_loop, event))
         if self.home.is_blocked or not is_told:
-            self._log(event)  # for the user's function would hear of it late
+            self._log(event)  # The user's function would hear of it late.
 
     def _hand_event(self, on_event: Callable[[Any], object], event: Any) -> None:
         try:
@@ -680,7 +690,7 @@ class ConsumerCore:
 
 
 def _check(application: str, streams: Sequence[Any]) -> None:
-    """Raise OptionError for what can't be."""
+    """Raise OptionError for an application or streams that can't be."""
     faults = [] if application else ["application: there is no name"]
     names = [one for one in streams if isinstance(one, str)]
     faults += [] if streams else ["stream: the list is empty"]
@@ -706,7 +716,7 @@ def _check_types(given: dict[str, Any]) -> None:
 
 
 def new_worker_id() -> str:
-    """Unique among all processes: host, process, and chance."""
+    """Return a worker's id that is unique among all processes: host, process, and chance."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
 
 
@@ -714,34 +724,34 @@ def new_worker_id() -> str:
 
 
 class Ready(ShardListener):
-    """Shards take turns. `stirred` is set whenever it is worth to look again."""
+    """The shards that take turns. `stirred` is set whenever it is worth to look again."""
 
     def __init__(self) -> None:
         self.lives(Here())
         self.asking = Asking()
-        """Callers that take records of whichever shard."""
+        """The callers that take records of whichever shard."""
         self.held: dict[ShardReader, bool] = {}
-        """True: its records are offered."""
+        """The shards that are held; True: the shard's records are offered."""
         self.records_before = 0
-        """Delivered by shards that are held no more."""
+        """The number of records that were delivered by shards that are held no more."""
         self.batches_before = 0
-        self._turns: dict[ShardReader, None] = {}  # in their order
+        self._turns: dict[ShardReader, None] = {}  # The shards in the order of their turns.
         self._unread: dict[ShardReader, None] = {}
-        self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # of shards, whose own iterations raise them
+        self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # The shards' own iterations raise these.
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
 
     def lives(self, home: Home) -> None:
-        """Say where the shards' readers run, before there are any; the callers that take may be on another loop."""
+        """Set where the shards' readers run, before there are any; the callers that take may be on another loop."""
         self._lock = home.lock
         self.stirred = home.signal()
 
     def hold(self, reader: ShardReader) -> None:
-        """A shard is held from now on; its records are not offered before `add`."""
+        """Hold a shard; its records are not offered before `add`."""
         self.held[reader] = False
         reader.listen(self)
 
     def add(self, reader: ShardReader) -> None:
-        """Offer its records, and the shard itself."""
+        """Offer a shard's records, and the shard itself."""
         if reader in self.held:
             self.held[reader] = True
             self._unread[reader] = None
@@ -753,7 +763,9 @@ class Ready(ShardListener):
         self.stirred.set()
 
     def take(self, records_max: int | None = None) -> Batch[Any] | None:
-        """The next batch of whichever shard has one. Raises what ended the reading of a shard, once each."""
+        """Return the next batch of whichever shard has one; None: no shard has. Raises what ended the reading of a
+        shard, once each.
+        """
         self._raise()
         while True:
             with self._lock:
@@ -764,7 +776,7 @@ class Ready(ShardListener):
             batch = reader.take(records_max)
             if batch is not None:
                 with self._lock:
-                    self.stir(reader)  # its turn comes again after the others'
+                    self.stir(reader)  # Its turn comes again after the others'.
                 return batch
             self._raise()
 
@@ -775,7 +787,9 @@ class Ready(ShardListener):
                     raise waiting.popleft()
 
     def unread(self) -> ShardReader | None:
-        """A shard that the program does not iterate. Raises what is not the failure of one shard."""
+        """Return a shard that the program does not iterate; None: there is none. Raises what is not the failure of one
+        shard.
+        """
         with self._lock:
             if self._errors:
                 raise self._errors.popleft()
@@ -785,8 +799,8 @@ class Ready(ShardListener):
             return reader
 
     def named(self, shards: Sequence[str | Located]) -> list[ShardReader]:
-        """Shards by id, or by anything that has a stream and a shard's id: a batch, a record, an `AssignedShard`; all
-        where none is named. Raises KeyError.
+        """Return shards by id, or by anything that has a stream and a shard's id: a batch, a record, an
+        `AssignedShard`; all where none is named. Raises KeyError.
         """
         if not shards:
             return list(self.held)
@@ -807,13 +821,13 @@ class Ready(ShardListener):
         return found
 
     def closes(self) -> None:
-        """The current caller has closed the consumer: it takes nothing more."""
+        """Note that the current caller has closed the consumer: it takes nothing more."""
         with self._lock:
             for asking in (self.asking, *(reader.asking for reader in self.held)):
                 asking.closes()
 
     def take_back(self) -> None:
-        """The program has left the iteration of all shards: what is in flight is delivered again."""
+        """Deliver again what is in flight: the program has left the iteration of all shards."""
         for reader in list(self.held):
             reader.take_back()
 
@@ -823,7 +837,7 @@ class Ready(ShardListener):
         return bool(self.asking)
 
     def left(self, reader: ShardReader) -> None:
-        """See `ShardListener`: if the shard is still held, it is offered anew."""
+        """See `ShardListener.left`: if the shard is still held, it is offered anew."""
         with self._lock:
             if reader in self.held:
                 self._unread[reader] = None

@@ -1,5 +1,5 @@
-"""A consumer's numbers: what it is and did at one moment; sources and lease tables that count what is asked of them,
-and tell of a table that fails; what its parts count, as snapshots; and the event that tells them at an interval.
+"""A consumer's numbers: what it is and did at one moment; sources and lease tables that count the calls to them, and
+report a table that fails; the counts of its parts as snapshots; and the event that reports them at an interval.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     """The fencing token of its batches."""
     origin: Origin
-    """How the shard came to this consumer."""
+    """The way in which the shard came to this consumer."""
     paused: bool
     """True between `Consumer.pause` and `resume`."""
     millis_behind_latest: int | None
-    """How far the last successful read was behind the shard's tip, in milliseconds; None: nothing was read yet. The
-    figure stays as it is while reads fail and while a handler hangs, so it is no figure to raise an alarm by.
+    """The time by which the last successful read was behind the shard's tip, in milliseconds; None: nothing was read
+    yet. The figure stays as it is while reads fail and while a handler hangs, so it is no figure to raise an alarm by.
     """
     since_read_s: float
     """Seconds since the last read that succeeded; before the first one, since the consumer began to read the shard.
@@ -69,61 +69,65 @@ class ShardStatistics(msgspec.Struct, frozen=True, kw_only=True):
     It grows while a handler fails or hangs. None: all that was fetched is settled.
     """
     lag_s: float
-    """How old the oldest record may be that is not settled, fetched or not: `oldest_unsettled_s`; or, where that is
-    more or there is none, what the last read was behind and the time since. So it grows while reads fail, and while a
-    handler fails or hangs.
+    """The age that the oldest record may have that is not settled, fetched or not, in seconds: `oldest_unsettled_s`;
+    or, where that is more or there is none, what the last read was behind and the time since. So it grows while reads
+    fail, and while a handler fails or hangs.
     """
     retention_used: float | None
-    """The part of the stream's retention that this age has used: at 1.0 the record is lost. None: the retention is not
+    """The part of the stream's retention that ``lag_s`` has used: at 1.0 the record is lost. None: the retention is not
     known.
     """
     is_full: bool
     """True while nothing more is fetched, as there is no room for it before more is settled."""
     settled: Position | None
-    """All records up to and with this one are settled. None: no record is, or all of a shard that has ended."""
+    """The position up to and with which all records are settled. None: no record is, or all of a shard that has
+    ended.
+    """
     stored: Position | None
-    """The position up to which that is known to be stored in the lease table."""
+    """The position that is known to be stored as the checkpoint in the lease table."""
     records_delivered: int
-    """How many records were delivered in this tenure. A record that came again is counted again."""
+    """The number of records that were delivered in this tenure. A record that came again is counted again."""
     batches_delivered: int
-    """How many batches were delivered in this tenure."""
+    """The number of batches that were delivered in this tenure."""
     records_in_flight: int
-    """How many records are in flight now."""
+    """The number of records that are in flight now."""
     records_held: int
-    """How many records are fetched and not settled, delivered or not."""
+    """The number of records that are fetched and not settled, delivered or not."""
     bytes_held: int
-    """The memory that these records take: their data, and what Python needs for each of them."""
+    """The memory that the held records take: their data, and what Python needs for each of them."""
     oldest_in_flight_s: float | None
     """Seconds since the oldest unsettled record was first delivered. None: all that was delivered is settled."""
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer. Counts are since its start."""
+    """The figures of a consumer. Counts are since its start."""
 
     application: str
     """The application's name."""
     worker_id: str
-    """This consumer's name among those of the application."""
+    """The consumer's name among those of the application."""
     shards: tuple[ShardStatistics, ...]
-    """The shards that it holds."""
+    """The shards that the consumer holds."""
     records_delivered: int
-    """How many records were delivered. A record that came again is counted again."""
+    """The number of records that were delivered. A record that came again is counted again."""
     batches_delivered: int
-    """How many batches were delivered."""
+    """The number of batches that were delivered."""
     leases: int
-    """Leases of its streams' shards that are not read to their end, with and without an owner, as last read."""
+    """The number of leases of its streams' shards that are not read to their end, with and without an owner, as last
+    read.
+    """
     leases_by_worker: dict[str, int]
-    """How many of them each worker has; one that died has its leases until another worker takes them."""
+    """The number of those leases that each worker has; one that died has its leases until another worker takes them."""
     leases_free: int
-    """How many of them no worker has that lives, though their shards could be read: those of a dead worker count, and
-    the children of a shard that is still read do not.
+    """The number of those leases that no living worker has, though their shards could be read: those of a dead worker
+    count, and the children of a shard that is still read do not.
     """
     source_calls: dict[str, int]
-    """Calls to the streams, by what `penstock.ports.RecordSource` names them; ``read`` is GetRecords."""
+    """The number of calls to the streams, by the names of `penstock.ports.RecordSource`; ``read`` is GetRecords."""
     table_calls: dict[str, int]
-    """Calls to the lease table, by what `penstock.ports.LeaseTable` names them."""
+    """The number of calls to the lease table, by the names of `penstock.ports.LeaseTable`."""
     events: dict[str, int]
-    """Events that were told, by type."""
+    """The number of events that were emitted, by type."""
 
     @property
     def millis_behind_latest(self) -> int | None:
@@ -145,7 +149,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag_s(self) -> float | None:
-        """How old the oldest record of all shards may be that is not settled; None: no shard is held."""
+        """The age that the oldest unsettled record of all shards may have, in seconds; None: no shard is held."""
         return max((one.lag_s for one in self.shards), default=None)
 
     @property
@@ -155,19 +159,21 @@ class ConsumerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records_in_flight(self) -> int:
-        """How many records are in flight now."""
+        """The number of records that are in flight now."""
         return sum(one.records_in_flight for one in self.shards)
 
     @property
     def bytes_held(self) -> int:
-        """The memory of what is fetched and not settled; `BufferOptions.buffer_bytes_max` bounds it."""
+        """The memory of what is fetched and not settled, in bytes; `BufferOptions.buffer_bytes_max` bounds it."""
         return sum(one.bytes_held for one in self.shards)
 
 
 def shard_statistics(
     reader: ShardReader, now_s: float, service_now_s: float, retention_s: float | None
 ) -> ShardStatistics:
-    """The figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch seconds)."""
+    """Return the figures of one shard. ``now_s`` is the loop's clock, ``service_now_s`` the service's time (epoch
+    seconds).
+    """
     ledger = reader.ledger
     first: Any = ledger.oldest_record
     oldest: Any = first.record if isinstance(first, Part) else first
@@ -200,7 +206,7 @@ def shard_statistics(
 
 
 def leases_by_worker(rows: Iterable[LeaseRow]) -> tuple[int, dict[str, int]]:
-    """How many leases there are, and how many each worker has; without those that have ended."""
+    """Return how many leases there are, and how many each worker has; leases that have ended do not count."""
     count, held = 0, dict[str, int]()
     for row in rows:
         if not row.ended:
@@ -214,17 +220,19 @@ def _position(checkpoint: Checkpoint) -> Position | None:
     return checkpoint.position if checkpoint.is_position else None
 
 
-# --- what is asked of sources and tables ----------------------------------------------------------
+# --- sources and tables that count the calls to them ----------------------------------------------
 
 T = TypeVar("T")
-OWN_ROWS_MAX = 64  # remembered: an inconsistent read is never so old
-ITERATORS_MAX = 20_000  # remembered, with their shards
+OWN_ROWS_MAX = 64  # The rows that are remembered: an inconsistent read is never so old.
+ITERATORS_MAX = 20_000  # The iterators that are remembered, with their shards.
 LOOK_AGAIN_S = 0.5
-"""Between looks at a worker that reads another stream by the same leases: does it live?"""
+"""The seconds between looks whether a worker lives that reads another stream by the same leases."""
 
 
 class CountedSource:
-    """A `penstock.ports.RecordSource`; ``calls`` counts by the names of the calls, ``meter`` how long reads took."""
+    """A `penstock.ports.RecordSource` that counts: ``calls`` by the names of the calls, ``meter`` how long
+    reads took.
+    """
 
     def __init__(
         self, source: RecordSource, calls: Counter[str], meter: ConsumerMeter, tracer: Tracer | None = None
@@ -233,37 +241,37 @@ class CountedSource:
         self._calls = calls
         self._meter = meter
         self._tracer = tracer
-        self._shards: dict[str, str] = {}  # by iterator, where that is counted by shard, or traced
+        self._shards: dict[str, str] = {}  # The shards by iterator, where that is counted by shard, or traced.
 
     @property
     def stream(self) -> str:
-        """As the source has it."""
+        """The stream of the source."""
         return self._source.stream
 
     @property
     def now_s(self) -> float:
-        """As the source has it."""
+        """The service's time, as the source has it."""
         return self._source.now_s
 
     async def describe(self) -> StreamFacts:
-        """Counted."""
+        """Describe the stream, and count the call."""
         self._calls["describe"] += 1
         return await self._source.describe()
 
     async def shards(self) -> list[ListedShard]:
-        """Counted."""
+        """List the shards, and count the call."""
         self._calls["shards"] += 1
         return await self._source.shards()
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
-        """Counted."""
+        """Ask for an iterator, and count the call."""
         self._calls["iterator"] += 1
         found = await self._source.iterator(shard_id, at)
         self._is_of(found, shard_id)
         return found
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
-        """Counted."""
+        """Read a page, and count the call."""
         self._calls["read"] += 1
         loop, shard_id = asyncio.get_running_loop(), self._shards.pop(iterator, "")
         begun_s = loop.time()
@@ -282,27 +290,27 @@ class CountedSource:
 
     def _is_of(self, iterator: str, shard_id: str) -> None:
         if self._meter.per_shard or self._tracer is not None:
-            if len(self._shards) >= ITERATORS_MAX:  # iterators that were given up for others are still there
+            if len(self._shards) >= ITERATORS_MAX:  # Iterators that were given up for others are still there.
                 self._shards.clear()
             self._shards[iterator] = shard_id
 
     async def register(self, consumer: str) -> str:
-        """Counted."""
+        """Register a consumer, and count the call."""
         self._calls["register"] += 1
         return await self._source.register(consumer)
 
     async def registered(self, consumer: str) -> str | None:
-        """Counted."""
+        """Look for a registered consumer, and count the call."""
         self._calls["registered"] += 1
         return await self._source.registered(consumer)
 
     async def deregister(self, consumer: str) -> None:
-        """Counted."""
+        """Deregister a consumer, and count the call."""
         self._calls["deregister"] += 1
         await self._source.deregister(consumer)
 
     def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
-        """Counted."""
+        """Subscribe to a shard, and count the call."""
         self._calls["subscribe"] += 1
         pages = self._source.subscribe(consumer_arn, shard_id, at)
         return pages if self._tracer is None else self._traced(pages, shard_id, self._tracer)
@@ -310,7 +318,7 @@ class CountedSource:
     async def _traced(
         self, pages: AsyncGenerator[ReadPage, None], shard_id: str, tracer: Tracer
     ) -> AsyncGenerator[ReadPage, None]:
-        """The service pushes these pages: a span tells when one came, and not how long it took."""
+        """Trace pages that the service pushes: a span says when a page came, and not how long it took."""
         async with contextlib.aclosing(pages):
             async for page in pages:
                 if page.records:
@@ -323,8 +331,8 @@ class CountedSource:
 
 
 class CountedTable:
-    """A `penstock.ports.LeaseTable`; ``calls`` counts by what the call is named there. What fails and is tried again by
-    the worker, in silence, is told.
+    """A `penstock.ports.LeaseTable` that counts: ``calls`` by the names of the calls. A call that fails, and that the
+    worker repeats in silence, is emitted as an event.
     """
 
     def __init__(
@@ -337,58 +345,58 @@ class CountedTable:
         stream: str = "",
         application: str = "",
     ) -> None:
-        """``stream``: the ARN of the one that is read, where lease keys do not name it. ``application``: where the
-        table is for one, and does not know which.
+        """``stream``: the ARN of the stream that is read, where lease keys do not name it. ``application``: its name,
+        where the table is for one application, and does not know which.
         """
         self._table = table
         self._calls = calls
         self._on_event = on_event
         self._meter = meter
         self.confirmed_s: float | None = None
-        """When a write that renews leases was confirmed last (the loop's clock)."""
+        """The time at which a write that renews leases was confirmed last, on the loop's clock."""
         self._stream = stream
         self._application = application
         self._looked = not (stream or application)
-        self._own = dict[int, WorkerRow]()  # as they will be read back, by counter
+        self._own = dict[int, WorkerRow]()  # The rows as they will be read back, by counter.
         self._others: set[int] = set()
 
     @property
     def name(self) -> str:
-        """As the table has it."""
+        """The name of the table."""
         return self._table.name
 
     async def ensure(self) -> None:
-        """Counted."""
+        """Ensure that the table is there, and count the call."""
         await self._read("ensure", self._table.ensure())
 
     async def create(self, row: LeaseRow) -> Outcome:
-        """Counted."""
+        """Create a lease, and count the call."""
         return await self._write("create", self._table.create(row))
 
     async def write(self, write: Write) -> Outcome:
-        """Counted, and timed where it renews a lease."""
+        """Write a lease, and count the call; the write is timed where it renews a lease."""
         if write.kind not in (Kind.RENEW, Kind.CHECKPOINT):
             return await self._write("write", self._table.write(write))
         return await self._timed("write", self._table.write(write), stores=write.kind is Kind.CHECKPOINT)
 
     async def get(self, key: str) -> LeaseRow | None:
-        """Counted."""
+        """Read a lease, and count the call."""
         return await self._read("get", self._table.get(key))
 
     async def scan(self, *, consistent: bool = False) -> Listing:
-        """Counted."""
+        """Read all leases, and count the call."""
         return await self._read("scan", self._table.scan(consistent=consistent))
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
-        """Counted; with what is read."""
+        """Write this worker's row, with the stream and application that it reads, and count the call."""
         row = replace(row, stream=self._stream, application=self._application)
         self._own[row.counter] = worker_row(row.attributes())
         self._own.pop(row.counter - OWN_ROWS_MAX, None)
         return await self._timed("put_worker", self._table.put_worker(row), stores=False)
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
-        """Counted; and looked through for another process with this worker's id, and at first for workers of another
-        stream or application. Raises OptionError when there are such.
+        """Read the workers' rows, and count the call. Another process with this worker's id shows in them, and at first
+        workers of another stream or application. Raises OptionError when there are such.
         """
         rows = await self._read("workers", self._table.workers(consistent=consistent))
         if not self._looked:
@@ -403,7 +411,7 @@ class CountedTable:
         return rows
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
-        """Counted."""
+        """Delete a worker's row, and count the call."""
         return await self._write("delete_worker", self._table.delete_worker(worker_id, counter=counter))
 
     async def close(self) -> None:
@@ -411,13 +419,13 @@ class CountedTable:
         await self._table.close()
 
     def _is_stranger(self, row: WorkerRow) -> bool:
-        """True for a worker that reads by these leases and should not: both would get a part of the records."""
+        """True for a worker that reads by these leases and should not: both workers would get a part of the records."""
         other_stream = self._stream and row.stream not in ("", self._stream)
         other_application = self._application and row.application not in ("", self._application)
         return bool(row.held and (other_stream or other_application))
 
     async def _meet(self, strangers: Mapping[str, WorkerRow]) -> None:
-        """Wait until it is certain that none of them lives: this consumer would go on where that one is."""
+        """Wait until it is certain that none of them lives: this consumer would go on where the other one is."""
         waited_s = 0.0
         while waited_s < max((row.failover_s for row in strangers.values()), default=0.0):
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -439,7 +447,7 @@ class CountedTable:
                     )
 
     def _wrote(self, row: WorkerRow) -> bool:
-        """True for rows of this worker, also for old ones that an inconsistent read still finds."""
+        """True for a row of this worker, also for an old one that an inconsistent read still finds."""
         own = self._own.get(row.counter)
         return row.counter < min(self._own) if own is None else row == own
 
@@ -448,7 +456,7 @@ class CountedTable:
         try:
             return await answer
         except PenstockError as error:
-            if error.retryable:  # what is not ends the worker, and is raised
+            if error.retryable:  # An error that is not ends the worker, and is raised.
                 self._failed(call, error)
             raise
 
@@ -471,8 +479,8 @@ class CountedTable:
         except Exception as error:
             self._failed(call, error)
             raise
-        # The caller tries again in silence. Untold, a consumer whose policy lacks UpdateItem would read nothing for
-        # ever.
+        # The caller tries again in silence. Without this event, a consumer whose policy lacks UpdateItem would read
+        # nothing for ever.
         if isinstance(outcome, Unknown):
             self._on_event(LeaseTableFailed(self.name, call, outcome.reason, outcome.reason))
         return outcome
@@ -484,7 +492,7 @@ class CountedTable:
 
 
 class CountedSharedTable(CountedTable):
-    """The same of one that is a `penstock.ports.SharedWithKcl` too."""
+    """A `CountedTable` for a table that is a `penstock.ports.SharedWithKcl` too."""
 
     def __init__(
         self,
@@ -502,19 +510,19 @@ class CountedSharedTable(CountedTable):
         self._shared = shared
 
     async def coordination(self) -> Coordination | None:
-        """Counted."""
+        """Read the KCL's coordination, and count the call."""
         return await self._read("coordination", self._shared.coordination())
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
-        """Counted."""
+        """Show worker metrics to the KCL, and count the call."""
         return await self._write("show_metrics", self._shared.show_metrics(place, row))
 
     async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
-        """Counted."""
+        """Withdraw worker metrics, and count the call."""
         return await self._write("withdraw_metrics", self._shared.withdraw_metrics(place, worker_id))
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
-        """Counted."""
+        """Read the keys of a worker's leases, and count the call."""
         return await self._read("owned_keys", self._shared.owned_keys(worker_id))
 
 
@@ -527,19 +535,21 @@ def counted_table(
     stream: str = "",
     application: str = "",
 ) -> CountedTable:
-    """A table that counts, and can do what the other can: a worker looks for KCL workers where there may be any."""
+    """Return a table that counts, and can do what the other can: a worker looks for KCL workers where there may
+    be any.
+    """
     if isinstance(table, SharedWithKcl):
         return CountedSharedTable(table, table, calls, on_event, meter, stream=stream, application=application)
     return CountedTable(table, calls, on_event, meter, stream=stream, application=application)
 
 
-# --- snapshots, and the event that tells them -----------------------------------------------------
+# --- snapshots, and the event that reports them ---------------------------------------------------
 
 log = logging.getLogger("penstock.telemetry")
 
 
 class Metering(ShardListener):
-    """Counts for one consumer, and tells its subscriber what may be told on any thread: an exporter has `at_once`."""
+    """Counts for one consumer, and calls its subscriber on any thread where that may be: an exporter has `at_once`."""
 
     def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
         self.interval_s, per_shard = metrics_for(options, on_event)
@@ -548,29 +558,29 @@ class Metering(ShardListener):
         self.on_loop: Callable[[Any], object] | None = (
             on_event if self._at_once is None else getattr(on_event, "on_loop", None)
         )
-        """What is called on the program's loop."""
-        self._settled: dict[ShardReader, tuple[int, int]] = {}  # records, and their data
+        """The function that is called on the program's loop."""
+        self._settled: dict[ShardReader, tuple[int, int]] = {}  # The records that are settled, and their data bytes.
         self._collecting = threading.RLock()
         self._epoch_s = 0.0
         self._begun = False
 
     def count(self, event: Any) -> None:
-        """An event is told. The caller holds no lock."""
+        """Hand an event to the subscriber. The caller holds no lock."""
         if self._at_once is not None:
             try:
                 self._at_once(event)
-            except Exception as error:  # a subscriber never ends the work
+            except Exception as error:  # A subscriber never ends the work.
                 log.error("on_event: at_once raised %s for a %s", type(error).__name__, type(event).__name__)
 
     def begin(self, service_now_s: float) -> None:
-        """The consumer starts: what was told before it counts, too. From here on its times are the service's."""
+        """Begin to count by the service's time, as the consumer starts: what was emitted before counts, too."""
         if not self._begun:
             self._begun = True
             self._epoch_s = service_now_s - asyncio.get_running_loop().time()
             self.meter.begins(service_now_s)
 
     def hold(self, reader: ShardReader) -> None:
-        """Count what is read of this shard from now on."""
+        """Count what is read of this shard."""
         reader.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
         self._settled[reader] = 0, 0
         reader.listen(self)
@@ -584,7 +594,7 @@ class Metering(ShardListener):
             self.meter.lost()
 
     def snapshot(self, found: ConsumerStatistics, loop_now_s: float, confirmed_s: float | None) -> ConsumerSnapshot:
-        """Everything since the start."""
+        """Return the numbers since the start."""
         self._collect(list(self._settled))
         now_s = self._epoch_s + loop_now_s
         return self.meter.snapshot(now_s, found.worker_id, _levels(found, now_s, loop_now_s, confirmed_s))
@@ -598,7 +608,9 @@ class Metering(ShardListener):
         last: bool = False,
         failed: bool = False,
     ) -> ConsumerMetrics:
-        """What is new since the last interval. ``last``: the consumer has ended. ``failed``: by an error."""
+        """Return the numbers that are new since the last interval. ``last``: the consumer has ended. ``failed``: an
+        error has ended it.
+        """
         self._collect(list(self._settled))
         loop_now_s = asyncio.get_running_loop().time()
         now_s = self._epoch_s + loop_now_s
@@ -614,8 +626,8 @@ class Metering(ShardListener):
             for reader in readers:
                 before = self._settled.get(reader)
                 if before is not None:
-                    # Asked from another thread while the reader goes on, its figures may be a moment apart: none goes
-                    # back, and the next look has the rest.
+                    # Where another thread asks while the reader goes on, the reader's figures may be a moment apart:
+                    # none goes back, and the next look has the rest.
                     records, size = max(before[0], reader.records_settled), max(before[1], reader.bytes_settled)
                     self.meter.settled(records - before[0], size - before[1])
                     self._settled[reader] = records, size

@@ -1,5 +1,5 @@
-"""What is done with a shard's batches: a handler is driven, with so many records at the same time, or records are
-collected by a key of the user's, as all of one customer, a hundred at a time.
+"""The program's handlers are driven with a shard's batches, several records at the same time, or records are collected
+by a key of the user's, as all of one customer, a hundred at a time.
 """
 
 from __future__ import annotations
@@ -39,24 +39,28 @@ class Unordered(Options, frozen=True, kw_only=True):
     """Several calls side by side for each shard, in no order; a record that fails holds up no other."""
 
     slots_max: int = 16
-    """How many calls run for a shard at the same time."""
+    """The number of calls that run for a shard at the same time."""
 
 
 Concurrency: TypeAlias = OneByOne | ByKey | Unordered
 
 
 def by_key(slots_max: int = 16) -> ByKey:
-    """Partition keys side by side, so many of a shard at a time; each key in its order."""
+    """Return a choice: partition keys side by side, at most ``slots_max`` of a shard at a time; each key in its
+    order.
+    """
     return ByKey(slots_max=slots_max)
 
 
 def unordered(slots_max: int = 16) -> Unordered:
-    """So many calls side by side for each shard, in no order."""
+    """Return a choice: at most ``slots_max`` calls side by side for each shard, in no order."""
     return Unordered(slots_max=slots_max)
 
 
 def order_of(concurrency: Concurrency) -> OrderPolicy | None:
-    """How the ledgers have to deliver for it; None: as they were told to."""
+    """Return the order in which the ledgers have to deliver for a concurrency; None: the order that the options
+    name.
+    """
     match concurrency:
         case ByKey():
             return concurrency
@@ -66,7 +70,9 @@ def order_of(concurrency: Concurrency) -> OrderPolicy | None:
 
 
 def promised(order: OrderPolicy | None, concurrency: Concurrency | None = None) -> str | None:
-    """The name of what was chosen for the order that it keeps; None: nothing was. ``concurrency`` None: not driven."""
+    """Return the name of what was chosen for the order that it keeps; None: nothing was. ``concurrency`` None: no
+    handler is driven.
+    """
     match concurrency:
         case ByKey():
             return "by_key"
@@ -103,7 +109,7 @@ async def drive(
                 await _called(handler, given)
 
     async def follow(reader: ShardReader) -> None:
-        # Also while all slots are taken: a handoff waits until what is behind has caught up.
+        # It asks also while all slots are taken: a handoff waits until what is behind has caught up.
         with reader.asking.lasts():
             if each_record and isinstance(concurrency, Unordered):
                 await _records_side_by_side(reader, call, slots)
@@ -125,17 +131,20 @@ async def drive(
 async def _called(handler: Callable[[Any], object], given: Any) -> None:
     try:
         waits = handler(given)
-        if isawaitable(waits):  # a plain function has done its work by now
+        if isawaitable(waits):  # A plain function has done its work by now.
             await waits
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise
-        # A task that ends cancelled is no failure to its TaskGroup: the shard would stand still, and no error tell it.
+        # A task that ends cancelled is no failure to its TaskGroup: the shard would stand still, and no error would say
+        # so.
         raise HandlerCancelledError("what the handler waited for was cancelled, and it did not catch that") from error
 
 
 async def _one(batch: Batch[Any], call: Callable[[Any], Awaitable[None]], each_record: bool) -> None:
-    """A batch, as a whole or record by record; a record that fails, or is put off, sends those behind it back."""
+    """Call with a batch, as a whole or record by record; a record that fails, or is put off, sends those behind it
+    back.
+    """
     if not each_record:
         with batch:
             await call(batch)
@@ -191,10 +200,12 @@ async def _side_by_side(
 
 
 async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Awaitable[None]], slots: int) -> None:
-    """Run so many tasks side by side. Each takes the next record, of whichever batch that is, and calls the handler."""
+    """Run ``slots`` tasks side by side. Each takes the next record, of whichever batch that is, and calls the
+    handler.
+    """
     turn = asyncio.Lock()
     breath = Breath()
-    current: list[Delivered[Any]] = []  # what is left of the batch that was taken last, its first record last
+    current: list[Delivered[Any]] = []  # The rest of the batch that was taken last, its first record last.
 
     async def hand() -> None:
         while True:
@@ -232,14 +243,14 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 # --- collections ----------------------------------------------------------------------------------
 
 LOOK_INTERVAL_S = 0.2
-"""While records wait it is looked so often whether a shard is about to leave, or its records count no more."""
+"""The interval of a look whether a shard is about to leave, or its records count no more, while records wait."""
 
 
 class Collection(Settleable):
     """Records of one key, in the order in which they were delivered, from one shard or from several.
 
     Settle it as a batch is settled: with ``with``, or by these calls, which any thread may make. Each returns False
-    when some of it counts for nothing any more, as a shard was lost.
+    when some of it counts for nothing any more, because a shard was lost.
     """
 
     __slots__ = ("_group", "key")
@@ -250,37 +261,37 @@ class Collection(Settleable):
 
     @property
     def records(self) -> Sequence[Record]:
-        """Each record once, also where one was delivered again while it waited."""
+        """The records, each once, also where one was delivered again while it waited."""
         return self._group.records
 
     def __len__(self) -> int:
         return len(self._group)
 
     def ack(self) -> bool:
-        """Settle all of them: they are done."""
+        """Settle all of the records: they are done."""
         return self._all(lambda batch, indices: batch._ack_chosen(indices))
 
     def nack(self, *, delay_s: float = 0.0) -> bool:
-        """Hand them out again, after a while."""
+        """Deliver the records again, not before ``delay_s`` seconds."""
         return self._all(lambda batch, indices: batch.nack(*indices, delay_s=delay_s))
 
     def skip(self, *, reason: str = "skipped") -> bool:
-        """They count as settled without having been processed; an event says so."""
+        """Settle the records without having been processed; an event says so."""
         return self._all(lambda batch, indices: batch.skip(*indices, reason=reason))
 
     def dead_letter(self, *, error: BaseException | None = None) -> bool:
-        """Give them up: each becomes a dead letter."""
+        """Give the records up: each becomes a dead letter."""
         return self._all(lambda batch, indices: batch.dead_letter(*indices, error=error))
 
     def fail(self, error: BaseException) -> bool:
-        """They failed: the retry policy says what follows for the records of each batch."""
+        """Fail the records: the retry policy says what follows for the records of each batch."""
         return self._all(lambda batch, indices: batch.fail(error, *indices))
 
     def _left(self) -> bool:
         return self._all(lambda batch, indices: batch._left(sorted(indices), chosen=True))
 
     def _all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
-        """Settle the records in each of their batches, also where one of those counts no more."""
+        """Settle the records in each of their batches, also where one of the batches counts no more."""
         counts = [settle(batch, indices) for batch, indices in self._group.places().items()]
         return all(counts)
 
@@ -298,13 +309,7 @@ async def collect(
     records: int,
     age_s: float = math.inf,
 ) -> AsyncGenerator[Collection, None]:
-    """Collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
-
-    ``age_s``: a collection is delivered, with what it has, when its first record came so long ago. Nothing blocks
-    while records of a key wait for others: they count as delivered, so they are bounded, and told when they are not
-    settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
-    `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
-    """
+    """Iterate over collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard."""
     loop = asyncio.get_running_loop()
     collector: Collector[Any] = Collector(key, records=records, age_s=age_s, name_of=_name)
     iterator = aiter(batches)
@@ -347,7 +352,7 @@ async def _next(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
 
 
 def _current(group: Collected[Any]) -> Collection | None:
-    """The collection without records whose shard another worker has by now; None when none are left."""
+    """Return the collection without records whose shard another worker has by now; None when none are left."""
     group.keep(lambda batch: batch.counts)
     return Collection(group) if len(group) else None
 

@@ -1,7 +1,7 @@
 """The shards of a consumer as the program sees them: it iterates them, and its callbacks are told which come and go.
 
-Callbacks are awaited one after another, never two at a time. What came of one kind while another was under way is told
-in one call.
+Callbacks are awaited one after another, never two at a time. Changes of one kind that came while a callback was under
+way are told in one call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class ShardFace(Generic[T]):
-    """What programs on a loop and programs in threads see alike. Any thread may call it."""
+    """The part of a shard that programs on a loop and programs in threads see alike. Any thread may call it."""
 
     __slots__ = ("_reader", "origin", "shard_id", "stream", "token")
 
@@ -64,7 +64,7 @@ class ShardFace(Generic[T]):
         self.token = reader.token
         """The fencing token of its batches: it grows with every owner of the shard."""
         self.origin: Origin = reader.origin
-        """How the shard came to this consumer."""
+        """The way in which the shard came to this consumer."""
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +78,7 @@ class ShardFace(Generic[T]):
 
     @property
     def settled(self) -> Checkpoint:
-        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        """The checkpoint up to which all is settled; once that is stored, a new owner goes on behind it."""
         return self._reader.settled
 
     @property
@@ -87,8 +87,8 @@ class ShardFace(Generic[T]):
         return self._reader.stored
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
-        """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound.
-        For ``CheckpointOptions(manual=True)``.
+        """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound. It
+        is meant for ``CheckpointOptions(manual=True)``.
         """
         self._reader.checkpoint_to(checkpoint)
 
@@ -98,19 +98,21 @@ class ShardFace(Generic[T]):
 
 
 class Shard(ShardFace[T]):
-    """A shard while a `Consumer` holds it: iterate it for its batches, in a task of its own. It ends when the tenure
-    does. `Consumer.pause`, `Consumer.seek` and the like take it as they take a batch.
+    """A shard while a `Consumer` holds it: iterate it for its batches, in a task of its own. The iteration ends when
+    the tenure does. `Consumer.pause`, `Consumer.seek` and the like take it as they take a batch.
     """
 
     __slots__ = ()
 
     def __aiter__(self) -> AsyncIterator[Batch[T]]:
-        """Batches until the tenure ends. What a program that leaves early did not settle is delivered again."""
+        """Iterate over batches until the tenure ends. What a program that leaves early did not settle is delivered
+        again.
+        """
         return aiter(self._reader)
 
     async def next_batch(self) -> Batch[T] | None:
-        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
-        and ShardStoppedError where the policies have stopped the shard (`Stop`).
+        """Wait for the next records, and return them; None when there will be none in this tenure. Raises the error
+        that ended the reading, and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
         return await self._reader.next_batch()
 
@@ -121,12 +123,12 @@ class Shard(ShardFace[T]):
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> AsyncGenerator[Collection, None]:
-        """As `Consumer.collect`, out of this shard."""
+        """See `Consumer.collect`: this does the same for the records of this shard."""
         return collect(self, key, records=records, age_s=age_s)
 
 
 def reader_of(shard: ShardFace[Any]) -> ShardReader:
-    """What stands behind it: for parts of the package that drive a shard themselves."""
+    """Return the reader that stands behind a shard: for parts of the package that drive a shard themselves."""
     return shard._reader
 
 
@@ -134,7 +136,7 @@ def reader_of(shard: ShardFace[Any]) -> ShardReader:
 
 
 class Located(Protocol):
-    """Anything that says of which shard it is: a batch, a record, an `AssignedShard`."""
+    """Anything that says which shard it belongs to: a batch, a record, an `AssignedShard`."""
 
     @property
     def stream(self) -> str:
@@ -149,25 +151,27 @@ class AssignedShard(msgspec.Struct, frozen=True):
     """A shard in one tenure: from when this consumer has it until it goes."""
 
     stream: str
-    """Its name or ARN, as it was given."""
+    """The stream's name or ARN, as it was given."""
     shard_id: str
-    """Its id."""
+    """The shard's id."""
     token: int
     """The fencing token of its batches."""
     origin: Origin
-    """How it came."""
+    """The way in which the shard came to this consumer."""
 
 
 Told: TypeAlias = "Callable[[Sequence[AssignedShard]], Awaitable[object]]"
 Waiting: TypeAlias = "tuple[ShardChange, AssignedShard, asyncio.Future[None]]"
-"""What is to be told, and what waits until it was."""
+"""A change that is to be told, its shard, and the future that is done once it was told."""
 
 
 class ShardChange(Enum):
-    """What a callback is awaited for, by the name of its argument of `Consumer`."""
+    """The changes that a callback is awaited for, by the name of its argument of `Consumer`."""
 
     ASSIGNED = "on_shards_assigned"
-    """Before the first record is delivered: load what belongs to a shard, or `Consumer.seek` in it."""
+    """The shard is held, and its first record is not delivered yet: load what belongs to a shard, or `Consumer.seek` in
+    it.
+    """
     ENDED = "on_shards_ended"
     """All records of a shard that was split or merged are settled. The shard is stored as ended, and its children are
     begun, once this has returned.
@@ -177,18 +181,18 @@ class ShardChange(Enum):
     drain's deadline (``drain_deadline_s``) holds for this too. A shard that stays after all is assigned again.
     """
     LOST = "on_shards_lost"
-    """The lease is gone, or can't be confirmed: stop writing. What is settled from now on may count for nothing. A
-    shard whose lease is confirmed after all is assigned again.
+    """The lease is gone, or can't be confirmed: stop writing. What is settled after that may count for nothing. A shard
+    whose lease is confirmed after all is assigned again.
     """
 
 
 class Lifecycle(ShardListener):
-    """Tells the callbacks, in order, and has a shard's records offered once they know of it."""
+    """Tells the callbacks of changes, in order, and has a shard's records offered once they know of it."""
 
     def __init__(self, callbacks: Mapping[ShardChange, Told], ready: Ready, on_event: Callable[[Any], None]) -> None:
-        """What a callback raises is raised where records are asked for: ``ready``."""
+        """Raise a callback's error where records are asked for: ``ready``."""
         self.home: Home = Here()
-        """Where this runs. The callbacks are called on the user's loop."""
+        """The home in which this runs. The callbacks are called on the user's loop."""
         self.holds_end = ShardChange.ENDED in callbacks
         self._callbacks = callbacks
         self._ready = ready
@@ -196,10 +200,10 @@ class Lifecycle(ShardListener):
         self._queue: deque[Waiting] = deque()
         self._telling: asyncio.Task[None] | None = None
         self._here: dict[ShardReader, AssignedShard] = {}
-        self._called: tuple[str, float] | None = None  # which callback runs on the user's loop, since when
+        self._called: tuple[str, float] | None = None  # The callback that runs on the user's loop, and since when.
 
     def follow(self, reader: ShardReader) -> None:
-        """A shard is held from now on: tell so, and then offer its records."""
+        """Tell that a shard is held, and then offer its records."""
         self._on_event(ShardBegun(reader.stream, reader.shard_id, reader.token, reader.origin.value))
         reader.listen(self)
         if not self._callbacks:
@@ -211,12 +215,12 @@ class Lifecycle(ShardListener):
         told.add_done_callback(lambda _: self._ready.add(reader))
 
     def calling(self) -> tuple[str, float] | None:
-        """See `ShardListener`: the callback that is running."""
+        """See `ShardListener.calling`: it is the callback that is running."""
         called = self._called
         return None if called is None else (called[0], time.monotonic() - called[1])
 
     async def close(self, grace_s: float) -> None:
-        """Wait until all is told, for so long; what takes longer is cancelled."""
+        """Wait until all is told, at most ``grace_s`` seconds; what takes longer is cancelled."""
         telling = self._telling
         if telling is not None:
             await asyncio.wait((telling,), timeout=grace_s)
@@ -290,7 +294,7 @@ class Lifecycle(ShardListener):
             self._queue.clear()
 
     async def _call(self, change: ShardChange, shards: list[AssignedShard]) -> None:
-        """On the user's loop."""
+        """Call a callback, on the user's loop."""
         self._called = change.value, time.monotonic()
         try:
             answer = self._callbacks[change](shards)

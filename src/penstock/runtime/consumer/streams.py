@@ -1,4 +1,4 @@
-"""A stream that a consumer reads: what is known of it, and feeds of its shards."""
+"""A stream that a consumer reads: the facts about it, and feeds of its shards."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 FACTS_AGE_MAX_S = 600.0
-"""Then a stream is described anew."""
+"""The seconds after which a stream is described anew."""
 
 
 class OpenStream:
-    """One stream. `open` first."""
+    """One stream of a consumer. Call `open` first."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class OpenStream:
         self._facts: StreamFacts | None = None
         self._consumer_arn: str | None = None
         self._consumer = ""
-        self._refused: ThrottledError | None = None  # it has as many consumers as it may
+        self._refused: ThrottledError | None = None  # The stream has as many consumers as it may.
         self._register_at_s = float("-inf")
         self._retention = Retention()
         self._describing_at: asyncio.TimerHandle | None = None
@@ -79,12 +79,13 @@ class OpenStream:
 
     @property
     def facts(self) -> StreamFacts:
-        """What the service told of the stream when it was opened."""
+        """The facts that the service gave about the stream when it was opened, or last described."""
         assert self._facts is not None
         return self._facts
 
     async def open(self, consumer: str) -> None:
-        """Ask what it is; with fan-out, register under this name. Raises what says that it cannot be read.
+        """Ask for the facts of the stream; with fan-out, register under this name. Raises the error that says that it
+        cannot be read.
 
         A stream that has as many consumers as it may is polled, until there is room for this one.
         """
@@ -96,7 +97,9 @@ class OpenStream:
                 await self._register()
 
     def part(self, *, of_several: bool) -> StreamPart:
-        """For the worker. ``of_several``: lease keys name the stream, as the KCL's do in its multi-stream mode."""
+        """Return the stream's part for the worker. ``of_several``: lease keys name the stream, as the KCL's do in its
+        multi-stream mode.
+        """
         return StreamPart(
             stream=self,
             mark=None if of_several else StreamMark(self.facts.arn, self.facts.created_s),
@@ -105,7 +108,7 @@ class OpenStream:
 
     @property
     def key(self) -> StreamKey:
-        """``account:stream:creation epoch``. Raises OptionError where the service tells no account."""
+        """The stream's key ``account:stream:creation epoch``. Raises OptionError where the ARN names no account."""
         account = self.facts.arn.split(":")[4:5]
         key = StreamKey.parse(f"{''.join(account)}:{self.facts.arn.rpartition('/')[2]}:{self.facts.created_s}")
         if key is None:
@@ -116,22 +119,22 @@ class OpenStream:
         return key
 
     def statistics(self, reader: ShardReader, now_s: float) -> ShardStatistics:
-        """The figures of one of its shards. ``now_s`` is the loop's clock."""
+        """Return the figures of one of the stream's shards. ``now_s`` is the loop's clock."""
         retention_s = None if self._facts is None else self._facts.retention_s
         return shard_statistics(reader, now_s, self.source.now_s, retention_s)
 
     async def list_shards(self) -> Sequence[ListedShard]:
-        """All shards that the retention still covers."""
+        """Return all shards that the retention still covers."""
         return await self.source.shards()
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
-        """Read a lease's shard from its checkpoint on."""
+        """Return a feed that reads a lease's shard from its checkpoint on."""
         room = None if self._buffer is None else FetchRoom(self._buffer)
         return self.feed(row, self._options.starting_position, room)
 
     def feed(self, row: LeaseRow, start: StartingPosition, room: FetchRoom | None = None) -> PollingFeed:
-        """The same, where the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``: what bounds the memory of
-        what is fetched.
+        """Return a feed of a lease's shard, for which the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``
+        bounds the memory of what is fetched.
         """
         cursor = FeedCursor(
             ShardView(
@@ -156,7 +159,7 @@ class OpenStream:
         )
 
     def open_window(self, row: LeaseRow) -> WindowRead | None:
-        """Read the window of a shard's duplicates again, where they are left out."""
+        """Return what reads the window of a shard's duplicates again, where duplicates are left out; else None."""
         choice = self._options.deduplicate
         if choice is None:
             return None
@@ -177,13 +180,17 @@ class OpenStream:
         )
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
-        """Go on by subscription, where that is wanted, from where a feed that polls has come to."""
+        """Return a feed that goes on by subscription, where that is wanted, from where a feed that polls has
+        come to.
+        """
         if self._options.fan_out is None:
             return feed
         return FanOutFeed(feed, Registration(self._consumer_arn, self._gate, self._times, self._find_consumer))
 
     async def _find_consumer(self) -> str | None:
-        """Asked for by all shards in one moment, once for all of them. Raises ThrottledError while there is no room."""
+        """Look for the registered consumer once for all shards that ask in one moment. Raises ThrottledError while
+        there is no room.
+        """
         return await self._finding()
 
     async def _find(self) -> str | None:
@@ -211,7 +218,7 @@ class OpenStream:
         self._retention.seconds = facts.retention_s
 
     async def _describe_again(self) -> None:
-        """Its retention can be changed while it is read."""
+        """Describe the stream again: its retention can be changed while it is read."""
         await self._describe()
 
     def _describe_later(self) -> None:
@@ -223,7 +230,7 @@ class OpenStream:
         self._describing.begin()
 
     async def close(self) -> None:
-        """Nothing of it is read any more."""
+        """Close the stream: nothing of it is read any more."""
         if self._describing_at is not None:
             self._describing_at.cancel()
         await self._describing.close()

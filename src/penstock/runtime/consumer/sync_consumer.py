@@ -1,6 +1,6 @@
-"""`SyncConsumer`: the consumer for threads. It reads on an event loop in a thread of its own.
+"""`SyncConsumer` is the consumer for threads. It reads on an event loop in a thread of its own.
 
-What is settled is settled by the thread that says so (`penstock.runtime.shard.batch`). What waits, waits for the loop.
+A record is settled by the thread that says so (`penstock.runtime.shard.batch`). A call that waits, waits for the loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an item
 
 HANDLERS_MAX = 32
-"""The most threads for handlers, unless more are asked for."""
+"""The most threads for handlers, unless the program asks for more."""
 
 
 class SyncConsumer(Generic[T]):
@@ -109,22 +109,22 @@ class SyncConsumer(Generic[T]):
         self._last: ConsumerStatistics | None = None
 
     def _core_of(self, *given: Any) -> ConsumerCore:
-        """See `Consumer`."""
+        """See `Consumer`: this does the same for threads."""
         return ConsumerCore(*given)
 
     @property
     def worker_id(self) -> str:
-        """As `Consumer.worker_id`."""
+        """See `Consumer.worker_id`: it is the same."""
         return self._core.worker_id
 
     # --- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; ``with`` does it. Raises as `Consumer.start`."""
+        """Begin; ``with`` does it. Raises what `Consumer.start` raises."""
         self._thread.run(self._core.start())
 
     def close(self) -> None:
-        """Hand over all shards, and end. Iterations in other threads end, too. May be called again."""
+        """Hand over all shards, and end. Iterations in other threads end, too. It may be called again."""
         self._close(self._core.close)
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -139,11 +139,11 @@ class SyncConsumer(Generic[T]):
                 self._callbacks.shutdown(wait=False)
 
     def deregister(self) -> None:
-        """As `Consumer.deregister`."""
+        """See `Consumer.deregister`: this does the same for threads."""
         self._thread.run(self._core.deregister())
 
     def close_on_signals(self, *numbers: int) -> None:
-        """As `Consumer.close_on_signals`. To be called by the main thread."""
+        """See `Consumer.close_on_signals`: this does the same for threads. The main thread has to call it."""
         awaited = numbers or (signal.SIGTERM, signal.SIGINT)
 
         def close(received: int, _: object) -> None:
@@ -154,7 +154,7 @@ class SyncConsumer(Generic[T]):
                 self._core.close_by_signal(signal.Signals(received).name)
                 await self._core.close()
 
-            # In a thread: the main one may wait for the very loop that closes.
+            # A thread closes it: the main one may wait for the very loop that closes.
             begin = partial(self._close, close_by_signal)
             thread(begin, "penstock-close", logged("closing the consumer has failed"), daemon=False)
 
@@ -177,11 +177,11 @@ class SyncConsumer(Generic[T]):
     # --- reading --------------------------------------------------------------------------------
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
-        """As ``async for`` over a `Consumer`."""
+        """See `Consumer.__aiter__`: this does the same for threads."""
         return each(self._thread, self._core.batches)
 
     def records(self) -> Generator[Delivered[T], None, None]:
-        """As `Consumer.records`."""
+        """See `Consumer.records`: this does the same for threads."""
         with contextlib.closing(iter(self)) as batches:
             for batch in batches:
                 for index in range(len(batch)):
@@ -190,11 +190,11 @@ class SyncConsumer(Generic[T]):
                     yield Delivered(batch, index)
 
     def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
-        """As `Consumer.getmany`."""
+        """See `Consumer.getmany`: this does the same for threads."""
         return self._unless_closed(lambda: self._thread.run(self._core.getmany(records_max, wait_s))) or []
 
     def shards(self) -> Generator[SyncShard[T], None, None]:
-        """As `Consumer.shards`: iterate each in a thread of its own."""
+        """See `Consumer.shards`: this does the same for threads. Iterate each shard in a thread of its own."""
         with contextlib.closing(each(self._thread, self._core.readers)) as readers:
             for reader in readers:
                 yield SyncShard(reader, self._thread)
@@ -202,9 +202,9 @@ class SyncConsumer(Generic[T]):
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> Generator[Collection, None, None]:
-        """As `Consumer.collect`, for one thread. ``key`` is called on the loop's thread, so it returns at once. What
-        waits when the iteration is left is delivered again: where the program goes on behind it, leave it with
-        `contextlib.closing`.
+        """See `Consumer.collect`: this does the same for one thread. ``key`` is called on the loop's thread, so it
+        returns at once. What waits when the iteration is left is delivered again: where the program goes on behind it,
+        leave it with `contextlib.closing`.
         """
         return each(self._thread, lambda: collect(self._core.batches(), key, records=records, age_s=age_s))
 
@@ -215,8 +215,8 @@ class SyncConsumer(Generic[T]):
         concurrency: Concurrency | None = None,
         handlers_max: int = HANDLERS_MAX,
     ) -> None:
-        """As `Consumer.run_batches`, with a plain function, which is called in at most ``handlers_max`` threads.
-        Returns when the consumer is closed, by another thread or by the handler.
+        """See `Consumer.run_batches`: this does the same with a plain function, which is called in at most
+        ``handlers_max`` threads. It returns when the consumer is closed, by another thread or by the handler.
         """
         self._run(handler, concurrency, handlers_max, each_record=False)
 
@@ -227,7 +227,9 @@ class SyncConsumer(Generic[T]):
         concurrency: Concurrency | None = None,
         handlers_max: int = HANDLERS_MAX,
     ) -> None:
-        """As `Consumer.run_records`, with a plain function, as `run_batches`."""
+        """See `Consumer.run_records`: this does the same with a plain function, which threads call as for
+        `run_batches`.
+        """
         self._run(handler, concurrency, handlers_max, each_record=True)
 
     def _run(
@@ -251,23 +253,23 @@ class SyncConsumer(Generic[T]):
     # --- checkpoints in two phases ---------------------------------------------------------------
 
     def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
-        """As `Consumer.prepare`."""
+        """See `Consumer.prepare`: this does the same for threads."""
         return self._stored(lambda: self._core.prepare(batch, state, index=index))
 
     def commit(self, pending: PendingCheckpoint) -> None:
-        """As `Consumer.commit`."""
+        """See `Consumer.commit`: this does the same for threads."""
         self._stored(lambda: self._core.commit(pending))
 
     def abandon(self, pending: PendingCheckpoint) -> None:
-        """As `Consumer.abandon`."""
+        """See `Consumer.abandon`: this does the same for threads."""
         self._stored(lambda: self._core.abandon(pending))
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
-        """As `Consumer.pending`."""
+        """See `Consumer.pending`: this does the same for threads."""
         return self._call(lambda: self._core.pending(shard))
 
     def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Raises CheckpointError also once the consumer is closed."""
+        """Ask the loop for a write and wait for it. Raises CheckpointError also once the consumer is closed."""
         try:
             return self._thread.run(ask())
         except RuntimeError as error:
@@ -278,30 +280,32 @@ class SyncConsumer(Generic[T]):
     # --- steering -------------------------------------------------------------------------------
 
     def pause(self, *shards: str | Located) -> None:
-        """As `Consumer.pause`."""
+        """See `Consumer.pause`: this does the same for threads."""
         self._call(lambda: self._core.pause(*shards))
 
     def resume(self, *shards: str | Located) -> None:
-        """As `Consumer.resume`."""
+        """See `Consumer.resume`: this does the same for threads."""
         self._call(lambda: self._core.resume(*shards))
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
-        """As `Consumer.seek`."""
+        """See `Consumer.seek`: this does the same for threads."""
         self._call(lambda: self._core.seek(shard, to))
 
     def position(self, shard: str | Located) -> Position | None:
-        """As `Consumer.position`."""
+        """See `Consumer.position`: this does the same for threads."""
         return self._call(lambda: self._core.position(shard))
 
     def statistics(self) -> ConsumerStatistics:
-        """As `Consumer.statistics`; once it is closed, as it was then."""
-        if self._thread.is_current():  # a subscriber asks
+        """See `Consumer.statistics`: this does the same for threads. Once the consumer is closed, they are as they were
+        then.
+        """
+        if self._thread.is_current():  # A subscriber asks.
             return self._core.statistics()
         with self._closing:
             return self._last or self._thread.run(self._statistics())
 
     def metrics(self) -> ConsumerSnapshot:
-        """As `Consumer.metrics`."""
+        """See `Consumer.metrics`: this does the same for threads."""
         return self._core.metrics()
 
     # --- parts ----------------------------------------------------------------------------------
@@ -341,22 +345,22 @@ class SyncShard(ShardFace[T]):
         self._thread = thread
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
-        """As ``async for`` over a `Shard`."""
+        """See `Shard.__aiter__`: this does the same for threads."""
         return each(self._thread, lambda: aiter(self._reader))
 
     def next_batch(self) -> Batch[T] | None:
-        """As `Shard.next_batch`."""
+        """See `Shard.next_batch`: this does the same for threads."""
         return unless_closed(self._thread, lambda: self._thread.run(self._reader.next_batch()))
 
     def until_stored(self, checkpoint: Checkpoint) -> bool:
-        """As `Shard.until_stored`."""
+        """See `Shard.until_stored`: this does the same for threads."""
         waited = unless_closed(self._thread, lambda: self._thread.run(self._reader.until_stored(checkpoint)))
         return self.stored >= checkpoint if waited is None else waited
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> Generator[Collection, None, None]:
-        """As `SyncConsumer.collect`, out of this shard."""
+        """See `SyncConsumer.collect`: this does the same for the records of this shard."""
         return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
 
 
@@ -364,7 +368,7 @@ class SyncShard(ShardFace[T]):
 
 
 def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
-    """Do it on the loop's thread. Raises RuntimeError once that has ended."""
+    """Do the work on the loop's thread. Raises RuntimeError once that thread has ended."""
     if thread.is_current():
         return work()
 
@@ -375,7 +379,7 @@ def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
 
 
 def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
-    """None once the loop has ended, also while this waited for it."""
+    """Do the work, and return its result; None once the loop has ended, also while this waited for it."""
     try:
         return work()
     except RuntimeError:
@@ -385,7 +389,9 @@ def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
 
 
 def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
-    """What an iteration on the loop gives, one by one. Leaving this one leaves that one; it ends with the loop."""
+    """Iterate over what an iteration on the loop gives, one by one. Leaving this iteration leaves that one; it ends
+    with the loop.
+    """
     found = unless_closed(thread, lambda: on_loop(thread, iterate))
     if found is None:
         return
@@ -397,8 +403,8 @@ def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generat
 
 
 class ThreadExitError(BaseException):
-    """What a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt would end
-    the loop itself, and with it the leases.
+    """An error that a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt
+    would end the loop itself, and with it the leases.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -407,7 +413,7 @@ class ThreadExitError(BaseException):
 
 
 async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
-    """Call it in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
+    """Call a function in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
     error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
     if isinstance(error, Exception):
         raise error
@@ -416,7 +422,9 @@ async def in_thread(pool: Executor, function: Callable[[Any], object], given: An
 
 
 def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
-    """What it raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard of again."""
+    """Return what the function raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard
+    of again.
+    """
     try:
         function(given)
     except BaseException as error:
