@@ -269,7 +269,8 @@ def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[Fee
 RENEW_AFTER_S = 280.0
 """The age at which the consumer renews a subscription. AWS ends one after 300 s."""
 RENEW_JITTER_S = 60.0
-"""The consumer renews a subscription up to this much earlier, so that a thousand shards are not renewed in one moment.
+"""The consumer renews a subscription up to this much earlier, so that a thousand shards are not renewed in one
+moment.
 """
 AGAIN_AFTER_S = 5.0
 """The time between two subscriptions to a shard: AWS refuses one within five seconds after one that succeeded."""

@@ -68,7 +68,8 @@ class Deduplicate(Options, frozen=True, kw_only=True):
     these records.
     """
     keys_max: int = 1_000_000
-    """The most keys that are remembered for one shard. At a bound the oldest keys are forgotten, and an event says so.
+    """The most keys that are remembered for one shard. At a bound the oldest keys are forgotten, and an event
+    says so.
     """
     bytes_max: int = 256 * 1024 * 1024
     """The memory that the keys of one shard may take, with their book-keeping."""

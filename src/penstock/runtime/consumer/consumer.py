@@ -167,8 +167,12 @@ class Consumer(Generic[T]):
         return await self._core.getmany(records_max, wait_s)
 
     async def shards(self) -> AsyncGenerator[Shard[T], None]:
-        """Iterate over the shards as this consumer begins to hold them: iterate each for its batches, in a task of its
-        own.
+        """Iterate over the shards as this consumer begins to hold them. Iterate each for its batches, in a task of
+        its own.
+
+        A shard whose iteration is left while it is held is offered anew. A shard that the program does not iterate is
+        offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
+        shard is raised by the iteration of that shard.
         """
         async with contextlib.aclosing(self._core.readers()) as readers:
             async for reader in readers:
@@ -179,10 +183,11 @@ class Consumer(Generic[T]):
     ) -> AsyncGenerator[Collection, None]:
         """Iterate over collections of ``records`` records with the same ``key(record)``, out of all shards.
 
-        ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago. Nothing
-        blocks while records of a key wait for others: they count as delivered, so they are bounded, and reported when
-        they are not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave
-        it with `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
+        ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago.
+        Nothing blocks while records of a key wait for others: they count as delivered, so they are bounded, and
+        reported when they are not settled in time. What waits of a shard that is about to be handed over is delivered
+        at once. Leave it with `contextlib.aclosing`: what waits then is delivered again, as with every iteration that
+        is left.
         """
         return collect(self, key, records=records, age_s=age_s)
 

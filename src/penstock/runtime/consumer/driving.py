@@ -309,7 +309,13 @@ async def collect(
     records: int,
     age_s: float = math.inf,
 ) -> AsyncGenerator[Collection, None]:
-    """Iterate over collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard."""
+    """Iterate over collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
+
+    ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago. Nothing
+    blocks while records of a key wait for others: they count as delivered, so they are bounded, and reported when they
+    are not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
+    `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
+    """
     loop = asyncio.get_running_loop()
     collector: Collector[Any] = Collector(key, records=records, age_s=age_s, name_of=_name)
     iterator = aiter(batches)

@@ -1,5 +1,5 @@
-"""What `Producer` and `SyncProducer` are faces of: it takes records, sends requests side by side, and follows the
-stream's shards.
+"""The core that `Producer` and `SyncProducer` are faces of: it takes records, sends requests side by side, and follows
+the stream's shards.
 """
 
 from __future__ import annotations
@@ -63,26 +63,26 @@ H = TypeVar("H", bound=PutHandle)
 log = logging.getLogger("penstock.producer")
 
 EXPIRY_CHECK_S = 0.1
-"""How exactly times to live are kept."""
+"""The seconds by which a time to live may be kept too late."""
 SHARE_STEP = 0.1
-"""A shard's pace is told when it has changed by so much since the last time, or is at its limit again."""
+"""The change of a shard's pace that is reported: by this since the last event, or back to its limit."""
 TAKEN_IN_RECORDS_MAX = 8_000
-"""Records that one turn of the event loop takes in, 10 to 20 ms where each has a key of its own."""
+"""The most records that one turn of the event loop takes in: 10 to 20 ms where each has a key of its own."""
 CANCEL_S = 5.0
-"""How long a close waits for requests that it cancelled."""
+"""The seconds for which a close waits for requests that it cancelled."""
 _CHUNK_LAST = CHUNK_RECORDS_MAX - 1
 
 
 class ProducerCore(Generic[H]):
-    """One per producer. What puts is called by the thread that puts; all else is for the loop's own thread.
+    """The core of one producer. The thread that puts calls the methods that put; all else is for the loop's own thread.
 
     The batcher decides: it is given what was put, answered and listed, says what to send and when to ask again, and
-    keeps in ``settling`` what it tells until `_hear` takes it.
+    keeps facts in ``settling`` until `_hear` takes them.
     """
 
     _closing: Iterator[None] | None = None
-    _pauses = 0  # flushes that tell what is not written, and withdrawals in steps: nothing is sent meanwhile
-    _mended = 0  # how often something was
+    _pauses = 0  # Flushes that tell what is not written, and withdrawals in steps: nothing is sent meanwhile.
+    _mended = 0  # This counts how often something was mended.
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ProducerCore(Generic[H]):
         rng: random.Random,
         tracer: Tracer | None = None,
     ) -> None:
-        """Handles are of the class ``handle``."""
+        """``handle`` is the class of the handles."""
         self._sink = sink
         self._options = options
         self._on_event = on_event
@@ -117,7 +117,7 @@ class ProducerCore(Generic[H]):
         self._timer: asyncio.TimerHandle | None = None
         self._awake = False
         self._closed = self._ended = self._finished = False
-        # nothing is taken any more; nothing is sent any more; and every record has its outcome
+        # They are True when nothing is taken any more, nothing is sent any more, and every record has its outcome.
         self._aggregating = options.aggregation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
@@ -133,11 +133,11 @@ class ProducerCore(Generic[H]):
     # --- putting --------------------------------------------------------------------------------
 
     def put_nowait(self, record: OutRecord, record_ttl_s: float | None) -> H:
-        """See Producer.put_nowait."""
+        """See `Producer.put_nowait`."""
         intake = self.intake
         chunk, room = intake.open, intake.room
         pairs = chunk.pairs
-        # The usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
+        # This is the usual case, unrolled, as producers live in it: a further small record of a chunk that was begun.
         if pairs and record_ttl_s is None and record.__class__ is OutRecord:
             data, key = record.data, record.partition_key
             if data.__class__ is bytes and key.__class__ is str and record.explicit_hash_key is None:
@@ -167,7 +167,7 @@ class ProducerCore(Generic[H]):
             self.intake.room.release(claim)
 
     def checked(self, records: Iterable[Any], record_ttl_s: float | None) -> list[Portion]:
-        """Records in portions, all checked before the first one is given out. Raises InvalidRecordError."""
+        """Return records in portions, all checked before the first portion is given out. Raises InvalidRecordError."""
         check_time_to_live(record_ttl_s)
         return self.intake.check.many(records if isinstance(records, list) else list(records))
 
@@ -177,7 +177,9 @@ class ProducerCore(Generic[H]):
         return self._handle(*self.intake.add(record, record_ttl_s, claim))
 
     def ask_for_room(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
-        """Take what the claim wants; None if it is taken, else what is done when it was. See Room."""
+        """Take what the claim wants; return None if it is taken, else a future that is done when it was. See
+        `Room.ask`.
+        """
         self.wake()
         return self.intake.room.ask(claim, make_future)
 
@@ -200,7 +202,7 @@ class ProducerCore(Generic[H]):
     # --- for both faces -----------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something was put: look at it soon."""
+        """Have the loop look soon: something was put. Raises ProducerClosedError."""
         self.check_open()
         if not self._threaded:
             self._begin()  # raises on another loop
@@ -215,21 +217,21 @@ class ProducerCore(Generic[H]):
             raise
 
     def serve_threads(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
-        """Puts come from threads from now on, each with the lock of the intake held; the loop runs in another one.
-        Handles ask ``owner``.
+        """Let threads put, each with the lock of the intake held; the loop runs in another thread. Handles ask
+        ``owner``.
         """
         self.intake.lock, self.intake.owner = threading.Lock(), owner
         self.intake.open.owner = owner
         self._call_soon, self._threaded = loop.call_soon_threadsafe, True
 
     def check_open(self) -> None:
-        """Raises ProducerClosedError once it is closing."""
+        """Raise ProducerClosedError once the producer is closing."""
         self.check_process()
         if self._closed:
             raise ProducerClosedError(f"{self.stream}: the producer is closed and takes no more records")
 
     def check_process(self) -> None:
-        """Raises ProducerClosedError in a process that was forked off since the producer was first used."""
+        """Raise ProducerClosedError in a process that was forked off since the producer was first used."""
         if self.is_forked:
             raise ProducerClosedError(
                 f"{self.stream}: the producer was made before this process was forked, and what sends stayed in the "
@@ -237,18 +239,18 @@ class ProducerCore(Generic[H]):
             )
 
     def after_fork(self) -> None:
-        """Called in a process that was forked off: threads and loops did not come with it. What was put before is the
-        other process's.
+        """Close the producer in a process that was forked off: threads and loops did not come with it. What was put
+        before is the other process's.
         """
         if self._loop is None and not self._threaded:
-            return  # it was not used yet
+            return  # It was not used yet.
         self.is_forked = self._closed = self._ended = self._finished = True
         self.intake.start_over()
         self._meter.start_over()
 
     def warn_of_loss(self) -> None:
-        """The process ends, or the producer is let go of: say what is lost by that."""
-        if getattr(self, "_finished", True):  # it may not have been made to its end
+        """Warn of the records that are lost, as the process ends, or the producer is let go of."""
+        if getattr(self, "_finished", True):  # It may not have been made to its end.
             return
         lost = self.intake.records() + sum([chunk.unsettled for chunk in self.batcher.settling.live.values()])
         self._finished = True
@@ -261,13 +263,13 @@ class ProducerCore(Generic[H]):
             )
 
     async def start(self) -> None:
-        """List the shards. Raises what that raises."""
+        """List the shards. Raises what the listing raises."""
         self.check_open()
         self._begin()
         await self._listing.first()
 
     async def flush(self, deadline_s: float | None) -> None:
-        """See Producer.flush."""
+        """See `Producer.flush`."""
         self.check_process()
         self._begin()
         self._take_in()
@@ -293,7 +295,7 @@ class ProducerCore(Generic[H]):
             self.batcher.urgent = bool(self._flushes)
 
     async def close(self, deadline_s: float | None) -> None:
-        """See Producer.close. A further call hurries the first one up, if its deadline is earlier."""
+        """See `Producer.close`. A further call hurries the first one up, if its deadline is earlier."""
         if self.is_forked:
             return
         if not self._closed:
@@ -307,26 +309,28 @@ class ProducerCore(Generic[H]):
             await self._end()
             if self._ending is None:
                 self._ending = spawn(self._leave(), self._broke)
-            # It is shielded: a caller that is cancelled while it waits for this leaves nothing half done.
+            # The task is shielded: a caller that is cancelled while it waits for this leaves nothing half done.
             await asyncio.shield(self._ending)
 
     async def give_up(self) -> None:
-        """See Producer.give_up."""
+        """See `SyncProducer`: end the producer at once; every record gets its outcome."""
         self._closed = True
         await self._end()
 
     async def _end(self) -> None:
-        """From here on nothing is sent, and soon every record has its outcome. The loop runs in between."""
+        """End the producer: nothing is sent after this call, and soon every record has its outcome. The loop runs in
+        between.
+        """
         try:
             while self._end_some():
                 await asyncio.sleep(0)
-        except BaseException:  # cancelled, or a signal handler raised: the rest at once
+        except BaseException:  # It was cancelled, or a signal handler raised: do the rest at once.
             while self._end_some():
                 pass
             raise
 
     def _end_some(self) -> bool:
-        """A step of the end. False when it is through."""
+        """Make a step of the end. False when the end is through."""
         if self._finished:
             return False
         if not self._ended:
@@ -335,7 +339,7 @@ class ProducerCore(Generic[H]):
                 self._timer.cancel()
             if self._following is not None:
                 drop(self._following)
-        self._take_in()  # what was broken is mended, and its end begins anew
+        self._take_in()  # What was broken is mended, and its end begins anew.
         if is_first := self._closing is None:
             self._closing = self.batcher.closing(time.monotonic())
         with self._whole():
@@ -363,20 +367,20 @@ class ProducerCore(Generic[H]):
             await self._sink.close()
 
     def metrics(self) -> ProducerSnapshot:
-        """See Producer.metrics."""
+        """See `Producer.metrics`."""
         if self._is_here:
             self._take_in()
         self._note_level()
         return self._meter.snapshot(time.monotonic())
 
     def oldest_pending_s(self) -> float:
-        """See Producer.oldest_pending_s."""
+        """See `Producer.oldest_pending_s`."""
         if self._is_here:
             self._take_in()
         while True:
             try:
                 oldest = next(iter(self.batcher.settling.live.values()), None)
-            except RuntimeError:  # on another thread than the loop's: it has changed between two steps
+            except RuntimeError:  # On another thread than the loop's, it has changed between two steps.
                 continue
             return 0.0 if oldest is None else time.monotonic() - oldest.put_at_s
 
@@ -397,11 +401,11 @@ class ProducerCore(Generic[H]):
         return withdrawn
 
     def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
-        """Take back those records of chunks that were never sent; how many."""
+        """Take back the records of these chunks that were never sent; return how many they are."""
         return sum(self._withdrawing(chunks))
 
     async def withdraw_in_steps(self, chunks: Sequence[Chunk]) -> int:
-        """As ``withdraw_all``. The loop runs in between."""
+        """See `withdraw_all`: this does the same in steps, and the loop runs in between."""
         withdrawn = 0
         steps = self._withdrawing(chunks)
         self._pauses += 1
@@ -409,7 +413,7 @@ class ProducerCore(Generic[H]):
             for count in steps:
                 withdrawn += count
                 await asyncio.sleep(0)
-        except BaseException:  # cancelled: the rest at once
+        except BaseException:  # It was cancelled: do the rest at once.
             self.withdraw_all(chunks)
             raise
         finally:
@@ -432,7 +436,7 @@ class ProducerCore(Generic[H]):
             yield withdrawn
 
     def emit(self, event: Event) -> None:
-        """Tell what happened. A listener that raises must not keep records from being sent."""
+        """Call ``on_event`` with an event. A listener that raises must not keep records from being sent."""
         if self._on_event is None:
             return
         try:
@@ -444,7 +448,7 @@ class ProducerCore(Generic[H]):
     # --- the loop -------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Take in what was put, send what may go, and see to it that this is called again in time."""
+        """Take in what was put, send what may go, and arrange that this is called again in time."""
         self._awake = False
         if self._loop is None:
             self._begin()
@@ -454,14 +458,14 @@ class ProducerCore(Generic[H]):
         try:
             self._pump(self._loop)
         except BaseException:
-            # A signal handler raised in the middle, or there is a fault in here. The loop tells of it.
+            # A signal handler raised in the middle, or there is a fault in here. The loop reports it.
             self.batcher.broken = True
             self._timer = self._loop.call_later(EXPIRY_CHECK_S, self.pump)
             raise
 
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
         has_more = self._take_in(TAKEN_IN_RECORDS_MAX)
-        now_s = time.monotonic()  # after what came in, or that would lie in the future
+        now_s = time.monotonic()  # The clock is read after what came in, or that would lie in the future.
         self._go_on_following(loop)
         if self._listing.refusal is not None:
             self.batcher.give_up_waiting(self._listing.refusal, now_s)
@@ -499,7 +503,7 @@ class ProducerCore(Generic[H]):
                 self.batcher.failed(request, failure, error_code, time.monotonic())
             self._hear()
         except BaseException as error:
-            # A fault in the sink, a signal handler that raised, or a program that cancels all tasks it finds: the
+            # There is a fault in the sink, a signal handler raised, or a program cancels all tasks that it finds: the
             # records must not hang because of it.
             error_code = type(error).__name__
             with self._whole():
@@ -550,14 +554,14 @@ class ProducerCore(Generic[H]):
             self.emit(AggregationOff(self.stream, reason))
 
     def _broke(self, error: BaseException) -> None:
-        """The sink raised what is no error of a service, or there is a fault in here. The records have outcomes."""
+        """Report an error of the sink that is none of a service, or a fault in here. The records have outcomes."""
         context = {"message": f"{self.stream}: sending, or closing, has failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
     def _was_sent(self, request: Request) -> None:
-        """The task of a request has ended."""
+        """Note that the task of a request has ended."""
         self._sending.pop(request, None)
-        if request in self.batcher.in_flight and not self._ended:  # it was broken off before it could tell
+        if request in self.batcher.in_flight and not self._ended:  # It was broken off before it could tell.
             self.batcher.broken = True
             self.pump()
 
@@ -577,8 +581,8 @@ class ProducerCore(Generic[H]):
         self._timer = self._loop.call_later(max(0.0, at_s - now_s), self.pump)
 
     def _take_in(self, records_max: float = inf) -> bool:
-        """Take in what was put, up to the chunk in which so many records are reached. True where more is left. What was
-        broken off before is mended first.
+        """Take in what was put, up to the chunk in which ``records_max`` records are reached. True where more is left.
+        What was broken off before is mended first.
         """
         with self.intake.lock:
             self.intake.close_chunk()
@@ -598,7 +602,7 @@ class ProducerCore(Generic[H]):
         return bool(queue)
 
     def _let_in(self, chunk: Chunk) -> None:
-        """Lanes have a chunk's records now."""
+        """Take a chunk off the queue: lanes have its records now."""
         self._meter.accepted(chunk.records)
         # No call stands between these: all are done, or none is.
         del self.intake.queue[0]
@@ -606,7 +610,7 @@ class ProducerCore(Generic[H]):
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """A step that leaves nothing half done; if it is broken off, the next one mends that."""
+        """Make a step that leaves nothing half done; if it is broken off, the next one mends that."""
         try:
             yield
         except BaseException:
@@ -642,19 +646,19 @@ class ProducerCore(Generic[H]):
                 self._call_soon = loop.call_soon
             self._timer = loop.call_later(EXPIRY_CHECK_S, self.pump)
             self._go_on_following(loop)
-            self._loop = loop  # at last: where a signal handler raises before, all of this is done again
+            self._loop = loop  # It is set last: where a signal handler raises before, all of this is done again.
         elif self._loop is not loop:
             raise RuntimeError("a producer belongs to the event loop of its first use: make one per loop")
 
     def _go_on_following(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Follow the shards, also again: the program may have cancelled this with all tasks that it found, or a signal
-        handler may have raised.
+        """Follow the shards, or begin to again: the program may have cancelled this with all tasks that it found, or a
+        signal handler may have raised.
         """
         if self._following is None or self._following.done():
             self._following = spawn(self._follow(), self._following_broke, loop=loop)
 
     async def _follow(self) -> None:
-        while self._following is asyncio.current_task():  # else a signal handler raised before it was noted
+        while self._following is asyncio.current_task():  # Otherwise a signal handler raised before it was noted.
             for event in await self._listing.renew():
                 self.emit(event)
             self.pump()
@@ -671,7 +675,9 @@ class ProducerCore(Generic[H]):
     # --- bookkeeping ----------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        """Take what the batcher tells: what became free, what is to be counted and told, which chunks are done."""
+        """Take what the batcher has noted: the bytes that became free, the facts to count and to emit, the chunks that
+        are done.
+        """
         settling = self.batcher.settling
         if settling.freed_bytes:
             room = self.intake.room
@@ -696,7 +702,9 @@ class ProducerCore(Generic[H]):
                     future.set_result(None)
 
     async def _unwritten(self, newest: int) -> list[Unwritten]:
-        """The loop runs in between. Nothing is sent meanwhile: what was not sent is told so."""
+        """Return the records without an outcome. The loop runs in between, and nothing is sent meanwhile: what was not
+        sent is reported so.
+        """
         self._pauses += 1
         try:
             return await self._tell_unwritten(newest)
@@ -709,7 +717,7 @@ class ProducerCore(Generic[H]):
         found = []
         work = 0
         runs = [
-            # As they are now: a run that moves on gets other columns.
+            # The columns are taken as they are now: a run that moves on gets others.
             (run.chunk, run.at, run.keys, run.datas, run.indices, sent)
             for run, sent in self.batcher.unsettled()
             if run.chunk.number <= newest
@@ -759,7 +767,7 @@ class ProducerCore(Generic[H]):
 def core_of(
     stream: str | RecordSink, options: ProducerOptions, handle: type[H], arguments: ProducerArguments
 ) -> ProducerCore[H]:
-    """What a producer is made of, from its arguments. Raises OptionError."""
+    """Return the core of a producer, made from its arguments. Raises OptionError."""
     from penstock.wiring import sink_for
 
     check_producer(arguments, options)
@@ -791,13 +799,13 @@ def _limits_of(options: ProducerOptions) -> BatchLimits:
 
 
 def check_time_to_live(record_ttl_s: float | None) -> None:
-    """Raises OptionError for what is none."""
+    """Raise OptionError for what is no time to live."""
     if record_ttl_s is not None and not record_ttl_s > 0:
         raise OptionError(f"record_ttl_s must be more than 0, not {record_ttl_s}")
 
 
 def classify(error: Exception) -> tuple[Failure, str]:
-    """What a failed request means, and the reason in a word."""
+    """Return what a failed request means, and the reason in a word."""
     reason = error.code if isinstance(error, ServiceError) else type(error).__name__
     if isinstance(error, ThrottledError):
         return Failure.THROTTLED, reason

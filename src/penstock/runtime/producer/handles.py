@@ -1,4 +1,4 @@
-"""What a caller holds of records that were put: the way to their outcomes, and what a flush tells that has none."""
+"""Handles are what a caller holds of records that were put: the way to their outcomes. A flush names what has none."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
     _index: int
 
     def done(self) -> bool:
-        """True if its outcome is known."""
+        """True if the record's outcome is known."""
         return self._chunk.is_settled(self._index)
 
     def result(self) -> PutResult:
-        """The result. Raises its PutError, or RuntimeError while the outcome is not known."""
+        """Return the result. Raises the record's PutError, or RuntimeError while the outcome is not known."""
         if not self.done():
             raise RuntimeError("the record has no outcome yet: await it, or look at done()")
         return result_of(self._chunk, self._index)
@@ -38,7 +38,7 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
     def withdraw(self) -> bool:
         """Take the record back. True if it was never sent, and never will be; it fails with RecordWithdrawnError.
 
-        False if it is on its way, or has its outcome: then nothing changes.
+        False if the record is on its way, or has its outcome: then nothing changes.
         """
         if self.done():
             return False
@@ -57,10 +57,12 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
 
 
 class SyncPutHandle(PutHandle, gc=False, eq=False):
-    """The same for threads: ``result`` waits."""
+    """A `PutHandle` for threads: ``result`` waits."""
 
     def result(self, timeout_s: float | None = None) -> PutResult:
-        """Wait for the result. Raises its PutError, or TimeoutError when it is not known after ``timeout_s``."""
+        """Wait for the result. Raises the record's PutError, or TimeoutError when it is not known after
+        ``timeout_s``.
+        """
         wait_settled(self._chunk, self._index, timeout_s)
         return super().result()
 
@@ -79,18 +81,20 @@ class Puts:
         return all(chunk.is_settled(ALL) for chunk in self._chunks)
 
     async def settled(self) -> Puts:
-        """Wait until all outcomes are known; returns itself."""
+        """Wait until all outcomes are known; return the same object."""
         for chunk in self._chunks:
             if not chunk.is_settled(ALL):
                 await settled(chunk, ALL)
         return self
 
     def results(self) -> list[PutResult | PutError]:
-        """A result, or an error, for each record. Raises RuntimeError while some have no outcome."""
+        """Return a result, or an error, for each record. Raises RuntimeError while some have no outcome."""
         return list(self._results())
 
     def failures(self) -> list[tuple[int, PutError]]:
-        """The numbers and errors of the records that are not known to be written. Raises as ``results``."""
+        """Return the numbers and errors of the records that are not known to be written. Raises what ``results``
+        raises.
+        """
         self._check_done()
         found, before = [], 0
         for chunk in self._chunks:
@@ -106,7 +110,7 @@ class Puts:
             raise error
 
     def withdraw(self) -> int:
-        """Take back what was never sent, and tell how many records that is."""
+        """Take back what was never sent; return how many records that is."""
         owner = self._chunks[0].owner if self._chunks else None
         return 0 if owner is None else owner.withdraw_all(self._chunks)
 
@@ -123,10 +127,10 @@ class Puts:
 
 
 class SyncPuts(Puts):
-    """The same for threads."""
+    """`Puts` for threads."""
 
     def wait(self, timeout_s: float | None = None) -> SyncPuts:
-        """Wait until all outcomes are known; returns itself. Raises TimeoutError after ``timeout_s``."""
+        """Wait until all outcomes are known; return the same object. Raises TimeoutError after ``timeout_s``."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for chunk in self._chunks:
             wait_settled(chunk, ALL, None if end_s is None else max(0.0, end_s - time.monotonic()))
@@ -134,7 +138,7 @@ class SyncPuts(Puts):
 
 
 def result_of(chunk: Chunk, index: int) -> PutResult:
-    """The result of a record that has its outcome. Raises its PutError if it was not written."""
+    """Return the result of a record that has its outcome. Raises its PutError if it was not written."""
     outcome = chunk.outcomes[index]
     assert outcome is not None
     if isinstance(outcome, NotWritten):
@@ -143,7 +147,7 @@ def result_of(chunk: Chunk, index: int) -> PutResult:
 
 
 def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
-    """A future that is done when the record (with ``ALL``: every one) has its outcome."""
+    """Return a future that is done when the record (with ``ALL``: every record) has its outcome."""
     _check_process(chunk)
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     future: asyncio.Future[None] = loop.create_future()
@@ -155,7 +159,7 @@ def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
     def tell() -> None:
         if threading.get_ident() == thread:
             finish()
-        else:  # a SyncProducer settles on a loop of its own
+        else:  # A SyncProducer settles on a loop of its own.
             loop.call_soon_threadsafe(finish)
 
     chunk.when_settled(index, tell)
@@ -163,7 +167,7 @@ def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
 
 
 def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
-    """Wait in a thread. Raises TimeoutError."""
+    """Wait in a thread until the record has its outcome. Raises TimeoutError after ``timeout_s``."""
     if chunk.is_settled(index):
         return
     _check_process(chunk)

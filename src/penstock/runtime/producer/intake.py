@@ -1,4 +1,4 @@
-"""Records on their way in: checked, counted against the producer's bound, and gathered into chunks.
+"""Records on their way in are checked, counted against the producer's bound, and gathered into chunks.
 
 A signal handler may raise in the middle of each function of `Room` and `Intake`, as Python runs it between two
 instructions of the main thread. It does so where a function begins, where a call returns and where a loop turns;
@@ -38,32 +38,34 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="AnyFuture")
 
 CHUNK_RECORDS_MAX = 2_000
-"""A chunk's bookkeeping is kept until its last record has an outcome: so it has not too many."""
+"""The most records of a chunk: its bookkeeping is kept until its last record has an outcome."""
 PORTION_RECORDS_MAX = 4_000
 PORTION_BYTES = 4 * 1024 * 1024
-"""What is put with ``put_many`` is taken in portions of at most this: each waits for room of its own. They are small
-enough for the processor's cache, as every record is looked at several times; but large enough to be divided by shard
-into long runs.
+"""``put_many`` takes records in portions of at most this many records and bytes: each waits for room of its own. They
+are small enough for the processor's cache, as every record is looked at several times; but large enough to be divided
+by shard into long runs.
 """
 
 _DATA = itemgetter(1)
 
 
 class Claim:
-    """The room that one caller wants. It is released in the end, whatever became of it."""
+    """The room that one caller wants. The caller releases it in the end, whatever became of it."""
 
     __slots__ = ("future", "held", "wanted")
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.held = 0
-        """How many bytes the claim has. A chunk that is queued takes them over."""
+        """The bytes that the claim has. A chunk that is queued takes them over."""
         self.future: AnyFuture | None = None
-        """It is done when the claim got what it waited for."""
+        """A future that is done when the claim got what it waited for."""
 
 
 class Room:
-    """Room for so many bytes. The claim that asks first gets room first: a large record is not overtaken for ever."""
+    """Room for ``bytes_max`` bytes. The claim that asks first gets room first: a large record is not overtaken for
+    ever.
+    """
 
     __slots__ = ("bytes_max", "claimed", "free", "waiting")
 
@@ -71,18 +73,20 @@ class Room:
         self.bytes_max = bytes_max
         self.free = bytes_max
         self.claimed = 0
-        """How many bytes claims have."""
+        """The bytes that claims have."""
         self.waiting: deque[Claim] = deque()
 
     def take(self, claim: Claim) -> bool:
-        """Take what is wanted, if it is free and no other claim waits. True if taken."""
+        """Take what the claim wants, if it is free and no other claim waits. True if it was taken."""
         if self.waiting or claim.wanted > self.free:
             return False
         self._grant_to(claim)
         return True
 
     def ask(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
-        """Take what is wanted if it is free, else stand in line: then the future is done when it was taken."""
+        """Take what the claim wants if it is free, and return None; else let it stand in line, and return a future that
+        is done when it was taken.
+        """
         if self.take(claim):
             return None
         claim.future = future = make_future()
@@ -90,7 +94,7 @@ class Room:
         return future
 
     def release(self, claim: Claim) -> None:
-        """The caller waits no longer, and what it was given and did not use is free again."""
+        """Release a claim: its caller waits no longer, and what it was given and did not use is free again."""
         if claim in self.waiting:
             self.waiting.remove(claim)
         elif not claim.held:
@@ -101,13 +105,13 @@ class Room:
         self._grant()
 
     def give_back(self, count: int) -> None:
-        """So many bytes are free again."""
+        """Make ``count`` bytes free again."""
         self.free += count
         if self.waiting:
             self._grant()
 
     def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """No claim gets room any more."""
+        """Fail all claims that wait: none gets room any more."""
         while self.waiting:
             future = self.waiting[0].future
             if future is not None and not future.done():
@@ -119,7 +123,7 @@ class Room:
             claim = self.waiting[0]
             future = claim.future
             if future is not None and not future.done():
-                if not claim.held:  # else this was interrupted here
+                if not claim.held:  # Otherwise this was interrupted here.
                     self._grant_to(claim)
                 future.set_result(None)
             self.waiting.popleft()
@@ -131,16 +135,16 @@ class Room:
 
 
 class Portion(NamedTuple):
-    """Checked records, as columns, and what they take of the bound."""
+    """Checked records, as columns, and the bytes that they take of the bound."""
 
     keys: Sequence[str]
     datas: Sequence[bytes]
     hash_keys: dict[int, int] | None
-    """Explicit hash keys by place, if there are any."""
+    """The explicit hash keys by place, if there are any."""
     records_bytes: int
-    """What the records take of the bound."""
+    """The bytes that the records take of the bound."""
     held_bytes: int
-    """The same with the chunk that they become, but never more than there is."""
+    """The bytes that the records take with the chunk that they become, but never more than the bound."""
 
 
 class Checked(NamedTuple):
@@ -152,7 +156,7 @@ class Checked(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of the bound."""
+        """The bytes that the record takes of the bound."""
         return keys_bytes((self.partition_key,)) + len(self.data) + RECORD_OVERHEAD_BYTES
 
 
@@ -168,7 +172,7 @@ class RecordCheck:
         self.buffer_bytes_max = buffer_bytes_max
 
     def one(self, record: OutRecord) -> Checked:
-        """The record, with a plain key, plain data and a plain hash key. Raises InvalidRecordError."""
+        """Return the record, with a plain key, plain data and a plain hash key. Raises InvalidRecordError."""
         try:
             data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
         except AttributeError:
@@ -183,10 +187,10 @@ class RecordCheck:
         return Checked(key, data, explicit)
 
     def many(self, records: Sequence[Any]) -> list[Portion]:
-        """Records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
+        """Return records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
         portions: list[Portion] = []
         count = -(-len(records) // PORTION_RECORDS_MAX) or 1
-        step = -(-len(records) // count) or 1  # equal ones: a small last one would cost more a record
+        step = -(-len(records) // count) or 1  # Portions are equal: a small last one would cost more a record.
         for start in range(0, len(records), step):
             some = records[start : start + step]
             try:
@@ -197,7 +201,7 @@ class RecordCheck:
         return portions
 
     def _tell_which(self, records: Sequence[Any], before: int) -> None:
-        """Raise the InvalidRecordError of the first bad one of them, with its number."""
+        """Raise the InvalidRecordError of the first bad record, with its number."""
         for place, record in enumerate(records):
             try:
                 self._portions([record])
@@ -209,10 +213,10 @@ class RecordCheck:
         given, datas = self._as_columns(records, hash_keys)
         keys, key_bytes = self._lanes.routes.checked(given)
         data_bytes = sum(map(len, datas))
-        if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # else none of them is too large
+        if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # Otherwise none of them is too large.
             deque(map(self._check_size, keys, datas), maxlen=0)
         records_bytes = key_bytes + data_bytes + len(keys) * RECORD_OVERHEAD_BYTES
-        # No portion may take more than there ever is: it would wait for ever.
+        # No portion may take more than the bound: it would wait for ever.
         room = min(PORTION_BYTES, self.buffer_bytes_max) - CHUNK_OVERHEAD_BYTES
         if records_bytes <= room or len(keys) == 1:
             return [self._portion(keys, datas, hash_keys or None, records_bytes)]
@@ -235,7 +239,7 @@ class RecordCheck:
         return self._portion(some_keys, some_datas, explicit or None, records_bytes)
 
     def portion_of(self, record: Checked) -> Portion:
-        """One record as a portion."""
+        """Return one record as a portion."""
         key, data, explicit = record
         return self._portion([key], [data], None if explicit is None else {0: explicit}, record.held_bytes)
 
@@ -243,7 +247,7 @@ class RecordCheck:
         try:
             keys = [key for key, _ in records]
             datas = list(map(_DATA, records))
-        except (TypeError, ValueError, LookupError):  # they are not all pairs
+        except (TypeError, ValueError, LookupError):  # They are not all pairs.
             records = [self._as_record(record) for record in records]
             keys, datas = [record.partition_key for record in records], [record.data for record in records]
             hash_keys.update(
@@ -275,14 +279,14 @@ class RecordCheck:
 
 
 def plain_bytes(data: Any) -> bytes:
-    """Data as bytes that the caller cannot change any more. Raises InvalidRecordError."""
+    """Return data as bytes that the caller cannot change any more. Raises InvalidRecordError."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")
 
 
 class Intake:
-    """The way in. ``lock`` guards it where threads put; the loop takes chunks out of ``queue``."""
+    """The way in for records. ``lock`` guards it where threads put; the loop takes chunks out of ``queue``."""
 
     def __init__(self, options: ProducerOptions, lanes: Lanes, *, owner: Owner, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -293,29 +297,29 @@ class Intake:
             tracer=tracer,
         )
         self.small_bytes = options.record_bytes_max - KEY_BYTES_MAX
-        """Data and key of so many bytes are not too large, whatever the key."""
+        """The bytes of data and key that are not too large, whatever the key."""
         if tracer is not None:
-            self.small_bytes = 0  # so that each record is taken by the careful way, which looks at its context
+            self.small_bytes = 0  # Each record is taken by the careful way, which looks at its context.
         self.room = Room(options.buffer_bytes_max)
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self.number = 0
-        """Of the newest chunk in the queue, or that was there."""
+        """The number of the newest chunk in the queue, or that was there."""
         self.queue: deque[Chunk] = deque()
-        """Chunks that get no further records, the oldest first."""
+        """The chunks that get no further records, the oldest first."""
         self.owner = owner
-        """What the handles of the records ask."""
+        """The part that the handles of the records ask."""
         self._ttl_s = options.record_ttl_s
         self.open = self._new()
         """The chunk to which single records go."""
 
     def claim_for(self, record: Checked, *, alone: bool) -> Claim:
-        """A claim to room for one record, and for a chunk of its own if it comes to that."""
+        """Return a claim to room for one record, and for a chunk of its own if that is needed."""
         if not alone and self.open.pairs and self.open.tags == self._tags():
             return Claim(record.held_bytes)
         return Claim(min(record.held_bytes + CHUNK_OVERHEAD_BYTES, self.room.bytes_max))
 
     def take(self, claim: Claim, stream: str) -> None:
-        """Take what the claim wants, now. Raises BufferFullError."""
+        """Take what the claim wants, without waiting. Raises BufferFullError."""
         room = self.room
         if not room.take(claim):
             raise BufferFullError(
@@ -325,7 +329,7 @@ class Intake:
             )
 
     def add(self, record: Checked, record_ttl_s: float | None, claim: Claim) -> tuple[Chunk, int]:
-        """Add a checked record, which takes over what the claim holds; its chunk and number."""
+        """Add a checked record, which takes over what the claim holds; return its chunk and number."""
         if record_ttl_s is not None:
             return self.add_chunk(self.check.portion_of(record), record_ttl_s, claim), 0
         if self._tracer is not None and self.open.tags != (tags := self._tags()):
@@ -340,7 +344,7 @@ class Intake:
                 chunk.hash_keys = {}
             chunk.hash_keys[index] = record.explicit_hash_key
         elif chunk.hash_keys:
-            chunk.hash_keys.pop(index, None)  # of a put that was interrupted
+            chunk.hash_keys.pop(index, None)  # It may be of a put that was interrupted.
         own_bytes = record.held_bytes
         # No call stands between these: all are done, or none is.
         chunk.pairs += (record.partition_key, record.data)  # type: ignore[operator]
@@ -352,13 +356,16 @@ class Intake:
         return chunk, index
 
     def add_chunk(self, portion: Portion, record_ttl_s: float | None, claim: Claim) -> Chunk:
-        """Add checked records as a chunk of their own, which takes over its part of what the claim holds."""
+        """Add checked records as a chunk of their own, which takes over its part of what the claim holds; return the
+        chunk.
+        """
         self.close_chunk()
         chunk = self._new()
         self._date(chunk, record_ttl_s)
         chunk.tags = self._tags()
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
-        # What was counted when room was taken, and nothing that is found to be later: else the bound would drift.
+        # The chunk takes what was counted when room was taken, and nothing that is found to be later: otherwise the
+        # bound would drift.
         held_bytes = min(claim.held, portion.held_bytes)
         chunk.extra_bytes = held_bytes - portion.records_bytes
         chunk.close(len(portion.keys), held_bytes)
@@ -377,7 +384,7 @@ class Intake:
             return
         keys, datas = chunk.pairs[::2], chunk.pairs[1::2]
         if chunk.hash_keys:
-            chunk.hash_keys.pop(len(keys), None)  # of a put that was interrupted
+            chunk.hash_keys.pop(len(keys), None)  # It may be of a put that was interrupted.
         own_bytes = keys_bytes(keys) + sum(map(len, datas)) + len(keys) * RECORD_OVERHEAD_BYTES
         chunk.close(len(keys), own_bytes + chunk.extra_bytes)
         fresh = self._new()
@@ -392,7 +399,7 @@ class Intake:
         return () if self._tracer is None else self._tracer.context_tags()
 
     def records(self) -> int:
-        """How many records are here."""
+        """Return how many records are here."""
         return len(self.open.pairs) // 2 + sum([len(chunk.keys) for chunk in list(self.queue)])
 
     def start_over(self) -> None:
@@ -400,7 +407,7 @@ class Intake:
         self.queue.clear()
         self.open = self._new()
         if not isinstance(self.lock, contextlib.nullcontext):
-            self.lock = threading.Lock()  # a thread that is not here may hold the other one
+            self.lock = threading.Lock()  # A thread that is not here may hold the other lock.
 
     def _new(self) -> Chunk:
         return Chunk(0, put_at_s=0.0, expires_at_s=0.0, owner=self.owner)

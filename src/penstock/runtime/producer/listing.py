@@ -1,4 +1,4 @@
-"""Keeps a producer's shard map fresh: which shards the stream has."""
+"""The listing keeps a producer's shard map fresh: which shards the stream has."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from penstock.ports import RecordSink
 
 REFRESH_MIN_S = 0.2
-"""The shards are not listed more often: a reshard takes seconds, and ListShards has a limit of its own."""
+"""The least time between two listings: a reshard takes seconds, and ListShards has a limit of its own."""
 NOT_ALLOWED = frozenset({"AccessDeniedException", "AccessDenied", "NotAuthorized"})
-"""The identity is good, but has no such permission. (The others of AccessDeniedError are of no use for any call.)"""
+"""The codes for an identity that is good, but has no such permission. (The other codes of AccessDeniedError are of no
+use for any call.)
+"""
 RETRY_BASE_S = 0.5
 RETRY_CAP_S = 15.0
 
 
 class ShardListing:
-    """Lists the shards for a batcher: at the start, every so often, and when an answer shows that they have changed.
+    """Lists the shards for a batcher: at the start, at intervals, and when an answer shows that they have changed.
 
-    A task of the producer calls `renew` and `rest` by turns, and tells the events that it gets.
+    A task of the producer calls `renew` and `rest` by turns, and emits the events that it gets.
     """
 
     def __init__(self, sink: RecordSink, options: ProducerOptions, batcher: Batcher, rng: Random) -> None:
@@ -42,20 +44,22 @@ class ShardListing:
         self._hurried = asyncio.Event()
         self._without = False
         self._is_odd = False
-        """True when the last listing raised what is no error of ours."""
+        """True when the last listing raised an error that is none of ours."""
         self._first: asyncio.Future[None] | None = None
         self._listed_at_s = float("-inf")
         self._retry_in_s: float | None = None
-        """In how many seconds the listing that has failed is made again; None: it has succeeded."""
+        """The seconds after which the listing that has failed is made again; None: it has succeeded."""
         self._is_broken = False
         self.refusal: str | None = None
-        """Why nothing can be put before a person has mended the cause; None: records can be put, or may soon."""
+        """The reason why nothing can be put before a person has mended the cause; None: records can be put, or may
+        soon.
+        """
 
     async def renew(self) -> list[Event]:
-        """List the shards once. What is to be told of it."""
+        """List the shards once. Return the events of it."""
         try:
             told = await self._list()
-        except Exception as error:  # whatever a sink raises: its records must not wait in silence
+        except Exception as error:  # Whatever a sink raises: its records must not wait in silence.
             return [self._failed(error)]
         self.refusal, self._retry_in_s, self._is_odd, self._is_broken = None, None, False, False
         self._backoff.reset()
@@ -69,7 +73,7 @@ class ShardListing:
             await asyncio.sleep(REFRESH_MIN_S)
             await wait_set(self._hurried, self._retry_in_s - REFRESH_MIN_S)
         elif self._batcher.stale:
-            # An answer named a shard that the listing does not show yet.
+            # An answer has named a shard that the listing does not show yet.
             await asyncio.sleep(max(REFRESH_MIN_S, self._backoff.next_s()))
         else:
             self._asked.clear()
@@ -86,7 +90,7 @@ class ShardListing:
         await asyncio.shield(self._first)
 
     def tell_first(self, error: Exception | None) -> None:
-        """The callers that wait for the first listing hear of its end, or of an error."""
+        """Wake the callers that wait for the first listing, with its end or an error."""
         if self._first is not None and not self._first.done():
             if error is None:
                 self._first.set_result(None)
@@ -96,18 +100,18 @@ class ShardListing:
                 self._first.exception()
 
     def note_place(self, error: Exception) -> None:
-        """An error of the service tells its region, which messages to the records name beside the stream."""
+        """Note the region that an error of the service names: messages to the records name it beside the stream."""
         if isinstance(error, ServiceError) and error.where:
             self._batcher.settling.place = f"{self._sink.stream} in {error.where}"
 
     def refresh(self) -> None:
-        """The shards have changed: list them soon."""
+        """List the shards soon: they have changed."""
         self._asked.set()
 
     def broke(self, error: BaseException) -> Event:
-        """The task has ended by an error in its own steps: that is told as a listing that has failed, and the task is
-        begun again after ``RETRY_BASE_S``. The first time, a signal handler may have raised; when it happens again,
-        waiting for the first listing leads nowhere.
+        """Return the event for the task's end by an error in its own steps: it is emitted as a listing that has failed,
+        and the task is begun again after ``RETRY_BASE_S``. The first time, a signal handler may have raised; when it
+        happens again, waiting for the first listing leads nowhere.
         """
         reason = type(error).__name__
         if self._is_broken:
@@ -119,7 +123,8 @@ class ShardListing:
         self.note_place(error)
         wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
         reason = error.code if isinstance(error, ServiceError) else str(error)
-        # Once, it may be what a signal handler raised in the middle: no fault of the stream, and none of the records.
+        # If it occurs once, a signal handler may have raised it in the middle: that is no fault of the stream, and none
+        # of the records.
         is_odd, was_odd = not isinstance(error, PenstockError), self._is_odd
         self._is_odd = is_odd
         if is_odd and not was_odd:
@@ -141,7 +146,7 @@ class ShardListing:
         except AccessDeniedError as error:
             if error.code not in NOT_ALLOWED or (known and not self._without):
                 raise
-            # It may be allowed to put all the same. Without the shards there is no prediction.
+            # The identity may be allowed to put all the same. Without the shards there is no prediction.
             return self._go_without(f"the shards can't be listed: {error.code}")
         finally:
             self._listed_at_s = time.monotonic()
@@ -151,8 +156,8 @@ class ShardListing:
                     f"{self._sink.stream}: ordered_by_key can't hold, as the stream ignores partition keys "
                     "(its RecordDistributionStrategy is AUTO)"
                 )
-            # Taken for a stream that minds keys, each aggregate would land in a shard that does not hold it, and all
-            # records would be put twice.
+            # If it were taken for a stream that minds keys, each aggregate would land in a shard that does not hold it,
+            # and all records would be put twice.
             return self._go_without("the stream ignores partition keys (RecordDistributionStrategy AUTO)")
         self._without = False
         self._batcher.settling.record_bytes_max = getattr(self._sink, "record_bytes_max", None)

@@ -1,9 +1,10 @@
-"""What a producer counts. The producer adds to a `ProducerMeter`; a caller that asks gets a `ProducerSnapshot`.
+"""A producer's counts: the producer adds to a `ProducerMeter`; a caller that asks gets a `ProducerSnapshot`.
 
-Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the
-one since the start, those of several producers the whole.
+Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the one
+since the start, those of several producers the whole.
 
-The counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Per-stream values are the fields,
+These are the counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Per-stream values are the
+fields,
 per-shard values are ``per_shard``:
 
 =====================================  =======================================================================
@@ -47,28 +48,28 @@ if TYPE_CHECKING:
     from penstock.events import Event
 
 SHARDS_MAX = 10_000
-"""More shards than this are not told apart in ``per_shard`` (shards that closed stay in it)."""
+"""The most shards that are told apart in ``per_shard`` (shards that closed stay in it)."""
 OTHER_SHARDS = "others"
-"""Where they are counted then."""
+"""The name under which further shards are counted."""
 
 
 class ShardSnapshot(msgspec.Struct, kw_only=True):
-    """What went to one shard: the one that took the records, or was predicted for those that it did not take."""
+    """The figures of one shard: the one that took the records, or was predicted for those that it did not take."""
 
     records_put: int = 0
-    """Records of Kinesis: an aggregate is one."""
+    """The number of Kinesis records put: an aggregate is one."""
     record_bytes_put: int = 0
-    """Data and partition key of the records put."""
+    """The bytes of data and partition key of the records put."""
     records_refused: int = 0
-    """Refused for the shard's limits, each time anew."""
+    """The number of records that were refused for the shard's limits, each time anew."""
     records_failed_attempts: int = 0
-    """How often a record came back with an error, refusals included."""
+    """The number of times that a record came back with an error, refusals included."""
     user_records_put: int = 0
-    """Written, as their results say."""
+    """The number of user records that were written, as their results say."""
     user_bytes_put: int = 0
-    """Data of the user records put, without keys."""
+    """The data bytes of the user records put, without keys."""
     attempts: int = 0
-    """Requests that carried the user records which were put, summed over them."""
+    """The number of requests that carried the user records which were put, summed over them."""
 
     def __add__(self, other: ShardSnapshot) -> ShardSnapshot:
         if not isinstance(other, ShardSnapshot):
@@ -77,7 +78,7 @@ class ShardSnapshot(msgspec.Struct, kw_only=True):
 
 
 class ProducerSnapshot(Snapshot, kw_only=True):
-    """What a producer did from ``period_start_s`` to ``period_end_s`` (both of the clock that the producer uses).
+    """The figures of a producer from ``period_start_s`` to ``period_end_s`` (both of the clock that the producer uses).
 
     ``a + b`` covers both periods: counters and histograms add up. The two gauges (``user_records_pending``,
     ``buffer_bytes``) are levels at ``period_end_s``: the later one counts, and those of the same moment, which are of
@@ -90,62 +91,66 @@ class ProducerSnapshot(Snapshot, kw_only=True):
     _rates: ClassVar[tuple[str, ...]] = ("success_rate", "records_per_s", "bytes_per_s", "attempts_mean")
 
     user_records_accepted: int = 0
-    """Taken into the buffer."""
+    """The number of user records that were taken into the buffer."""
     user_records_put: int = 0
-    """Written, as their results say."""
+    """The number of user records that were written, as their results say."""
     user_records_failed: int = 0
-    """Given up because of an error that repeating does not mend."""
+    """The number of user records that were given up because of an error that repeating does not mend."""
     user_records_expired: int = 0
-    """Not put within their time to live."""
+    """The number of user records that were not put within their time to live."""
     user_records_withdrawn: int = 0
-    """Taken back by the caller before they were sent."""
+    """The number of user records that the caller took back before they were sent."""
     user_bytes_put: int = 0
-    """Data of the user records put, without keys."""
+    """The data bytes of the user records put, without keys."""
     records_put: int = 0
-    """Records of Kinesis: an aggregate is one."""
+    """The number of Kinesis records put: an aggregate is one."""
     record_bytes_put: int = 0
-    """Data and partition key of the records put, as the service counts them."""
+    """The bytes of data and partition key of the records put, as the service counts them."""
     records_refused: int = 0
-    """Refused for a shard's limits, each time anew."""
+    """The number of records that were refused for a shard's limits, each time anew."""
     records_failed_attempts: dict[str, int] = msgspec.field(default_factory=dict)
-    """Error code -> how often a record came back with it, refusals included; all but the last attempt are retried."""
+    """The number of times that a record came back, by error code, refusals included; all but the last attempt are
+    retried.
+    """
     requests: int = 0
-    """PutRecords requests that ended, failed ones included."""
+    """The number of PutRecords requests that ended, failed ones included."""
     requests_failed: dict[str, int] = msgspec.field(default_factory=dict)
-    """Error code -> requests that failed as a whole."""
+    """The number of requests that failed as a whole, by error code."""
     aggregates: int = 0
-    """Records put that are aggregates."""
+    """The number of records put that are aggregates."""
     aggregates_repeated: int = 0
-    """Aggregates that landed on a shard which does not hold all their user records, and were put again by shard."""
+    """The number of aggregates that landed on a shard which does not hold all their user records, and were put again by
+    shard.
+    """
     duplicates_possible: int = 0
-    """User records put that the stream may hold twice."""
+    """The number of user records put that the stream may hold twice."""
 
     user_records_pending: int = 0
-    """Gauge: taken, and without an outcome at the period's end."""
+    """The number of user records that were taken, and had no outcome at the period's end: a gauge."""
     buffer_bytes: int = 0
-    """Gauge: what those count against ``buffer_bytes_max``."""
+    """The bytes that the pending user records count against ``buffer_bytes_max``: a gauge."""
 
     latency_s: Histogram = msgspec.field(default_factory=Histogram)
-    """From put to outcome (put, failed or expired), by user record."""
+    """Seconds from the put of a user record to its outcome (put, failed or expired)."""
     attempts: Histogram = msgspec.field(default_factory=Histogram)
-    """Requests that carried a user record until its outcome."""
+    """The number of requests that carried a user record until its outcome."""
     buffering_s: Histogram = msgspec.field(default_factory=Histogram)
-    """From put to the first request that carried it, by user record."""
+    """Seconds from the put of a user record to the first request that carried it."""
     request_s: Histogram = msgspec.field(default_factory=Histogram)
-    """How long a request took, failed ones included."""
+    """Seconds that a request took, failed ones included."""
     request_records: Histogram = msgspec.field(default_factory=Histogram)
-    """Records in a request."""
+    """The number of records in a request."""
     request_user_records: Histogram = msgspec.field(default_factory=Histogram)
-    """User records in a request's records."""
+    """The number of user records in a request's records."""
     request_bytes: Histogram = msgspec.field(default_factory=Histogram)
-    """Data and partition keys of a request's records."""
+    """The bytes of data and partition keys of a request's records."""
     record_bytes: Histogram = msgspec.field(default_factory=Histogram)
-    """As ``record_bytes_put``, by record put."""
+    """The bytes of data and partition key of each record put."""
     user_records_per_record: Histogram = msgspec.field(default_factory=Histogram)
-    """User records in a record put; 1 for one that is no aggregate."""
+    """The number of user records in a record put; 1 for one that is no aggregate."""
 
     per_shard: dict[str, ShardSnapshot] = msgspec.field(default_factory=dict)
-    """Shard id -> what went there; empty unless asked for."""
+    """The figures of each shard, by shard id; empty unless asked for."""
 
     def __add__(self, other: ProducerSnapshot) -> ProducerSnapshot:
         if not isinstance(other, ProducerSnapshot):
@@ -163,7 +168,7 @@ class ProducerSnapshot(Snapshot, kw_only=True):
 
     @property
     def success_rate(self) -> float | None:
-        """Of the user records with an outcome (withdrawn ones aside), the part that was put. None without any."""
+        """The part of the user records with an outcome (withdrawn ones aside) that was put. None without any."""
         ended = self.user_records_put + self.user_records_failed + self.user_records_expired
         return self.user_records_put / ended if ended else None
 
@@ -179,47 +184,47 @@ class ProducerSnapshot(Snapshot, kw_only=True):
 
     @property
     def attempts_mean(self) -> float | None:
-        """How many requests carried a user record until its outcome, on average. None without any."""
+        """The mean number of requests that carried a user record until its outcome. None without any."""
         return self.attempts.mean
 
     @property
     def errors(self) -> int:
-        """Records that came back with an error, and requests that failed as a whole, together."""
+        """The number of records that came back with an error, and of requests that failed as a whole, together."""
         return sum(self.records_failed_attempts.values()) + sum(self.requests_failed.values())
 
 
 class ProducerMeter:
-    """What a producer calls: each method counts a batch in a microsecond or two. Any thread may ask for what came of
-    it; the producer calls what has a lock for that.
+    """Counts for a producer: each method counts a batch in a microsecond or two. Any thread may ask for the figures;
+    the methods that the producer calls have a lock for that.
 
-    The clock is the caller's: ``now_s`` of any clock that does not go back.
+    The clock is the caller's: ``now_s`` is of any clock that does not go back.
     """
 
     __slots__ = ("_before", "_lock", "_now", "_shards", "buffer_bytes", "per_shard")
 
     def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
         self.buffer_bytes = 0
-        """The level now: the producer keeps it up to date."""
+        """The level now, in bytes: the producer keeps it up to date."""
         self.per_shard = per_shard
-        """True: count by shard, too."""
-        self._lock = threading.RLock()  # a signal handler may ask for the numbers in the middle of a call
-        self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # the sum of all intervals that ended
+        """True: the figures are counted by shard, too."""
+        self._lock = threading.RLock()  # A signal handler may ask for the numbers in the middle of a call.
+        self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # It sums all that ended.
         self._now = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
         self._shards: set[str] = set()
 
     def start_over(self) -> None:
-        """In a process that was forked off: a thread that is not here may hold the lock."""
+        """Make a new lock in a process that was forked off: a thread that is not here may hold the old one."""
         self._lock = threading.RLock()
 
     # --- user records -----------------------------------------------------------------------------
 
     def accepted(self, count: int = 1) -> None:
-        """User records were taken into the buffer."""
+        """Count user records that were taken into the buffer."""
         with self._lock:
             self._now.user_records_accepted += count
 
     def sent_first(self, buffering_s: float, count: int = 1) -> None:
-        """User records are sent for the first time; they waited this long."""
+        """Count user records that are sent for the first time; they waited ``buffering_s`` seconds."""
         with self._lock:
             self._now.buffering_s.add(buffering_s, count)
 
@@ -233,7 +238,9 @@ class ProducerMeter:
         shard_id: str | None = None,
         duplicates_possible: bool = False,
     ) -> None:
-        """User records were put: ``count`` with these data in total, this latency and this many attempts each."""
+        """Count user records that were put: ``count`` with these data in total, this latency and this many attempts
+        each.
+        """
         now = self._now
         now.user_records_put += count
         now.user_bytes_put += payload_bytes
@@ -248,23 +255,25 @@ class ProducerMeter:
             shard.attempts += attempts * count
 
     def data_put(self, data_bytes: int, *, shard_id: str | None = None) -> None:
-        """So much data of user records was put, for callers that know it by record and not by ``settled``."""
+        """Count data of user records that was put, for callers that know it by record and not by ``settled``."""
         self._now.user_bytes_put += data_bytes
         if self.per_shard and shard_id:
             self._shard(shard_id).user_bytes_put += data_bytes
 
     def failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
-        """User records were given up, after this time and this many attempts each, where they are known."""
+        """Count user records that were given up, after this time and this many attempts each, where they are known."""
         self._now.user_records_failed += count
         self._ended(count, latency_s, attempts)
 
     def expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
-        """User records ran out of time, after this many attempts each (0: never sent), where that is known."""
+        """Count user records that ran out of time, after this many attempts each (0: never sent), where that is
+        known.
+        """
         self._now.user_records_expired += count
         self._ended(count, latency_s, attempts)
 
     def withdrawn(self, count: int = 1) -> None:
-        """User records were taken back by the caller, unsent."""
+        """Count user records that the caller took back, unsent."""
         self._now.user_records_withdrawn += count
 
     # --- records of Kinesis, and requests -----------------------------------------------------------
@@ -278,10 +287,10 @@ class ProducerMeter:
         shard_id: str | None = None,
         records: int = 1,
     ) -> None:
-        """The service took a record: its data and key, and how many user records are in it.
+        """Count a record that the service took: its data and key, and how many user records are in it.
 
-        With ``records`` it took so many; bytes and user records are those of all of them, and the histograms
-        count their means.
+        ``records`` is the number of records that it took; bytes and user records are those of all of them, and the
+        histograms count their means.
         """
         now = self._now
         now.records_put += records
@@ -298,7 +307,7 @@ class ProducerMeter:
     def records_not_put(
         self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None
     ) -> None:
-        """Records came back with an error of their own; ``refused``: for the limits of their shard."""
+        """Count records that came back with an error of their own; ``refused``: for the limits of their shard."""
         now = self._now
         codes = now.records_failed_attempts
         codes[error_code] = codes.get(error_code, 0) + count
@@ -310,13 +319,13 @@ class ProducerMeter:
             shard.records_refused += count if refused else 0
 
     def aggregates_repeated(self, count: int = 1) -> None:
-        """Aggregates landed on a shard that does not hold all of them, and are put again by shard."""
+        """Count aggregates that landed on a shard that does not hold all of them, and are put again by shard."""
         self._now.aggregates_repeated += count
 
     def request(
         self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
     ) -> None:
-        """A PutRecords request ended; ``error_code`` when it failed as a whole."""
+        """Count a PutRecords request that ended; ``error_code`` when it failed as a whole."""
         with self._lock:
             now = self._now
             now.requests += 1
@@ -328,7 +337,7 @@ class ProducerMeter:
                 now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
 
     def note(self, fact: Fact) -> None:
-        """Count what a batcher tells."""
+        """Count a fact that the batcher has noted."""
         with self._lock:
             match fact:
                 case facts.Written():
@@ -365,7 +374,7 @@ class ProducerMeter:
 
     @property
     def user_records_pending(self) -> int:
-        """User records in the buffer or under way: accepted, without an outcome."""
+        """The number of user records in the buffer or under way: accepted, without an outcome."""
         return sum(
             one.user_records_accepted
             - one.user_records_put
@@ -376,7 +385,7 @@ class ProducerMeter:
         )
 
     def snapshot(self, now_s: float) -> ProducerSnapshot:
-        """Everything since the start."""
+        """Return the figures since the start."""
         with self._lock:
             self._close(now_s)
             whole = self._before + self._now
@@ -384,7 +393,7 @@ class ProducerMeter:
             return whole
 
     def interval(self, now_s: float) -> ProducerSnapshot:
-        """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
+        """Return the figures since the last interval, or since the start. All intervals add up to the snapshot."""
         with self._lock:
             self._close(now_s)
             done = self._now
@@ -394,7 +403,7 @@ class ProducerMeter:
             return done
 
     def _close(self, now_s: float) -> None:
-        # Never twice the same end: of two snapshots of one producer, one has to be the later.
+        # The end is never the same twice: of two snapshots of one producer, one has to be the later.
         self._now.period_end_s = max(now_s, math.nextafter(self._now.period_start_s, math.inf))
         self._now.user_records_pending = self.user_records_pending
         self._now.buffer_bytes = self.buffer_bytes
@@ -419,7 +428,7 @@ class ProducerMeter:
 
 
 def event_of(stream: str, fact: Fact) -> Event | None:
-    """The event that tells a fact; None for what is only counted."""
+    """Return the event for a fact; None for a fact that is only counted."""
     match fact:
         case facts.Refused(shard_id, records, error_code):
             return RecordsRefused(stream, shard_id, records, error_code)

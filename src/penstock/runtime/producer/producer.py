@@ -1,4 +1,4 @@
-"""`Producer`: records into a stream, on an event loop."""
+"""`Producer` puts records into a stream, on an event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Producer(Generic[T]):
-    """Puts records into a stream, batched, paced, and if asked for, aggregated and in order.
+    """Puts records into a stream: batched and paced; aggregated and in order where the options say so.
 
     ::
 
@@ -38,7 +38,7 @@ class Producer(Generic[T]):
     or any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
     hears what happens (`penstock.events`), on the loop; ``tracing`` makes spans
     (`penstock.telemetry.OpenTelemetryTracing`). A producer belongs to the event loop that it is first used on;
-    `SyncProducer` is the one for threads.
+    `SyncProducer` is the producer for threads.
 
     Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
     """
@@ -92,7 +92,9 @@ class Producer(Generic[T]):
             raise
 
     def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> PutHandle:
-        """Put a record without waiting for anything. Raises as ``put``, and BufferFullError when there is no room."""
+        """Put a record without waiting for anything. Raises what ``put`` raises, and BufferFullError when there is no
+        room.
+        """
         return self._put(record, record_ttl_s)  # type: ignore[arg-type]
 
     async def put_many(
@@ -101,8 +103,8 @@ class Producer(Generic[T]):
         """Put many records; returns when all are taken, which may be before they are written.
 
         ``records`` are OutRecords, or pairs of partition key and data, which are faster (with a serializer: its
-        values). All are checked first. Raises as ``put`` does for one; with InvalidRecordError and BufferFullError
-        none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
+        values). All are checked first. Raises for one of them what ``put`` raises; with InvalidRecordError and
+        BufferFullError none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
         """
         core, serializer = self._core, self._serializer
         portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
@@ -132,24 +134,26 @@ class Producer(Generic[T]):
     async def flush(self, deadline_s: float | None = None) -> None:
         """Wait until every record that was put before has its outcome. Nothing lingers meanwhile.
 
-        Raises FlushTimeoutError after ``deadline_s`` seconds; it tells each record that has none.
+        Raises FlushTimeoutError after ``deadline_s`` seconds; it has each record without an outcome.
         """
         await self._core.flush(deadline_s)
 
     def metrics(self) -> ProducerSnapshot:
-        """What the producer did since its start. Any thread may ask; on another than the loop's, what was put in the
-        last moment may not be in it yet.
+        """Return what the producer did since its start. Any thread may ask; on another than the loop's, what was put in
+        the last moment may not be in it yet.
         """
         return self._core.metrics()
 
     def oldest_pending_s(self) -> float:
-        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none. Any thread may ask."""
+        """Return the age of the oldest record without an outcome, in seconds; 0.0 if there is none. Any thread
+        may ask.
+        """
         return self._core.oldest_pending_s()
 
     async def start(self) -> None:
         """List the stream's shards, so that the first put need not wait for that; ``async with`` does it.
 
-        Raises what that raises: NotFoundError, AccessDeniedError, CredentialsError, TransportError, OptionError.
+        Raises what the listing raises: NotFoundError, AccessDeniedError, CredentialsError, TransportError, OptionError.
         """
         await self._core.start()
 
@@ -164,7 +168,7 @@ class Producer(Generic[T]):
         try:
             await self.start()
         except BaseException:
-            with contextlib.suppress(FlushTimeoutError):  # what was put before has its outcome: withdrawn
+            with contextlib.suppress(FlushTimeoutError):  # What was put before has its outcome: withdrawn.
                 await self.close(0)
             raise
         return self

@@ -1,4 +1,4 @@
-"""`SyncProducer`: the producer for threads."""
+"""`SyncProducer` is the producer for threads."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class SyncProducer(Generic[T]):
     ) -> PutResult:
         """Put a record and wait until it is written.
 
-        Raises as `Producer.put`, and TimeoutError when there is no outcome after ``timeout_s`` (the record is then
-        withdrawn if it was not sent; else it goes on). What a signal handler raises (Ctrl-C) does the same.
+        Raises what `Producer.put` raises, and TimeoutError when there is no outcome after ``timeout_s`` (the record is
+        then withdrawn if it was not sent; else it goes on). An error of a signal handler (Ctrl-C) has the same effect.
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         handle = self._put_waiting(self._serialized(record), record_ttl_s, end_s)
@@ -89,12 +89,12 @@ class SyncProducer(Generic[T]):
             return handle.result(_left_s(end_s))
         except PutError:
             raise
-        except BaseException:  # whatever a signal handler raises
+        except BaseException:  # It may be whatever a signal handler raises.
             handle.withdraw()
             raise
 
     def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> SyncPutHandle:
-        """Put a record without waiting for anything. Raises as `Producer.put_nowait`."""
+        """Put a record without waiting for anything. Raises what `Producer.put_nowait` raises."""
         record = self._serialized(record)
         # No return stands in here: a signal handler that raises just then would leave the lock taken.
         with self._intake.lock:
@@ -104,8 +104,8 @@ class SyncProducer(Generic[T]):
     def put_many(
         self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, record_ttl_s: float | None = None
     ) -> SyncPuts:
-        """Put many records; returns when all are taken. Raises as `Producer.put_many`. What a signal handler
-        raises (Ctrl-C) withdraws those that were not sent.
+        """Put many records; return when all are taken. Raises what `Producer.put_many` raises. An error of a signal
+        handler (Ctrl-C) withdraws those that were not sent.
         """
         core, serializer = self._core, self._serializer
         portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
@@ -124,25 +124,25 @@ class SyncProducer(Generic[T]):
                         taken.append(core.take_portion(portion, record_ttl_s, claim))
                 finally:
                     self._release(claim)
-        except BaseException:  # ProducerClosedError, or whatever a signal handler raises
+        except BaseException:  # It is ProducerClosedError, or whatever a signal handler raises.
             puts.withdraw()
             raise
         return puts
 
     def flush(self, deadline_s: float | None = None) -> None:
-        """Wait until every record that was put before has its outcome. Raises as `Producer.flush`."""
+        """Wait until every record that was put before has its outcome. Raises what `Producer.flush` raises."""
         self._errands.run(lambda: self._core.flush(deadline_s), _nothing)
 
     def metrics(self) -> ProducerSnapshot:
-        """What the producer did since its start. Any thread may ask, also ``on_event``."""
+        """Return what the producer did since its start. Any thread may ask, also ``on_event``."""
         return self._errands.look(self._core.metrics, self._core.metrics)
 
     def oldest_pending_s(self) -> float:
-        """How long ago the oldest record was put that has no outcome yet; 0.0 if there is none."""
+        """Return the age of the oldest record without an outcome, in seconds; 0.0 if there is none."""
         return self._errands.look(self._core.oldest_pending_s, lambda: 0.0)
 
     def start(self) -> None:
-        """List the stream's shards; ``with`` does it. Raises as `Producer.start`."""
+        """List the stream's shards; ``with`` does it. Raises what `Producer.start` raises."""
 
         def is_closed() -> None:
             raise ProducerClosedError("the producer is closed and does not start again")
@@ -150,14 +150,14 @@ class SyncProducer(Generic[T]):
         self._errands.run(self._core.start, is_closed)
 
     def close(self, deadline_s: float | None = None) -> None:
-        """Flush, then end. Raises as `Producer.close`. May be called again."""
+        """Flush, then end. Raises what `Producer.close` raises. It may be called again."""
         self._errands.close(deadline_s)
 
     def __enter__(self) -> SyncProducer[T]:
         try:
             self.start()
         except BaseException:
-            with contextlib.suppress(FlushTimeoutError):  # what was put before has its outcome: withdrawn
+            with contextlib.suppress(FlushTimeoutError):  # What was put before has its outcome: withdrawn.
                 self.close(0)
             raise
         return self
@@ -203,13 +203,15 @@ class SyncProducer(Generic[T]):
             raise TimeoutError("no room for the record in time; it was not taken") from None
 
     def _release(self, claim: Claim) -> None:
-        if claim.held or claim.future is not None:  # else there is nothing to give back
+        if claim.held or claim.future is not None:  # Otherwise there is nothing to give back.
             with self._intake.lock:
                 self._core.intake.room.release(claim)
 
 
 class Errands:
-    """What other threads ask of a core, whose loop runs in a thread of its own. The handles of the records ask it."""
+    """Does what other threads ask of a core, whose loop runs in a thread of its own. The handles of the records
+    ask it.
+    """
 
     def __init__(self, core: ProducerCore[SyncPutHandle]) -> None:
         self._core = core
@@ -219,7 +221,7 @@ class Errands:
         core.serve_threads(self._thread.loop, self)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
-        """Run it on the loop, or once that has ended, what stands for it then."""
+        """Run the work on the loop; once that has ended, return what ``ended`` returns."""
         self._core.check_process()
         try:
             if not self._ended:
@@ -231,7 +233,7 @@ class Errands:
         return ended()
 
     def look(self, work: Callable[[], R], ended: Callable[[], R]) -> R:
-        """The same of what takes no time, and that ``on_event`` may call, which is on that thread."""
+        """Run work that takes no time, and that ``on_event`` may ask for, which runs on the loop's thread."""
 
         async def ask() -> R:
             return work()
@@ -239,7 +241,7 @@ class Errands:
         return work() if self._thread.is_current() else self.run(ask, ended)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """See PutHandle.withdraw."""
+        """See `PutHandle.withdraw`."""
 
         async def ask() -> bool:
             return self._core.withdraw(chunk, index)
@@ -247,11 +249,11 @@ class Errands:
         return self.run(ask, lambda: False)
 
     def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
-        """See Puts.withdraw."""
+        """See `Puts.withdraw`."""
         return self.run(lambda: self._core.withdraw_in_steps(chunks), lambda: 0)
 
     def check_process(self) -> None:
-        """Raises ProducerClosedError in a process that was forked off since the producer was made."""
+        """Raise ProducerClosedError in a process that was forked off since the producer was made."""
         self._core.check_process()
 
     def close(self, deadline_s: float | None) -> None:
@@ -264,7 +266,7 @@ class Errands:
         except FlushTimeoutError:
             raise
         except BaseException:
-            # Perhaps it never began: a signal handler raised. What was put has its outcome all the same.
+            # Perhaps the close never began: a signal handler raised. What was put has its outcome all the same.
             self._thread.run(self._core.give_up())
             raise
         finally:
@@ -277,4 +279,4 @@ def _left_s(end_s: float | None) -> float | None:
 
 
 def _nothing() -> None:
-    """Once the producer has ended, there is nothing to wait for."""
+    """Do nothing: once the producer has ended, there is nothing to wait for."""

@@ -1,4 +1,4 @@
-"""What a handler gets: records of one shard, or a single one of them, and the ways to say what became of them.
+"""Batches are what a handler gets: records of one shard, or a single record, and the ways to say what became of them.
 
 A settlement is a plain call that any thread may make: it changes the ledger under the lock of the shard's reader, and
 what follows from that is left to the loop that reads the shard (`penstock.runtime.loops`). So there is one class of
@@ -43,7 +43,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Reader(Protocol):
-    """The shard's reader, as a batch knows it."""
+    """The part of the shard's reader that a batch knows."""
 
     @property
     def stream(self) -> str:
@@ -55,38 +55,42 @@ class Reader(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """It is held while the ledger is asked or told: that may be another loop's."""
+        """The lock that is held while the ledger is asked or told: the ledger may be another loop's."""
 
     @property
     def now_s(self) -> float:
-        """The time of the ledger."""
+        """The time of the ledger, in seconds."""
 
     @property
     def tracer(self) -> Tracer | None:
-        """What makes spans; None: the program does not trace."""
+        """The tracer that makes spans; None: the program does not trace."""
 
     @property
     def writes_letters(self) -> bool:
-        """True when it is said where dead letters go."""
+        """True when an option says where dead letters go."""
 
     def may_deliver(self) -> bool:
         """True while no other worker can have the shard."""
 
     def emit(self, events: Sequence[LedgerEvent]) -> None:
-        """Tell the program of these. The caller does not hold the lock: this runs functions of the program."""
+        """Emit these events to the program. The caller does not hold the lock: this runs functions of the program."""
 
     def handled(self, duration_s: float) -> None:
-        """The program has had a batch for so long, and is done with it. The caller does not hold the lock."""
+        """Note that the program has had a batch for ``duration_s`` seconds, and is done with it. The caller does not
+        hold the lock.
+        """
 
     def touched(self) -> bool:
-        """Something was settled. The caller does not hold the lock. False: the loop that would look at it is over."""
+        """Note that something was settled. The caller does not hold the lock. False: the loop that would look at it is
+        over.
+        """
 
 
 _NO_SPAN = nullcontext()
 
 
 def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractContextManager[object]:
-    """Around what settles the records of a block that is left. ``span``: the block's, if the program traces."""
+    """Return a context around the settling of a block that is left. ``span``: the block's, if the program traces."""
     if span is None:
         return _NO_SPAN
     span.processed(error)
@@ -94,7 +98,7 @@ def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractCo
 
 
 class _Settling:
-    """Ends a span, whatever the settling raises."""
+    """Ends a span after the settling, whatever that raises."""
 
     __slots__ = ("_span",)
 
@@ -109,23 +113,24 @@ class _Settling:
 
 
 class Settleable:
-    """What a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes no further.
-    What raises through it and is no `Exception` (a cancellation, an interrupt) has it delivered again.
+    """The records that a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes
+    no further. Where an error is raised through it that is no `Exception` (a cancellation, an interrupt), they are
+    delivered again.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def nack(self) -> bool:
-        """Hand it out again."""
+        """Deliver the records again."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> bool:
-        """The retry policy says what follows."""
+        """Fail the records: the retry policy says what follows."""
 
     @abstractmethod
     def _left(self) -> bool:
-        """The block has ended well: all is done, but for what was put off or given up before."""
+        """Settle what the block that has ended well did not put off or give up before."""
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +141,7 @@ class Settleable:
         if error is None:
             self._left()
             return False
-        if not isinstance(error, Exception):  # the records are not to blame for it
+        if not isinstance(error, Exception):  # The records are not to blame for it.
             self.nack()
             return False
         self.fail(error)
@@ -174,16 +179,20 @@ class Batch(Settleable, Generic[T_co]):
         millis_behind_latest: int | None,
         values: Sequence[T_co] | None = None,
     ) -> None:
-        """``ledger``: the one that the delivery is of; after a seek the reader has another one."""
+        """``ledger`` is the ledger that the delivery is of; after a seek the reader has another one."""
         self._ledger = ledger
         self._values = values
         self._delivery = delivery
         self.stream = reader.stream
         self.shard_id = reader.shard_id
         self.token = token
-        """Grows with every owner of the shard: an output that refuses lower ones than it knows refuses late writers."""
+        """A number that grows with every owner of the shard: an output that refuses lower ones than it knows refuses
+        late writers.
+        """
         self.millis_behind_latest = millis_behind_latest
-        """How old the shard's newest record was when these were fetched; 0 at the tip, None: not told."""
+        """The time by which the read was behind the shard's tip when these records were fetched, in milliseconds; 0 at
+        the tip, None: it is not known.
+        """
         self._reader = reader
         self._lock = reader.lock
 
@@ -194,8 +203,8 @@ class Batch(Settleable, Generic[T_co]):
 
     @property
     def values(self) -> Sequence[T_co]:
-        """What the consumer's deserializer made of each record, in the same order; without one, the records' data. Of
-        parts, what the splitting function made: the same as each `Part.value`.
+        """The values that the consumer's deserializer made of the records, in the same order; without one, the records'
+        data. For parts they are what the splitting function made: the same as each `Part.value`.
         """
         if self._values is None:
             self._values = datas_of(self._delivery.records)
@@ -203,7 +212,7 @@ class Batch(Settleable, Generic[T_co]):
 
     @property
     def attempt(self) -> int:
-        """1 when they are delivered for the first time."""
+        """The number of this attempt; it is 1 when the records are delivered for the first time."""
         return self._delivery.attempt
 
     def __len__(self) -> int:
@@ -214,7 +223,9 @@ class Batch(Settleable, Generic[T_co]):
 
     @property
     def counts(self) -> bool:
-        """False once the tenure is over: whatever is settled counts for nothing then, and the next owner has it all."""
+        """False once the tenure is over: a settlement counts for nothing then, and the next owner has all of the
+        records.
+        """
         return not self._ledger.closed
 
     @property
@@ -223,8 +234,8 @@ class Batch(Settleable, Generic[T_co]):
         return self._ledger.draining
 
     def unsettled(self) -> list[Position]:
-        """The records of this batch that are not settled, and were not delivered again: what `settle_through` the last
-        one, or `ack`, would settle.
+        """Return the positions of this batch's records that are not settled, and were not delivered again: what
+        `settle_through` the last one, or `ack`, would settle.
         """
         index = {place: at for at, place in enumerate(self._delivery.places)}
         records = self._delivery.records
@@ -235,7 +246,7 @@ class Batch(Settleable, Generic[T_co]):
     # --- what became of them; each returns False once the tenure is over: then it counts for nothing -----
 
     def ack(self, *indices: int) -> bool:
-        """All are done, or those at these indices."""
+        """Settle all records, or those at these indices: they are done."""
         # This is called for each record that is settled alone, as `_left` is: so it goes no further way by `_settle`.
         ledger = self._ledger
         with self._lock:
@@ -244,32 +255,36 @@ class Batch(Settleable, Generic[T_co]):
         return self._settled(counts, told)
 
     def settle_through(self, record: int | Record) -> bool:
-        """The given record (or the one at this index) is done, and all that were delivered of the shard before it, in
+        """Settle the given record (or the one at this index), and all that were delivered of the shard before it, in
         this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
         """
         index = record if isinstance(record, int) else self._index(record)
         return self._settle(self._ledger.settle_through, self._delivery.places[index])
 
     def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
-        """Hand them out again, after a while. Raises ValueError for a delay that is none."""
-        if not delay_s >= 0:  # also for what is not a number
+        """Deliver all records, or those at these indices, again, not before ``delay_s`` seconds. Raises ValueError for
+        a delay that is none.
+        """
+        if not delay_s >= 0:  # This is also for what is not a number.
             raise ValueError(f"delay_s must be at least 0, not {delay_s}")
         return self._settle(self._ledger.nack, self._reader.now_s, self._places(indices), delay_s=delay_s)
 
     def skip(self, *indices: int, reason: str = "skipped") -> bool:
-        """They count as settled without having been processed; an event says so."""
+        """Settle all records, or those at these indices, without having been processed; an event says so."""
         return self._settle(self._ledger.skip, self._places(indices), reason=reason)
 
     def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
-        """Give them up: each becomes a dead letter, and counts as settled once that is written. Raises OptionError
-        where no option says where dead letters go.
+        """Give all records, or those at these indices, up: each becomes a dead letter, and counts as settled once that
+        is written. Raises OptionError where no option says where dead letters go.
         """
         if not self._reader.writes_letters:
             raise OptionError("dead_letter: say by dead_letters=... where they go, or skip the record")
         return self._settle(self._ledger.dead_letter, self._reader.now_s, self._places(indices), error=error)
 
     def fail(self, error: BaseException, *indices: int) -> bool:
-        """What of them (all, or those at these indices) is not settled failed: the retry policy says what follows."""
+        """Fail the records (all, or those at these indices) that are not settled: the retry policy says what
+        follows.
+        """
         return self._settle(self._ledger.fail, error, self._reader.now_s, self._places(indices))
 
     def __enter__(self) -> Self:
@@ -287,7 +302,7 @@ class Batch(Settleable, Generic[T_co]):
 
     def _may_go_on(self, index: int) -> bool:
         """False when this record, and those behind it, must not be delivered for now: another worker may have the
-        shard. They come again, if it has not.
+        shard. They come again, if no other worker has it.
         """
         if not self._ledger.closed and self._reader.may_deliver():
             return True
@@ -295,8 +310,8 @@ class Batch(Settleable, Generic[T_co]):
         return False
 
     def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
-        """The handler has come to an end with them (all, or those at these rising indices): what it did not put off or
-        give up is done. ``chosen``: they were picked out of several batches.
+        """Settle the records (all, or those at these rising indices) that the handler did not put off or give up: it
+        has come to an end with them. ``chosen``: they were picked out of several batches.
         """
         if indices is None:
             ledger = self._ledger
@@ -307,38 +322,38 @@ class Batch(Settleable, Generic[T_co]):
         return self._settle(self._ledger.leave, self._places(indices) or (), chosen=chosen)
 
     def _holds_up(self, index: int) -> bool:
-        """True when this one was put off, and those behind it have to wait for it."""
+        """True when the record was put off, and those behind it have to wait for it."""
         with self._lock:
             return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
 
     def _ack_chosen(self, indices: Sequence[int]) -> bool:
-        """The same as `ack` for records that were picked out of several batches: one at a time is no sign then that the
+        """Settle records that were picked out of several batches, as `ack` does: one at a time is no sign then that the
         others are forgotten.
         """
         places = [self._delivery.places[index] for index in indices]
         return self._settle(self._ledger.ack, places, chosen=True)
 
     def _settle(self, settle: Callable[..., bool], *given: Any, **chosen: Any) -> bool:
-        """Call one of the ledger's methods that settle; they differ in what they are given beside the ticket."""
+        """Call one of the ledger's methods that settle; they differ in the arguments beside the ticket."""
         with self._lock:
             counts = settle(self._delivery.ticket, *given, **chosen)
             told = self._ledger.take_events()
         return self._settled(counts, told)
 
     def _settled(self, counts: bool, told: Sequence[LedgerEvent]) -> bool:
-        # Without the lock: what is told runs the program's functions, which may take long, or settle other records.
+        # The lock is not held: an event runs the program's functions, which may take long, or settle other records.
         if told:
             self._reader.emit(told)
         return self._reader.touched() and counts
 
     def _places(self, indices: Sequence[int]) -> Sequence[int] | None:
         places = self._delivery.places
-        if len(indices) == 1:  # as with each record that is settled alone
+        if len(indices) == 1:  # It is so with each record that is settled alone.
             return (places[indices[0]],)
         return [places[index] for index in indices] if indices else None
 
     def _index(self, record: Record) -> int:
-        """Where a record of this batch is. Several may have one position: parts of one record."""
+        """Return the index of a record of this batch. Several may have one position: parts of one record."""
         records, position = self._delivery.records, _position(record)
         index = bisect_right(records, position, key=_position) - 1
         first = index
@@ -366,17 +381,19 @@ class Delivered(Settleable, Generic[T_co]):
 
     @property
     def record(self) -> Record:
-        """The record: position, key, time, data."""
+        """The record, with its position, key, time and data."""
         return self._batch.records[self._index]
 
     @property
     def data(self) -> bytes:
-        """Its bytes; of a part, those of the whole record."""
+        """The bytes of the record; for a part, those of the whole record."""
         return self.record.data
 
     @property
     def value(self) -> T_co:
-        """What the deserializer made of the record; without one, its bytes. For a part, what ``split`` made."""
+        """The value that the deserializer made of the record; without one, its bytes. For a part, what
+        ``split`` made.
+        """
         return self._batch.values[self._index]
 
     @property
@@ -386,7 +403,7 @@ class Delivered(Settleable, Generic[T_co]):
 
     @property
     def shard_id(self) -> str:
-        """The shard from which it was read."""
+        """The id of the shard from which the record was read."""
         return self._batch.shard_id
 
     @property
@@ -396,31 +413,33 @@ class Delivered(Settleable, Generic[T_co]):
 
     @property
     def attempt(self) -> int:
-        """1 when it is delivered for the first time."""
+        """The number of this attempt; it is 1 when the record is delivered for the first time."""
         return self._batch.attempt
 
     def ack(self) -> bool:
-        """It is done. False once the tenure is over: then it counts for nothing, as with the others."""
+        """Settle the record: it is done. False once the tenure is over: then it counts for nothing, as with the other
+        calls.
+        """
         return self._batch.ack(self._index)
 
     def settle_through(self) -> bool:
-        """It is done, and so are all that were delivered of its shard before it."""
+        """Settle the record, and all that were delivered of its shard before it."""
         return self._batch.settle_through(self._index)
 
     def nack(self, delay_s: float = 0.0) -> bool:
-        """Hand it out again, after a while."""
+        """Deliver the record again, not before ``delay_s`` seconds."""
         return self._batch.nack(self._index, delay_s=delay_s)
 
     def skip(self, reason: str = "skipped") -> bool:
-        """It counts as settled without having been processed; an event says so."""
+        """Settle the record without having been processed; an event says so."""
         return self._batch.skip(self._index, reason=reason)
 
     def dead_letter(self, error: BaseException | None = None) -> bool:
-        """Give it up: it becomes a dead letter."""
+        """Give the record up: it becomes a dead letter."""
         return self._batch.dead_letter(self._index, error=error)
 
     def fail(self, error: BaseException) -> bool:
-        """It failed: the retry policy says what follows."""
+        """Fail the record: the retry policy says what follows."""
         return self._batch.fail(error, self._index)
 
     def __enter__(self) -> Self:
@@ -446,10 +465,10 @@ def _position(record: Placed) -> Position:
 
 
 # --- pending checkpoints --------------------------------------------------------------------------
-# Checkpoints in two phases, as a program has them: `prepare` stores one as pending, `commit` makes it the checkpoint.
+# A program has checkpoints in two phases: `prepare` stores one as pending, `commit` makes it the checkpoint.
 #
-# They lie in the KCL's columns for pending checkpoints, so the next owner, of whatever kind, is told of one that was
-# prepared and not committed. What may be asked for when is the matter of `penstock.core.shard.checkpoints`.
+# They lie in the KCL's columns for pending checkpoints, so the next owner, of whatever kind, is told of a checkpoint
+# that was prepared and not committed. `penstock.core.shard.checkpoints` says what may be asked for when.
 
 
 class FoundPending(NamedTuple):
@@ -458,9 +477,9 @@ class FoundPending(NamedTuple):
     stream: str
     shard_id: str
     position: Position | None
-    """All up to here was prepared; None: the whole shard, to its end."""
+    """The position up to which all was prepared; None: the whole shard, to its end."""
     state: bytes | None
-    """What the application stored with it."""
+    """The bytes that the application stored with the checkpoint."""
 
 
 class PendingCheckpoint:
@@ -486,12 +505,12 @@ class PendingCheckpoint:
 
     @property
     def position(self) -> Position | None:
-        """The last position that it covers; None: the whole shard, to its end."""
+        """The last position that the checkpoint covers; None: the whole shard, to its end."""
         return _covered(self._value.checkpoint)
 
     @property
     def state(self) -> bytes | None:
-        """What the application stored with it."""
+        """The bytes that the application stored with the checkpoint."""
         return self._value.state
 
 
@@ -503,7 +522,7 @@ def choose(
     shard_id: str,
     on_event: Callable[[LedgerEvent], None],
 ) -> PendingChoice:
-    """What becomes of a checkpoint that the former owner left pending, if there is one: the program says it."""
+    """Return what becomes of a checkpoint that the former owner left pending, if there is one: the program says it."""
     pending = row.pending
     if pending is None:
         return PendingChoice.ABANDON

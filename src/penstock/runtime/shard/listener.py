@@ -1,9 +1,9 @@
-"""What is around a shard that is read: how it came to its consumer, which callers ask for it, what hears of it.
+"""The surroundings of a shard that is read: how it came to its consumer, which callers ask for it, what hears of it.
 
-The worker that holds it and the parts of the consumer that hand it out derive from `ShardListener`. `Asking` knows
-which callers will ask again: a handoff waits for what only such a caller can take. Between two of its calls a program
-is busy with what it was given. It comes back for the rest of a record's parts, or for the keys that are behind, and
-until then nothing asks: so what counts is not which callers wait at this moment.
+The worker that holds it and the parts of the consumer that deliver it derive from `ShardListener`. `Asking` knows which
+callers will ask again: a handoff waits for what only such a caller can take. Between two of its calls a program is busy
+with what it was given. It comes back for the rest of a record's parts, or for the keys that are behind, and until then
+nothing asks: so what counts is not which callers wait at this moment.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 
 class Origin(Enum):
-    """How a shard came to this consumer."""
+    """The ways in which a shard comes to this consumer."""
 
     NEW = "new"
-    """No consumer has settled any record of it yet."""
+    """No consumer has settled any record of the shard yet."""
     CONTINUED = "continued"
-    """It was free: the consumer that had it before has given it up."""
+    """The shard was free: the consumer that had it before has given it up."""
     HANDED_OVER = "handed over"
-    """A consumer that lives has handed it over, and delivered its records until now."""
+    """A consumer that lives has handed the shard over, and delivered its records until now."""
     TAKEN = "taken"
-    """It was taken from a consumer that fell silent, or from a KCL worker that had too many. Records whose settlement
-    that one had not stored come again.
+    """The shard was taken from a consumer that fell silent, or from a KCL worker that had too many. Records whose
+    settlement that one had not stored come again.
     """
     KEPT = "kept"
     """The shard was about to go, or its lease was in doubt, and it stays."""
 
 
 class Asking:
-    """Callers of one shard, or of all. It is true while one of them may be expected to ask again."""
+    """The callers of one shard, or of all. It is true while one of them may be expected to ask again."""
 
     def __init__(self) -> None:
         self._lasting: dict[object, Caller | None] = {}
@@ -59,7 +59,9 @@ class Asking:
 
     @contextlib.contextmanager
     def lasts(self) -> Iterator[Callable[[], None]]:
-        """An iteration: until it is left. It calls what it is given each time that it is asked for more."""
+        """Count the caller of an iteration until it is left. The iteration calls the given function each time that it
+        is asked for more.
+        """
         iteration = object()
 
         def asked() -> None:
@@ -72,12 +74,14 @@ class Asking:
             self._lasting.pop(iteration, None)
 
     def once(self) -> None:
-        """A single call: as long as the task or thread lives that has made it, it may make another one."""
+        """Count the caller of a single call: as long as the task or thread lives that has made it, it may make another
+        one.
+        """
         if (caller := _caller()) is not None:
             self._callers.add(caller)
 
     def closes(self) -> None:
-        """The current task or thread has closed the consumer: it takes nothing more meanwhile."""
+        """Forget the current task or thread: it has closed the consumer, and takes nothing more meanwhile."""
         caller = _caller()
         if caller is not None:
             self._callers.discard(caller)
@@ -94,8 +98,8 @@ def _is_here(caller: Caller) -> bool:
 
 
 class ShardListener:
-    """A part that derives from this says what it wants to hear (`ShardReader.listen`). It is called on the loop that
-    reads the shard.
+    """The base of a part that hears of a shard (`ShardReader.listen`). It is called on the loop that reads the
+    shard.
     """
 
     holds_end = False
@@ -109,42 +113,44 @@ class ShardListener:
     # --- what the program hears, and does -------------------------------------------------------
 
     def stir(self, reader: ShardReader) -> None:
-        """There may be something to take, or the reader is over."""
+        """Hear that there may be something to take, or that the reader is over."""
 
     def left(self, reader: ShardReader) -> None:
-        """The program has left the iteration, while the shard is still held."""
+        """Hear that the program has left the iteration, while the shard is still held."""
 
     def let_go(self, reader: ShardReader) -> None:
-        """The program does not want the shard any more."""
+        """Hear that the program does not want the shard any more."""
 
     async def leaving(self, reader: ShardReader) -> None:
-        """The shard is about to be handed over: awaited within the drain's deadline. Checkpoints may still be put."""
+        """Hear that the shard is about to be handed over: awaited within the drain's deadline. Checkpoints may still be
+        put.
+        """
 
     def calling(self) -> tuple[str, float] | None:
-        """While `leaving` is awaited: the name of the program's function that is being called, and for how long it has
-        run, in seconds. None: it is not called yet, or has returned, so what is waited for is this process.
+        """Return the name of the program's function that is being called while `leaving` is awaited, and for how long
+        it has run, in seconds. None: it is not called yet, or has returned, so what is waited for is this process.
         """
         return "on_shards_revoked", math.inf
 
     def resumed(self, reader: ShardReader) -> None:
-        """A shard that was about to go stays."""
+        """Hear that a shard that was about to go stays."""
 
     async def ending(self, reader: ShardReader) -> None:
-        """All records of a shard that has ended are settled; see ``holds_end``."""
+        """Hear that all records of a shard that has ended are settled; see ``holds_end``."""
 
     # --- what the worker hears -------------------------------------------------------------------
 
     def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
-        """Nothing is delivered for now, as writes to the lease are not confirmed; False: it is again."""
+        """Hear that nothing is delivered for now, as writes to the lease are not confirmed; False: that it is again."""
 
     def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
-        """The lease is to be handed over, was handed over, or is lost; the reader knows it already."""
+        """Hear that the lease is to be handed over, was handed over, or is lost; the reader knows it already."""
 
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
-        """The last record was fetched: awaited before the shard may be checkpointed as ended."""
+        """Hear that the last record was fetched: awaited before the shard may be checkpointed as ended."""
 
     def gave_up(self, reader: ShardReader, ending: Ending) -> None:
-        """The ledger's policies want the shard given up, or stopped."""
+        """Hear that the ledger's policies want the shard given up, or stopped."""
 
     def over(self, reader: ShardReader) -> None:
-        """Nothing more is delivered. Comes once."""
+        """Hear that nothing more is delivered. It is called once."""

@@ -1,6 +1,7 @@
-"""One shard in one tenure: fetched into its ledger, delivered from there, and checkpointed.
+"""A reader drives one shard in one tenure: the shard is fetched into its ledger, delivered from there, and
+checkpointed.
 
-What follows from what is decided by the machine of the shard (`penstock.core.shard.machine`). The reader tells it what
+The machine of the shard (`penstock.core.shard.machine`) decides what follows from what. The reader tells it what
 happens, and does what it says: timers, tasks, what the lease's machine is told, and what its listeners hear.
 """
 
@@ -59,13 +60,13 @@ BATCH_RECORDS_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderChoices:
-    """They are checked where they come from: `ConsumerOptions`."""
+    """The choices of a reader. They are checked where they come from: `ConsumerOptions`."""
 
     ledger: LedgerPolicy = field(default_factory=LedgerPolicy)
     cadence: Cadence = field(default_factory=Riding)
     batch_records_max: int = BATCH_RECORDS_MAX
     checkpoint_manually: bool = False
-    """What is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
+    """True: what is settled is checkpointed no further than `ShardReader.checkpoint_to` says."""
     letters_at_once_max: int = machine.LETTERS_AT_ONCE_MAX
 
 
@@ -76,10 +77,10 @@ class ShardReader:
     """
 
     counts: ShardCounts | None = None
-    """Counts what is fetched, delivered and stored; None: nothing does."""
+    """The part that counts what is fetched, delivered and stored; None: nothing counts it."""
     tracer: Tracer | None = None
-    """Makes spans of the blocks that process its records; None: nothing does."""
-    _settled_before = 0  # in former ledgers
+    """The tracer that makes spans of the blocks that process the shard's records; None: the program does not trace."""
+    _settled_before = 0  # The records that were settled in former ledgers.
     _settled_bytes_before = 0
 
     def __init__(
@@ -93,37 +94,39 @@ class ShardReader:
         letters: LetterWriter | None = None,
         on_pending: OnPending | None = None,
     ) -> None:
-        """``letters``: writes dead letters; None: none are written. ``on_pending``: what becomes of a checkpoint that
-        the former owner left pending; None: it is abandoned.
+        """``letters`` writes dead letters; None: none are written. ``on_pending`` says what becomes of a checkpoint
+        that the former owner left pending; None: it is abandoned.
         """
         self.stream, self.shard_id = pages.stream, pages.shard_id
         self.home: Home = Here(asyncio.get_running_loop())
-        """Where it runs; the callers that read may be on another loop."""
+        """The home in which the reader runs; the callers that read may be on another loop."""
         self.origin = Origin.NEW
-        """How the shard came to this consumer."""
+        """The way in which the shard came to this consumer."""
         self.failure: BaseException | None = None
-        """What ended the reading: raised where records are asked for."""
+        """The error that ended the reading: it is raised where records are asked for."""
         self.values: Values[Record] | None = None
-        """Makes values of the records' bytes; None: they stay bytes."""
+        """The part that makes values of the records' bytes; None: they stay bytes."""
         self.paused = False
         """True: nothing is delivered, and fetching goes on up to its bounds. See `pause`."""
         self.is_iterated = False
-        """True while the program iterates it."""
+        """True while the program iterates the shard."""
         self.records_delivered = 0
-        """Delivered so far; those that came again are counted again."""
+        """The number of records that were delivered so far; those that came again are counted again."""
         self.batches_delivered = 0
         self.asking = Asking()
-        """Callers that take records of this shard."""
+        """The callers that take records of this shard."""
         self.breath = Breath()
         self.millis_behind_latest: int | None = None
-        """How old the shard's newest record was when it was read last; 0 at the tip, None: not told yet."""
+        """The time by which the last read was behind the shard's tip, in milliseconds; 0 at the tip, None: it is not
+        known yet.
+        """
         self.children: tuple[ChildShard, ...] = ()
         """The children of a shard that has ended."""
         self._loop = asyncio.get_running_loop()
         self.read_at_s = self._loop.time()
-        """When the last page came (the loop's clock); before the first one, when reading began. A read that fails
-        leaves it as it is, so the time since then shows a shard that cannot be read, which `millis_behind_latest` does
-        not.
+        """The time at which the last page came (the loop's clock); before the first one, when reading began. A read
+        that fails leaves it as it is, so the time since then shows a shard that cannot be read, which
+        `millis_behind_latest` does not.
         """
         self._keeper = keeper
         self._choices = choices
@@ -132,7 +135,7 @@ class ShardReader:
         self._on_event = on_event
         self._set_listeners(())
         self._lock = self.home.lock
-        self._signal = self.home.signal()  # for the callers that read
+        self._signal = self.home.signal()  # It is for the callers that read.
         self._stirred = asyncio.Event()
         self._over = asyncio.Event()
         self._pages = pages
@@ -144,13 +147,13 @@ class ShardReader:
         """Begin behind the records that the former owner has settled."""
         self._alarm = Alarm(self._loop, self._rang)
         self._is_touched = False
-        self._revoking: ShardListener | None = None  # it is telling the program that the shard goes
+        self._revoking: ShardListener | None = None  # The listener that is telling the program that the shard goes.
         self._drained: asyncio.Future[bool] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._stop_raised: Ending | None = None
-        self._asked: asyncio.Future[None] | None = None  # what a caller has asked of the checkpoints' machine
+        self._asked: asyncio.Future[None] | None = None  # The answer to a caller's request for a checkpoint.
         row, choices = self._keeper.row, self._choices
-        self._letters_out: set[asyncio.Task[None]] = set()  # dead letters that are being written
+        self._letters_out: set[asyncio.Task[None]] = set()  # The dead letters that are being written.
         choice = choose(row, on_pending, stream=self.stream, shard_id=self.shard_id, on_event=self._on_event)
         begins = checkpoints.begin(
             row,
@@ -170,17 +173,17 @@ class ShardReader:
             self._tell(Flush(at_once=True))
 
     def lives(self, home: Home) -> None:
-        """Say where it runs, before the program reads it."""
+        """Set the home in which the reader runs, before the program reads it."""
         self.home, self._lock, self._signal = home, home.lock, home.signal()
 
     def listen(self, listener: ShardListener) -> None:
-        """From now on it hears of the shard."""
+        """Add a listener: it hears of the shard."""
         self._set_listeners((*self._listeners, listener))
         if listener.holds_end:
             self._tell(machine.HoldEnd())
 
     def unlisten(self, listener: ShardListener) -> None:
-        """It hears nothing more."""
+        """Remove a listener: it hears nothing more."""
         self._set_listeners(tuple(one for one in self._listeners if one is not listener))
 
     def _set_listeners(self, listeners: tuple[ShardListener, ...]) -> None:
@@ -197,28 +200,28 @@ class ShardReader:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is delivered: the shard is done, or the lease is gone."""
+        """True when nothing more is delivered: the shard is done, or the lease is gone."""
         return self._shard.stage is Stage.OVER
 
     @property
     def over_because(self) -> str:
-        """Why."""
+        """The reason why nothing more is delivered."""
         return self._shard.over_because
 
     @property
     def has_ended(self) -> bool:
-        """The shard is done, and stored as ended."""
+        """True when the shard is done, and stored as ended."""
         return self._shard.has_ended
 
     @property
     def lost(self) -> Loss | None:
-        """Why the tenure ended, if it did against its will."""
+        """The reason why the tenure ended, where the lease was lost."""
         return self._shard.lost
 
     @property
     def checkpoint_max(self) -> Checkpoint | None:
-        """Nothing behind this is checkpointed, settled or not, nor is the shard stored as ended; see `checkpoint_to`.
-        None: what is settled is checkpointed.
+        """The checkpoint behind which nothing is checkpointed, settled or not, nor is the shard stored as ended; see
+        `checkpoint_to`. None: what is settled is checkpointed.
         """
         return self._shard.checkpoints.bound
 
@@ -229,18 +232,18 @@ class ShardReader:
 
     @property
     def settled(self) -> Checkpoint:
-        """How far all is settled; once that is stored, a new owner goes on behind it."""
+        """The checkpoint up to which all is settled; once that is stored, a new owner goes on behind it."""
         with self._lock:
             return self.ledger.safe
 
     @property
     def records_settled(self) -> int:
-        """How many records are settled in this tenure, wherever they lie."""
+        """The number of records that are settled in this tenure, wherever they lie."""
         return self._settled_before + self.ledger.done_records
 
     @property
     def bytes_settled(self) -> int:
-        """Their data."""
+        """The data bytes of the records that are settled in this tenure."""
         return self._settled_bytes_before + self.ledger.done_bytes
 
     @property
@@ -250,14 +253,14 @@ class ShardReader:
 
     @property
     def token(self) -> int:
-        """Grows with every owner of the shard."""
+        """A number that grows with every owner of the shard."""
         return self._keeper.token
 
     # --- for the callers that read --------------------------------------------------------------
 
     def take(self, records_max: int | None = None) -> Batch[Any] | None:
-        """The next records, if there are any to be had now; a listener hears when to ask again (`stir`). No more than
-        ``records_max``, unless they failed as a larger batch.
+        """Return the next records, if there are any to be had now; a listener hears when to ask again (`stir`). It
+        returns no more than ``records_max``, unless they failed as a larger batch.
 
         Raises, once, the error for which the policies have stopped the shard (`Stop`).
         """
@@ -281,8 +284,8 @@ class ShardReader:
         )
 
     async def next_batch(self) -> Batch[Any] | None:
-        """The next records, waited for; None when there will be none in this tenure. Raises what ended the reading,
-        and ShardStoppedError where the policies have stopped the shard (`Stop`).
+        """Wait for the next records, and return them; None when there will be none in this tenure. Raises the error
+        that ended the reading, and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
         with self._lock:
             self.asking.once()
@@ -291,7 +294,7 @@ class ShardReader:
     async def _next_batch(self) -> Batch[Any] | None:
         await self.breath.take()
         while not self.is_over:
-            seen = self._signal.count  # before the look, which may itself end the reading
+            seen = self._signal.count  # It is read before the look, which may itself end the reading.
             if (ending := self.ledger.ending) is not None and ending.stops:
                 self._stop_raised = ending
                 raise stopped(self.stream, self.shard_id, ending)
@@ -307,7 +310,9 @@ class ShardReader:
         return None
 
     async def __aiter__(self) -> AsyncGenerator[Batch[Any], None]:
-        """Batches until the tenure ends. What a program that leaves early did not settle is delivered again."""
+        """Iterate over batches until the tenure ends. What a program that leaves early did not settle is delivered
+        again.
+        """
         self.is_iterated = True
         try:
             with self.asking.lasts() as asked:
@@ -322,8 +327,8 @@ class ShardReader:
                     listener.left(self)
 
     def take_back(self) -> None:
-        """The program has left the iteration: what is in flight comes again, and what is settled is checkpointed at
-        once.
+        """Deliver again what is in flight, and checkpoint at once what is settled: the program has left the
+        iteration.
         """
         with self._lock:
             if self.is_over:
@@ -356,11 +361,11 @@ class ShardReader:
         return None if found is None else PendingCheckpoint(self, found)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
-        """Make it the checkpoint, and wait until that is stored. Raises CheckpointError."""
+        """Make a pending checkpoint the checkpoint, and wait until that is stored. Raises CheckpointError."""
         await self.home.run(lambda: self._ask(checkpoints.Commit(pending._value)))
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
-        """Let it go, and wait until that is stored. Raises CheckpointError."""
+        """Let a pending checkpoint go, and wait until that is stored. Raises CheckpointError."""
         await self.home.run(lambda: self._ask(checkpoints.Abandon(pending._value)))
 
     async def _prepare(self, to: Checkpoint, state: bytes | None) -> Pending | None:
@@ -377,7 +382,7 @@ class ShardReader:
     # --- how far ----------------------------------------------------------------------------------
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
-        """From now on checkpoints go so far, if all before is settled, and no further; a later call moves the bound."""
+        """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound."""
         with self._lock:
             said = self._shard.tell(SetBound(checkpoint), self._loop.time())
         self._perform_soon(said)
@@ -419,7 +424,7 @@ class ShardReader:
         return True
 
     def pause(self, paused: bool = True) -> None:
-        """Deliver nothing for now (False: again)."""
+        """Deliver nothing for now; with False, deliver again."""
         self.paused = paused
         self.home.soon(self._look)
 
@@ -434,7 +439,7 @@ class ShardReader:
             listener.let_go(self)
 
     def heard(self, command: Command) -> None:
-        """What the tenure says."""
+        """Take what the tenure says, and pass it on to the machine and the listeners."""
         if isinstance(command, Stored) and self.counts is not None:
             self.counts.stored(command.checkpoint, self._loop.time())
         if isinstance(command, machine.TENURE_SAYS):
@@ -444,15 +449,15 @@ class ShardReader:
                 listener.lease_goes(self, command)
 
     def stop(self, reason: str, failure: BaseException | None = None) -> None:
-        """Deliver nothing more. What is settled by now is the last checkpoint; what is not is told. ``failure`` is
-        raised where records are asked for.
+        """Deliver nothing more. What is settled by now is the last checkpoint; an event names what is not. ``failure``
+        is raised where records are asked for.
         """
         if not self.is_over:
             self.failure = failure or self.failure
             self._tell(machine.Stop(reason))
 
     def _fails(self, work: str) -> Heard:
-        """A handler for a task without which the shard would stand still: it is let go, and what ended the task is
+        """Return a handler for a task without which the shard would stand still: it is let go, and the task's error is
         raised where records are asked for.
         """
 
@@ -463,7 +468,7 @@ class ShardReader:
         return emits_failure(self._on_event, (self.stream, self.shard_id), work, follows, then)
 
     def tell_failed(self, work: str, what_follows: str) -> Heard:
-        """A handler for a task after which reading goes on."""
+        """Return a handler for a task after which reading goes on."""
         return emits_failure(self._on_event, (self.stream, self.shard_id), work, what_follows)
 
     async def over(self) -> None:
@@ -471,16 +476,16 @@ class ShardReader:
         if asyncio.get_running_loop() is self._loop:
             await self._over.wait()
             return
-        while True:  # asyncio's own events wake the tasks of one loop only
+        while True:  # Events of asyncio wake the tasks of one loop only.
             seen = self._signal.count
             if self.is_over:
                 return
             await self._signal.wait(seen)
 
     def drain(self, deadline_s: float) -> asyncio.Future[bool]:
-        """Deliver no more, but for what lies before records that were delivered, while there is a caller that takes
-        it: that would have them come again. The future waits until what is in flight is settled, letters are written,
-        and nothing is pending. False when the deadline came first.
+        """Deliver no more, but for what lies before records that were delivered, while there is a caller that takes it:
+        otherwise those come again. The future waits until what is in flight is settled, letters are written, and
+        nothing is pending. It is False when the deadline came first.
         """
         if self._drained is not None:
             self._drained.cancel()
@@ -509,7 +514,7 @@ class ShardReader:
         self._tell(machine.LastWordsSaid())
 
     def _last_words_failed(self, error: BaseException) -> None:
-        """What is settled by now goes with the lease, as at the deadline."""
+        """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
         self._tell(machine.LastWordsFailed())
 
@@ -522,7 +527,7 @@ class ShardReader:
             self._drained.set_result(given.in_time)
 
     def hand_over(self) -> None:
-        """The lease is about to go: the keeper is told the last checkpoint. Nothing more is delivered."""
+        """Have the machine store the last checkpoint: the lease is about to go. Nothing more is delivered."""
         self._tell(machine.HandOver())
 
     # --- fetching ---------------------------------------------------------------------------------
@@ -546,7 +551,7 @@ class ShardReader:
                 await self._window.stop()
 
     async def _fetch_all(self) -> None:
-        """From one place after another, as the program seeks."""
+        """Fetch from one place after another, as the program seeks."""
         async with self._window_read(), self._pages.fetched_by_this_task() as pages:
             while self._may_fetch() is not None:
                 with pages.until_sought():
@@ -567,7 +572,7 @@ class ShardReader:
                     await pages.done()
 
     def _may_fetch(self) -> bool | None:
-        """False while nothing should be fetched, None: never again."""
+        """True when the reader may fetch; False while nothing should be fetched, None: never again."""
         if self.is_over:
             return None
         with self._lock:
@@ -586,7 +591,7 @@ class ShardReader:
 
     @contextlib.asynccontextmanager
     async def _window_read(self) -> AsyncIterator[None]:
-        """Meanwhile the machine is told when the window of duplicates is known."""
+        """Tell the machine, while the block runs, when the window of duplicates is known."""
         window = self._window
         if window is None or window.is_known:
             yield
@@ -599,7 +604,7 @@ class ShardReader:
 
     async def _until_known(self, window: WindowRead) -> None:
         await window.over()
-        self._tell(machine.WindowKnown())  # where it has failed, the task that fetches is woken by this, and raises it
+        self._tell(machine.WindowKnown())  # Where it has failed, this wakes the task that fetches, which raises it.
 
     async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
         self.children = children
@@ -614,7 +619,9 @@ class ShardReader:
     # --- parts ----------------------------------------------------------------------------------
 
     def _next(self, records_max: int) -> tuple[Ledger[Record], Delivery[Record], Sequence[Any] | None] | None:
-        """The next delivery of which ledger, and its values where a deserializer makes them."""
+        """Return the next delivery with its ledger, and its values where a deserializer makes them; None: there is
+        none.
+        """
         while True:
             now_s = self._loop.time()
             with self._lock:
@@ -640,7 +647,7 @@ class ShardReader:
                     said = self._shard.tell(CannotRead(ledger, delivery.ticket, read.left_out, skips), now_s)
                 self._perform_soon(said)
             self.touched()
-            if self.is_over:  # meanwhile
+            if self.is_over:  # It is over meanwhile.
                 return None
             if read.delivery.records:
                 return ledger, read.delivery, read.values
@@ -660,41 +667,41 @@ class ShardReader:
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """See `Reader` of the batches."""
+        """See `Reader.lock` of the batches."""
         lock: AbstractContextManager[Any] = self._lock
         return lock
 
     @property
     def now_s(self) -> float:
-        """See `Reader` of the batches."""
+        """See `Reader.now_s` of the batches."""
         return self._loop.time()
 
     def may_deliver(self) -> bool:
-        """See `Reader` of the batches."""
+        """See `Reader.may_deliver` of the batches."""
         return self._keeper.may_deliver()
 
     def emit(self, events: Iterable[LedgerEvent]) -> None:
-        """See `Reader` of the batches."""
+        """See `Reader.emit` of the batches."""
         for event in events:
             self._on_event(event)
 
     def handled(self, duration_s: float) -> None:
-        """See `Reader` of the batches."""
+        """See `Reader.handled` of the batches."""
         if self.counts is not None:
             with self._lock:
                 self.counts.handled(duration_s)
 
     @property
     def writes_letters(self) -> bool:
-        """See `Reader` of the batches."""
+        """See `Reader.writes_letters` of the batches."""
         return self._letter_writer is not None
 
     def touched(self) -> bool:
-        """Something was settled, by any thread: thousands of records may be, before it is looked at. False: the loop
-        that would look is over, without a close, and stores nothing any more.
+        """Note that something was settled, by any thread: thousands of records may be, before it is looked at. False:
+        the loop that would look is over, without a close, and stores nothing any more.
         """
-        # Without the lock: `_look` lowers the flag before it looks, so what was settled before the flag was seen up is
-        # looked at.
+        # The lock is not held: `_look` lowers the flag before it looks, so what was settled before the flag was seen up
+        # is looked at.
         if not self._is_touched:
             self._is_touched = True
             if not self.home.soon(self._look):
@@ -707,7 +714,7 @@ class ShardReader:
     def _look(self) -> None:
         self._is_touched = False
         now_s = self._loop.time()
-        with self._lock:  # other threads settle meanwhile
+        with self._lock:  # Other threads settle meanwhile.
             said = self._shard.look(now_s)
         if said:
             self._perform(said)
@@ -734,12 +741,14 @@ class ShardReader:
                 self._do(output)
 
     def _worth_the_way(self, said: list[machine.Output]) -> list[machine.Output]:
-        """Called with the lock: all but an alarm that is set already, as it is with nearly each batch."""
+        """Return all outputs but an alarm that is set already, as it is with nearly each batch. It is called with the
+        lock.
+        """
         return [one for one in said if not (isinstance(one, machine.Alarm) and self._alarm.rings_by(one.at_s))]
 
     def _perform_soon(self, said: list[machine.Output]) -> None:
-        """The same on the reader's loop, from any thread, without the lock. Events are told at once, on this thread, as
-        those of a record that is settled are.
+        """Do what the machine says on the reader's loop, from any thread, without the lock. Events are emitted at once,
+        on this thread, as those of a record that is settled are.
         """
         self.emit(one.event for one in said if isinstance(one, machine.Emit))
         left: list[machine.Output] = [one for one in said if not isinstance(one, machine.Emit)]
@@ -820,7 +829,7 @@ class ShardReader:
             listener.stir(self)
 
     def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None = None) -> Ledger[Record]:
-        """An empty one, for what follows ``after``; in another order, if one is given."""
+        """Return an empty ledger, for what follows ``after``; in another order, if one is given."""
         return Ledger(
             self.stream,
             self.shard_id,
@@ -838,12 +847,12 @@ class ShardReader:
         self._tell(LetterWritten(ledger, letter) if error is None else LetterNotWritten(ledger, letter, error))
 
     def _drop_letters(self) -> None:
-        """The next owner, or the next ledger, hands their records out again."""
+        """Stop the writing of letters: the next owner, or the next ledger, delivers their records again."""
         for task in self._letters_out:
             task.cancel()
 
     async def _pause(self, seconds: float | None) -> None:
-        """Wait until something has happened, at most so long."""
+        """Wait until something has happened, at most ``seconds`` seconds."""
         self._stirred.clear()
         await wait_set(self._stirred, seconds)
 
@@ -855,7 +864,7 @@ def _seen(answer: asyncio.Future[None]) -> None:
 
 
 def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
-    """The error for a program that asks for records of a shard that the policies have stopped."""
+    """Return the error for a program that asks for records of a shard that the policies have stopped."""
     why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
     error = ShardStoppedError(
         f"{stream}, {shard_id}: nothing more is delivered ({why}): mend the cause, and start the consumer anew; or "
@@ -866,5 +875,5 @@ def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
 
 
 def held_bytes_of(record: Record) -> int:
-    """The memory of a record, or of a part of one, that stays when those around it are settled."""
+    """Return the memory of a record, or of a part of one, that stays when those around it are settled."""
     return payload_bytes_of(record) + PLAIN_BYTES + RECORD_BYTES

@@ -1,4 +1,6 @@
-"""Keeps one lease: runs the machine of its tenure on the event loop, and carries its writes to the table."""
+"""The keeper keeps one lease: it runs the machine of its tenure on the event loop, and carries its writes to
+the table.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 
 class TenureKeeper:
-    """One tenure. ``run`` lives as long as it does; the shard's reader asks `may_deliver` before each delivery."""
+    """Keeps one tenure. ``run`` lives as long as it does; the shard's reader asks `may_deliver` before each
+    delivery.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class TenureKeeper:
         self.tenure, first = begun
         self._table = table
         self.lost: Lost | None = None
-        """How the tenure ended, if it did against its will."""
+        """The loss of the lease, where the tenure ended by it."""
         self._hear: Callable[[Command], None] | None = None
         self._unheard: deque[Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
@@ -56,7 +60,7 @@ class TenureKeeper:
         self._over = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self.began: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """True once the lease is held, False when it is not to be had."""
+        """A future: True once the lease is held, False when it is not to be had."""
 
     @property
     def row(self) -> LeaseRow:
@@ -65,11 +69,13 @@ class TenureKeeper:
 
     @property
     def token(self) -> int:
-        """Grows with every owner of the lease; 0 before the tenure has begun."""
+        """A number that grows with every owner of the lease; 0 before the tenure has begun."""
         return self.tenure.token
 
     def listen(self, hear: Callable[[Command], None]) -> None:
-        """From now on ``hear`` is told all that the tenure says, but for its writes: first what was said so far."""
+        """Tell ``hear`` all that the tenure says, but for its writes: first what it has said so far, then what
+        follows.
+        """
         self._hear = hear
         while self._unheard:
             hear(self._unheard.popleft())
@@ -91,16 +97,19 @@ class TenureKeeper:
         self._more.set()
 
     def alive(self, sent_s: float) -> None:
-        """A write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
+        """Note that a write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
         if self.tenure.state is State.HELD and not self._inputs and self.may_deliver():
-            # It only puts off what is waited for. A thousand keepers that are woken up for that are most of the work
-            # of a worker that has much to show. One that may not deliver has to know: the machine may have slept.
+            # The input only puts off what is waited for. A thousand keepers that are woken up for that are most of the
+            # work of a worker that has much to show. A keeper that may not deliver has to know: the machine may have
+            # slept.
             self._take(Alive(sent_s))
         else:
             self.tell(Alive(sent_s))
 
     def saw(self, row: LeaseRow) -> None:
-        """A look at the table showed the lease so. One that shows nothing new wakes nothing up: a scan shows all."""
+        """Note a row that a look at the table showed. A row that shows nothing new wakes nothing up: a scan
+        shows all.
+        """
         if row.counter > self.row.counter or row.checkpoint_owner is not None:
             self.tell(Saw(row))
 
@@ -110,7 +119,7 @@ class TenureKeeper:
         await self.over()
 
     def abandon(self) -> None:
-        """Let the row be as it is, and do nothing more."""
+        """Let the row be as it is, and do nothing more for the tenure."""
         self.tell(Abandon())
 
     async def over(self) -> None:
@@ -161,7 +170,7 @@ class TenureKeeper:
         try:
             born = creates(write)
             outcome = await (self._table.write(write) if born is None else self._table.create(born))
-        except Exception as error:  # denied, no such table: the machine goes on trying until its time is over
+        except Exception as error:  # Denied, no such table: the machine tries until its time is over.
             self._unanswered(error)
         else:
             self.tell(Answered(outcome))
@@ -171,5 +180,5 @@ class TenureKeeper:
 
 
 def _rides(given: Settled) -> bool:
-    """True for what goes with the next renewal."""
+    """True for a checkpoint that goes with the next renewal."""
     return not (given.at_once or given.commit)

@@ -1,6 +1,7 @@
 """The window of duplicates of a shard that begins: what lies before its checkpoint is read again, to know its keys.
 
-It begins with the first page behind the checkpoint, which tells the time that the window is counted back from, and
+The reading begins with the first page behind the checkpoint, which shows the time that the window is counted back from,
+and
 reads this shard up to the checkpoint, and its ancestors to their ends, as far back as the window reaches. What was read
 is an input of the machine of the duplicates (`penstock.core.shard.duplicates`), as are the keys that the program makes.
 """
@@ -36,13 +37,13 @@ HashRange: TypeAlias = tuple[int | None, int | None]
 LISTING_RETRY_S = 1.0
 """The pause before the shards are listed again, when that failed for a reason that may pass."""
 OLDEST = Policy(expects=True)
-"""The oldest record of a shard is looked for, or how far it is silent from its beginning on: either comes, or nothing
-is known.
+"""The policy that looks for the oldest record of a shard, or for how far the shard is silent from its beginning on:
+either comes, or nothing is known.
 """
 
 
 class WindowRead:
-    """One shard's window, from the warm-up (or the begin of the tenure) on."""
+    """Reads the window of one shard, from the warm-up (or the begin of the tenure) on."""
 
     def __init__(
         self,
@@ -55,14 +56,13 @@ class WindowRead:
         open_feed: Callable[[str, HashRange, StartingPosition], PollingFeed],
         on_event: Callable[[LedgerEvent], None],
     ) -> None:
-        """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed``: reads any shard of the
-        stream from a time on, and of it this hash range alone: other records were not delivered here, and must not
-        be learnt.
-        ``starting_position``: where the application began; what came before was never delivered.
+        """``row``: the lease as it is when the shard's pages begin to be fetched. ``open_feed`` reads any shard of the
+        stream from a time on, and of it this hash range alone: other records were not delivered here, and must not be
+        learnt. ``starting_position``: where the application began; what came before was never delivered.
         """
         self.stream, self.shard_id = source.stream, shard_id
         self.duplicates = Duplicates(choice, source.stream, shard_id)
-        """What is known so far. The shard's machine goes on with it."""
+        """The duplicates that are known so far. The shard's machine goes on with them."""
         self._choice = choice
         self._source = source
         self._row = row
@@ -73,7 +73,7 @@ class WindowRead:
         self._reading: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self.failure: BaseException | None = None
-        """What ended the reading."""
+        """The error that ended the reading."""
         self._shards = 0
         # Where the application began at the tip, or at a time, nothing before it was delivered; at a shard's beginning
         # only its ancestors' records may have been.
@@ -89,7 +89,7 @@ class WindowRead:
         return self.duplicates.state is Window.KNOWN
 
     def check(self) -> None:
-        """Raise what ended the reading."""
+        """Raise the error that ended the reading."""
         if self.failure is not None:
             raise self.failure
 
@@ -100,16 +100,16 @@ class WindowRead:
     # --- pages ----------------------------------------------------------------------------------
 
     def keys_of(self, records: Sequence[Record]) -> list[Keyed | None]:
-        """What the program makes of the records."""
+        """Return the keys that the program makes of the records."""
         return [self._keyed(record) for record in records]
 
     def follow(self, records: Sequence[Record]) -> None:
-        """The next records, which the former owner has delivered."""
+        """Note the next records, which the former owner has delivered."""
         self.duplicates.follow(self.keys_of(records))
         self._emit()
 
     def saw(self, taken: Taken) -> None:
-        """A page behind the checkpoint was fetched: from the first one on it is known how far back to read."""
+        """Note that a page behind the checkpoint was fetched: the first one shows how far back to read."""
         if self.duplicates.state is not Window.UNKNOWN:
             return
         if len(taken.records):
@@ -118,19 +118,19 @@ class WindowRead:
             self._begin(dt.datetime.fromtimestamp(self._source.now_s, dt.UTC))
 
     def forget(self) -> None:
-        """From here on only what comes counts."""
+        """Forget the window: only what comes after this call counts."""
         if self._reading is not None:
             self._reading.cancel()
         self.duplicates.forget()
         self._known.set()
 
     def cancel(self) -> None:
-        """It is not needed any more."""
+        """Stop the reading: it is not needed any more."""
         if self._reading is not None:
             self._reading.cancel()
 
     async def stop(self) -> None:
-        """The same, and wait until nothing is read any more."""
+        """Stop the reading, and wait until nothing is read any more."""
         self.cancel()
         if self._reading is not None:
             await asyncio.wait((self._reading,))
@@ -145,7 +145,7 @@ class WindowRead:
             if not isinstance(key, str | bytes):
                 raise TypeError("a key is bytes or str")
             return Keyed.of(key, record.approximate_arrival_timestamp.timestamp())
-        except Exception as error:  # the user's function: this record is delivered, whatever came before
+        except Exception as error:  # It is the user's function: this record is delivered, whatever came before.
             position = Position(record.sequence_number, record.sub_sequence_number)
             self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
             return None
@@ -176,7 +176,7 @@ class WindowRead:
         self._known.set()
 
     def _failed(self, error: BaseException) -> None:
-        """Raised where the shard's pages are asked for."""
+        """Keep the error, which is raised where the shard's pages are asked for."""
         self.failure = error
         self._known.set()
 
@@ -211,14 +211,14 @@ class WindowRead:
                 reached = until is not None and taken.ends_at is not None and until.position <= taken.ends_at
                 if taken.ended or beyond or reached or (not len(records) and not taken.millis_behind_latest):
                     return
-        except NotFoundError:  # trimmed meanwhile
+        except NotFoundError:  # The shard was trimmed meanwhile.
             return
         finally:
             await feed.close()
 
     async def _began_before(self, shard_id: str, since: dt.datetime) -> bool:
         """True when the shard's oldest record came before: then what lies before the shard is out of the window."""
-        with contextlib.suppress(PenstockError):  # then it is not known
+        with contextlib.suppress(PenstockError):  # It is not known then.
             log = LogCursor(OLDEST)
             iterator: str | None = await self._source.iterator(shard_id, log.ask())
             while iterator is not None:

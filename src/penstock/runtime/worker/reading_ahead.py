@@ -1,4 +1,4 @@
-"""Shards that are read ahead, because their leases are on their way to this worker, or likely to come."""
+"""Shards are read ahead when their leases are on their way to this worker, or likely to come."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WarmUp:
-    """Pages behind the stored checkpoint, bounded in bytes. Nothing of them is delivered here."""
+    """The pages behind the stored checkpoint, bounded in bytes. Nothing of them is delivered here."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class WarmUp:
         on_failed: Heard,
         window: WindowRead | None = None,
     ) -> None:
-        """``on_warm`` is called, maybe more than once, when it could go on here. ``on_failed`` hears of what repeating
-        does not mend: nothing more is read then. ``window``: has to be known before.
+        """``on_warm`` is called, maybe more than once, when this worker could go on with the shard. ``on_failed`` hears
+        of an error that repeating does not mend: nothing more is read then. ``window``: it has to be known before.
         """
         self.feed = feed
         self.window = window
@@ -53,7 +53,7 @@ class WarmUp:
         self._knowing = None if window is None else spawn(self._when_known(window), on_failed)
 
     def drop(self, checkpoint: Checkpoint) -> None:
-        """The owner has stored progress: what lies before it is not needed."""
+        """Drop what lies before the checkpoint, which the owner has stored."""
         pages = self.pages
         while pages and (ends_at := pages[0].ends_at) is not None and type(checkpoint).at(ends_at) <= checkpoint:
             records = pages.popleft().records
@@ -114,7 +114,7 @@ class ReadingAhead:
         on_event: Callable[[Any], None],
         tell: Callable[[Input], None],
     ) -> None:
-        """``tell`` hears that a shard is warm, or that one cannot be read."""
+        """``tell`` hears that a shard is warm, or that a shard cannot be read."""
         self._parts = parts
         self._options = options
         self._chores = chores
@@ -124,7 +124,7 @@ class ReadingAhead:
         self._ending: set[asyncio.Task[None]] = set()
 
     def come(self, row: LeaseRow) -> None:
-        """Read a shard ahead whose lease is on its way here. One that cannot be read is left to others for a while."""
+        """Read a shard ahead whose lease is on its way here. If it cannot be read, it is left to others for a while."""
         self.discard(row.key)
         follows = f"it is left to others for {self._options.leases.failover_s:.0f} s"
         self._begin(
@@ -152,7 +152,7 @@ class ReadingAhead:
         on_warm: Callable[[], None],
         leave_it: Callable[[BaseException], None],
     ) -> None:
-        """``follows``: what is done with a shard that cannot be read, in words, and ``leave_it`` does it."""
+        """``follows`` says in words what is done with a shard that cannot be read, and ``leave_it`` does it."""
         part = self._parts[row.stream]
         window, bytes_max = part.stream.open_window(row), self._options.times.warm_bytes_max
         where = part.name, shard_id_of(row.key)
@@ -160,19 +160,21 @@ class ReadingAhead:
         self._warming[row.key] = WarmUp(part.stream.open_feed(row), bytes_max, on_warm, failed, window)
 
     def follow(self, key: str, checkpoint: Checkpoint) -> None:
-        """The owner of a shard has stored progress."""
+        """Drop what the owner of a shard has settled: it has stored progress."""
         if (warming := self._warming.get(key)) is not None:
             warming.drop(checkpoint)
 
     async def taken(self, key: str) -> WarmUp | None:
-        """What was read ahead of a shard that is held from now on; it reads no further. None: nothing was."""
+        """Return what was read ahead of a shard that this worker begins to hold; it reads no further. None: nothing
+        was.
+        """
         warming = self._warming.pop(key, None)
         if warming is not None:
             await warming.stop()
         return warming
 
     def discard(self, key: str) -> None:
-        """Stop reading ahead, and drop what was read."""
+        """Stop reading a shard ahead, and drop what was read."""
         # It is out of sight at once: another warm-up of the same shard may begin before this one has ended.
         if (warming := self._warming.pop(key, None)) is not None:
             task = spawn(_end(warming), self._chores.failed)
@@ -180,7 +182,7 @@ class ReadingAhead:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Nothing is read ahead any more."""
+        """End all warm-ups: nothing is read ahead any more."""
         for key in list(self._warming):
             self.discard(key)
         if self._ending:
