@@ -1,4 +1,4 @@
-"""When checkpoints are stored, and checkpoints in two phases."""
+"""The choices of when checkpoints are stored, and checkpoints in two phases."""
 
 from __future__ import annotations
 

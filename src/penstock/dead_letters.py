@@ -1,4 +1,4 @@
-"""Where records go that are given up, and what is written of each."""
+"""The places where records go that are given up, and the letter that is written of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a record's bytes to a value: what ``Consumer(deserializer=...)`` takes. Any function from bytes will do.
+"""Deserializers make a value of a record's bytes: ``Consumer(deserializer=...)`` takes them. Any function from bytes
+will do.
 
 A deserializer raises for what it cannot read; a consumer's ``unreadable`` says what becomes of that record.
 """
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 def text(encoding: str = "utf-8") -> Callable[[bytes], str]:
-    """Text. A record that is not in this encoding cannot be read."""
+    """Return a deserializer of text. A record that is not in this encoding cannot be read."""
 
     def read(data: bytes) -> str:
         return data.decode(encoding)
@@ -35,9 +36,10 @@ def json(type: Any = ...) -> Callable[[bytes], Any]: ...
 
 
 def json(type: Any = Any) -> Callable[[bytes], Any]:
-    """JSON, checked against a type: a dataclass, a TypedDict, a ``msgspec.Struct``, ``list[int]``, a union ...
+    """Return a deserializer of JSON, checked against a type: a dataclass, a TypedDict, a ``msgspec.Struct``, a union
+    ...
 
-    Without a type: dictionaries, lists, strings, numbers. Raises TypeError for a type that JSON cannot hold.
+    Without a type it returns dictionaries, lists, strings, numbers. Raises TypeError for a type that JSON cannot hold.
     """
     return msgspec.json.Decoder(type).decode
 
@@ -51,14 +53,15 @@ def msgpack(type: Any = ...) -> Callable[[bytes], Any]: ...
 
 
 def msgpack(type: Any = Any) -> Callable[[bytes], Any]:
-    """MessagePack, checked against a type as `json`."""
+    """Return a deserializer of MessagePack, checked against a type as `json` does."""
     return msgspec.msgpack.Decoder(type).decode
 
 
 def protobuf(message: type[T]) -> Callable[[bytes], T]:
-    """A protobuf message of this class, which its generated module has. Raises TypeError for a class that is none.
+    """Return a deserializer of protobuf messages of this class, which a generated module has. Raises TypeError for any
+    other class.
 
-    A message of another type is often readable too: protobuf tells no types.
+    A message of another type is often readable too: protobuf names no types.
     """
     read: Callable[[bytes], T] | None = getattr(message, "FromString", None)
     if read is None:

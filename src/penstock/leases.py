@@ -1,4 +1,4 @@
-"""Where the consumers of one application agree which of them reads which shard: lease tables, and strategies."""
+"""Lease tables, by which the consumers of one application agree which of them reads which shard, and strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few values that every part of Penstock shares: records, shards, positions, starts, streams.
+"""The values that every part of Penstock shares: records, shards, positions, starts, streams.
 
 Sequence numbers are ``int`` in here (AWS writes them as decimal strings of up to 56 digits): they compare as numbers.
 """
@@ -21,7 +21,7 @@ HASH_KEY_MAX = 2**128 - 1
 
 
 Tags: TypeAlias = tuple[tuple[str, str], ...]
-"""Of one user record: keys and values, in the order of its aggregate."""
+"""The tags of one user record: keys and values, in the order of its aggregate."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +33,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     sequence_number: int
     sub_sequence_number: int = 0
-    """0-based index inside an aggregate; 0 for a plain record."""
+    """The 0-based index inside an aggregate; 0 for a plain record."""
     approximate_arrival_timestamp: dt.datetime
     explicit_hash_key: int | None = None
-    """Known only for records out of an aggregate that carry one: GetRecords does not return it."""
+    """The explicit hash key of a record out of an aggregate that carries one; None otherwise: GetRecords does not
+    return it.
+    """
     aggregated: bool = False
     tags: Tags = ()
     """Keys and values that its producer wrote beside the data into the aggregate. Penstock's producer writes the
@@ -48,22 +50,22 @@ class OutRecord(msgspec.Struct, frozen=True, gc=False):
     """A user record to be put."""
 
     data: bytes
-    """Up to 10 MiB together with the partition key; the stream may take less (its MaxRecordSizeInKiB)."""
+    """The data: up to 10 MiB together with the partition key; the stream may take less (its MaxRecordSizeInKiB)."""
     partition_key: str
-    """1 to 256 characters. Records of one key go to one shard."""
+    """The partition key, 1 to 256 characters. Records of one key go to one shard."""
     explicit_hash_key: int | None = None
-    """0 … 2¹²⁸-1; takes the place of the partition key's MD5 when the shard is chosen."""
+    """A hash key, 0 … 2¹²⁸-1; it takes the place of the partition key's MD5 when the shard is chosen."""
 
 
 class PutResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of a user record that was written."""
+    """The result of a user record that was written."""
 
     shard_id: str
     sequence_number: int
     sub_sequence_number: int | None
-    """0-based index inside of its aggregate; None for a record that was put on its own."""
+    """The 0-based index inside of its aggregate; None for a record that was put on its own."""
     attempts: int
-    """How many requests carried it, this one included."""
+    """The number of requests that carried the record, the last one included."""
     duplicates_possible: bool
     """True if the record may be in the stream twice: the outcome of an earlier attempt is unknown (a lost reply, a
     5xx), or its aggregate landed across a reshard and was put again by shard.
@@ -75,13 +77,13 @@ class ListedShard(msgspec.Struct, frozen=True, kw_only=True):
 
     shard_id: str
     parents: tuple[str, ...] = ()
-    """Ids of its parents: none, one (split) or two (merge). A parent may be trimmed and unknown by now."""
+    """The ids of the shard's parents: none, one (split) or two (merge). A parent may be trimmed and unknown by now."""
     first_hash_key: int
     last_hash_key: int
-    """Inclusive."""
+    """The largest hash key of the shard, which belongs to it."""
     first_sequence_number: int
     last_sequence_number: int | None = None
-    """None while the shard is open."""
+    """The sequence number at which the shard ended; None while the shard is open."""
 
     @property
     def closed(self) -> bool:
@@ -101,47 +103,47 @@ class Position(NamedTuple):
 
 
 class OutsidePolicy(enum.Enum):
-    """What becomes of user records whose hash key is outside their shard's range (written with an old shard map)."""
+    """The choices for user records whose hash key is outside their shard's range (written with an old shard map)."""
 
     DELIVER = "deliver"
-    """Delivered and counted."""
+    """The records are delivered and counted."""
     DROP = "drop"
-    """The KCL's rule: an aggregate with such a record is dropped as a whole."""
+    """An aggregate with such a record is dropped as a whole: this is the KCL's rule."""
     RAISE = "raise"
     """Reading fails with an error."""
 
 
 class IteratorAt(NamedTuple):
-    """Where a shard iterator begins (ShardIteratorType and its argument)."""
+    """The place at which a shard iterator begins (ShardIteratorType and its argument)."""
 
     type: str
     sequence_number: int | None = None
     timestamp_s: float | None = None
-    """Epoch seconds; the service keeps milliseconds."""
+    """The time in epoch seconds; the service keeps milliseconds."""
 
     @classmethod
     def trim_horizon(cls) -> IteratorAt:
-        """The oldest record that is still kept."""
+        """Begin at the oldest record that is still kept."""
         return cls("TRIM_HORIZON")
 
     @classmethod
     def latest(cls) -> IteratorAt:
-        """After the newest record at the time of the call."""
+        """Begin after the newest record at the time of the call."""
         return cls("LATEST")
 
     @classmethod
     def at_sequence(cls, sequence_number: int) -> IteratorAt:
-        """The record with this sequence number, or the next one."""
+        """Begin at the record with this sequence number, or the next one."""
         return cls("AT_SEQUENCE_NUMBER", sequence_number)
 
     @classmethod
     def after_sequence(cls, sequence_number: int) -> IteratorAt:
-        """The first record after this sequence number."""
+        """Begin at the first record after this sequence number."""
         return cls("AFTER_SEQUENCE_NUMBER", sequence_number)
 
     @classmethod
     def at_timestamp(cls, epoch_s: float) -> IteratorAt:
-        """The first record that arrived at or after this time (epoch seconds)."""
+        """Begin at the first record that arrived at or after this time (epoch seconds)."""
         return cls("AT_TIMESTAMP", None, epoch_s)
 
 
@@ -160,17 +162,17 @@ class StreamName(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        """The stream's name, also when addressed by ARN."""
+        """The stream's name, also when it is addressed by ARN."""
         return self.name or (self.arn or "").rpartition("/")[2]
 
 
 class StartingPosition(msgspec.Struct, frozen=True):
-    """Where to begin in a stream that was never read before."""
+    """The place at which to begin in a stream that was never read before."""
 
     kind: str
-    """``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``."""
+    """The kind: ``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``."""
     timestamp: dt.datetime | None = None
-    """With AT_TIMESTAMP: an aware datetime."""
+    """The time for AT_TIMESTAMP: an aware datetime."""
 
     TRIM_HORIZON: ClassVar[StartingPosition]
     LATEST: ClassVar[StartingPosition]

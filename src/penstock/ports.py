@@ -1,4 +1,6 @@
-"""What lies outside of the runtime, as protocols. ``wiring`` puts AWS behind them; others may put their own."""
+"""The ports say what the runtime asks of the outside, as protocols. ``wiring`` puts AWS behind them; others may put
+their own.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class RecordSink(Protocol):
-    """Where a producer's records go: a Kinesis stream. Used on one event loop.
+    """The sink of a producer's records: a Kinesis stream. It is used on one event loop.
 
-    A sink may have an attribute ``record_bytes_max``: what its stream takes as a record, for messages.
+    A sink may have an attribute ``record_bytes_max``: the largest record that its stream takes, in bytes, for messages.
     """
 
     @property
@@ -27,20 +29,22 @@ class RecordSink(Protocol):
         """The stream's name or ARN, as messages show it."""
 
     def entry(self, data: bytes, partition_key: str, explicit_hash_key: str | None) -> Any:
-        """One record in the form that ``put`` takes. What it raises is told to the record: it is not written."""
+        """Return one record in the form that ``put`` takes. An error becomes the outcome of the record: it is not
+        written.
+        """
 
     async def shards(self) -> list[ListedShard] | None:
-        """The shards that are open now; None if partition keys do not choose the shard of this stream.
+        """Return the shards that are open now; None if partition keys do not choose the shard of this stream.
 
         Raises ServiceError, TransportError, CredentialsError.
         """
 
     async def put(self, entries: Sequence[Any]) -> Sequence[EntryResult]:
-        """PutRecords, sent once: a result for each entry, in their order.
+        """Send PutRecords once; return a result for each entry, in their order.
 
-        Raises ServiceError by class, TransportError (``sent`` tells whether something may have been written),
-        CredentialsError; InvalidRecordError when an entry can not be sent, and nothing was. What else it raises counts
-        as an unknown outcome.
+        Raises ServiceError by class, TransportError (``sent`` says whether something may have been written),
+        CredentialsError; InvalidRecordError when an entry can not be sent, and nothing was. Any other error counts as
+        an unknown outcome.
         """
 
     async def close(self) -> None:
@@ -48,7 +52,7 @@ class RecordSink(Protocol):
 
 
 class RecordSource(Protocol):
-    """A stream that is read. Used on one event loop. Calls are sent once, and raise ServiceError by class,
+    """A stream that is read. It is used on one event loop. Calls are sent once, and raise ServiceError by class,
     TransportError, CredentialsError.
     """
 
@@ -58,32 +62,32 @@ class RecordSource(Protocol):
 
     @property
     def now_s(self) -> float:
-        """The service's time, epoch seconds, as its answers have told it."""
+        """The service's time, in epoch seconds, as its answers have shown it."""
 
     async def describe(self) -> StreamFacts:
-        """What is known of the stream as a whole."""
+        """Return the facts of the stream as a whole."""
 
     async def shards(self) -> list[ListedShard]:
-        """All shards that the retention still covers, closed ones with them."""
+        """Return all shards that the retention still covers, closed ones with them."""
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
-        """A place to `read` from; good for five minutes."""
+        """Return an iterator: a place to `read` from, good for five minutes."""
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
-        """The next records, up to 10 MiB of them. ExpiredIteratorError: ask for another iterator."""
+        """Return the next records, up to 10 MiB of them. ExpiredIteratorError: ask for another iterator."""
 
     async def register(self, consumer: str) -> str:
-        """Register a consumer for enhanced fan-out, unless it is; its ARN, once it is active."""
+        """Register a consumer for enhanced fan-out, unless it is registered; return its ARN, once it is active."""
 
     async def registered(self, consumer: str) -> str | None:
-        """The ARN of the active consumer that is registered under this name; None: there is none."""
+        """Return the ARN of the active consumer that is registered under this name; None: there is none."""
 
     async def deregister(self, consumer: str) -> None:
         """Remove the consumer that is registered under this name; nothing happens if there is none."""
 
     def subscribe(self, consumer_arn: str, shard_id: str, at: IteratorAt) -> AsyncGenerator[ReadPage, None]:
-        """Pages as they are pushed, for at most five minutes. A subscription that another one took over ends with
-        InUseError, one that was asked for too soon begins with it.
+        """Iterate over pages as they are pushed, for at most five minutes. A subscription that another one took over
+        ends with InUseError, and a subscription that was asked for too soon begins with it.
         """
 
     async def close(self) -> None:
@@ -91,21 +95,21 @@ class RecordSource(Protocol):
 
 
 class LeaseTable(Protocol):
-    """Where the workers of an application keep their leases, and show themselves to each other.
+    """The table in which the workers of an application keep their leases, and show themselves to each other.
 
     Every write ends in one of three outcomes, within the table's answer timeout: Done, Refused (with the row as it was
     read afterwards) or Unknown. Errors that repeating does not mend are raised: AccessDeniedError, NotFoundError (no
     such table), InvalidArgumentError, CredentialsError. Reads are repeated, and raise what the last attempt met.
     A cancelled write may be applied all the same.
 
-    One with an attribute ``any_loop`` that is True may be used on whichever event loop: a consumer takes it along to
-    the thread of its own, and awaits its ``leave_loop()``, if it has one, before the loop in there ends. Any other is
-    used on the loop on which the consumer is started.
+    A table with an attribute ``any_loop`` that is True may be used on whichever event loop: a consumer takes it along
+    to the thread of its own, and awaits its ``leave_loop()``, if it has one, before the loop in there ends. Any other
+    table is used on the loop on which the consumer is started.
     """
 
     @property
     def name(self) -> str:
-        """The table, as messages show it."""
+        """The name of the table, as messages show it."""
 
     async def ensure(self) -> None:
         """Make the tables unless they are there; others may do so at the same time."""
@@ -114,85 +118,93 @@ class LeaseTable(Protocol):
         """Add a lease; refused if its key is there already. Attributes that Penstock does not know are not written."""
 
     async def write(self, write: Write) -> Outcome:
-        """Change or delete one row, if its condition holds. Done tells the row as it is since then."""
+        """Change or delete one row, if its condition holds. Done has the row as it is since then."""
 
     async def get(self, key: str) -> LeaseRow | None:
-        """One lease, by a consistent read. Raises NotALeaseError for a row that is none."""
+        """Read one lease by a consistent read; None: there is none. Raises NotALeaseError for a row that is no
+        lease.
+        """
 
     async def scan(self, *, consistent: bool = False) -> Listing:
-        """All leases. Without ``consistent`` some rows may be shown as they were a moment ago."""
+        """Read all leases. Without ``consistent`` some rows may be shown as they were a moment ago."""
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """Write a worker's row, whatever was there: Done (without a row) or Unknown."""
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
-        """All workers' rows that can be read."""
+        """Return all workers' rows that can be read."""
 
     async def delete_worker(self, worker_id: str, *, counter: int | None = None) -> Outcome:
         """Remove a worker's row: one's own, or another's on condition that its counter is still this one.
 
-        Done also when it is gone; Refused (without a row) when the counter has moved.
+        The outcome is Done also when the row is gone; Refused (without a row) when the counter has moved.
         """
 
     async def close(self) -> None:
-        """Close connections. What is under way is given up."""
+        """Close the connections. What is under way is given up."""
 
 
 @runtime_checkable
 class SharedWithKcl(Protocol):
-    """What a LeaseTable can do besides if KCL workers can reach it. Beside a table without this there are none."""
+    """The calls that a LeaseTable has besides if KCL workers can reach it. Beside a table without them there
+    are none.
+    """
 
     async def coordination(self) -> Coordination | None:
-        """What workers of the KCL 3.0 to 3.4 keep in tables of their own; None: there are no such tables."""
+        """Read what workers of the KCL 3.0 to 3.4 keep in tables of their own; None: there are no such tables."""
 
     async def show_metrics(self, place: Place, row: Mapping[str, Any]) -> Outcome:
         """Write this worker's metrics row for the leader of a KCL 3.x fleet: Done (without a row) or Unknown."""
 
     async def withdraw_metrics(self, place: Place, worker_id: str) -> Outcome:
-        """Take it away: Done (without a row) or Unknown."""
+        """Take the metrics row away: Done (without a row) or Unknown."""
 
     async def owned_keys(self, worker_id: str) -> list[str] | None:
-        """Keys of the leases that name this worker as owner, as they were some moments ago; None: only a scan tells."""
+        """Return the keys of the leases that name this worker as owner, as they were some moments ago; None: only a
+        scan shows them.
+        """
 
 
 @runtime_checkable
 class ForApplications(Protocol):
-    """What a LeaseTable can do besides if it keeps the leases of several applications apart. One without this is for
-    one application alone.
+    """The call that a LeaseTable has besides if it keeps the leases of several applications apart. A table without it
+    is for one application alone.
     """
 
     def of(self, application: str) -> LeaseTable:
-        """The part of one application: rows are its own, whatever keys others have."""
+        """Return the part of one application: rows are its own, whatever keys others have."""
 
 
 class Poster(Protocol):
-    """What an exporter of numbers sends by. Used on one event loop."""
+    """The part that an exporter of numbers sends by. It is used on one event loop."""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """Send a body, once; header names are in lower case. Returns when it was taken.
+        """Send a body, once; header names are in lower case. Return when it was taken.
 
         Raises ServiceError, TransportError, CredentialsError, OptionError.
         """
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections."""
 
 
 class BatchSpan(Protocol):
-    """The span of a block that processes records. It is the current one until `processed`."""
+    """The span of a block that processes records. It is the current span until `processed`."""
 
     def processed(self, error: BaseException | None) -> None:
-        """The block is left; what settles its records follows."""
+        """Note that the block is left; what settles its records follows."""
 
     def settled(self) -> None:
-        """They are settled."""
+        """Note that the records are settled."""
 
 
 class RequestSpan(Protocol):
     """The span of a request that carries records."""
 
     def sent(self, error: str | None) -> None:
-        """The request has its answer. ``error``: the reason why none of its records is known to be written."""
+        """Note that the request has its answer. ``error``: the reason why none of its records is known to be
+        written.
+        """
 
 
 class Tracer(Protocol):
@@ -201,19 +213,19 @@ class Tracer(Protocol):
     """
 
     def for_application(self, application: str) -> Tracer:
-        """The same, for a consumer of this application."""
+        """Return a tracer for a consumer of this application."""
 
     def context_tags(self) -> Tags:
-        """What carries the caller's context in an aggregate; nothing where the caller has none."""
+        """Return the tags that carry the caller's context in an aggregate; none where the caller has no context."""
 
     def data_with_context(self, data: bytes) -> bytes:
-        """A record's data, as it is to be put."""
+        """Return a record's data, as it is to be put."""
 
     def sending(self, stream: str, records: int, payload_bytes: int, contexts: Iterable[Tags]) -> RequestSpan:
-        """A request is sent. ``contexts``: those of its records, each once."""
+        """Begin the span of a request that is sent. ``contexts``: those of its records, each once."""
 
     def received(self, stream: str, shard_id: str, records: int, took_s: float) -> None:
-        """A page with records came."""
+        """Note that a page with records came."""
 
     def processing(self, stream: str, shard_id: str, records: Sequence[Record]) -> BatchSpan:
-        """A block that processes records is entered."""
+        """Begin the span of a block that processes records."""

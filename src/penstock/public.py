@@ -1,4 +1,4 @@
-"""How a public module loads what it names: each name from its own module, when it is first used (PEP 562)."""
+"""A public module loads what it names: each name from its own module, when it is first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A ``__getattr__`` for a module that names what stands elsewhere: ``homes`` has the module of each name."""
+    """Return a ``__getattr__`` for a module that names what stands elsewhere: ``homes`` has the module of each name."""
 
     def load(name: str) -> object:
         if name not in homes:
-            if not name.startswith("_"):  # the import machinery asks for `__path__`, for which nothing is loaded
+            if not name.startswith("_"):  # The import machinery asks for `__path__`.
                 from penstock.core.given import withdrawn
 
                 # An AttributeError would lose its text on the way through `from penstock import ...`.

@@ -1,4 +1,4 @@
-"""What came from elsewhere, made fit to be shown: without orders to a terminal, and without a URL's password."""
+"""Text that came from elsewhere is made fit to be shown: without orders to a terminal, and without a URL's password."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USER_IN_URL = re.compile(r"(?<=//)[^\s'\"]*@")
 
 
 def one_line(text: str) -> str:
-    """The text with each character that is not printable written as Python escapes it: ``\\x1b``, ``\\n``.
+    """Return the text with each character that is not printable written as Python escapes it: ``\\x1b``, ``\\n``.
 
     A stream, a dead letter and a service's message can hold anything. Written to a terminal as it is, an escape
     sequence would move the cursor, hide lines, or rename the window; a line feed would forge a line.
@@ -27,14 +27,14 @@ def one_line(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """The same for text of several lines: line feeds and tabs stay."""
+    """Return text of several lines with such characters escaped; line feeds and tabs stay."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
 
 
 def json_line(value: object) -> str:
-    """JSON on one line. What no terminal should get is escaped, as JSON writes it."""
+    """Return JSON on one line. What no terminal should get is escaped, as JSON writes it."""
     encoded = msgspec.json.encode(value)
     text = encoded.decode()
     # JSON has escaped what is below the space; of the other ASCII characters one cannot be printed.
@@ -44,7 +44,7 @@ def json_line(value: object) -> str:
 
 
 def json_lines(values: Sequence[object]) -> str:
-    """The same of many values, each on a line of its own."""
+    """Return JSON of many values, each on a line of its own."""
     encoded = _ENCODER.encode_lines(values)
     text = encoded.decode()
     if (encoded.isascii() and b"\x7f" not in encoded) or text.replace("\n", "").isprintable():
@@ -53,7 +53,7 @@ def json_lines(values: Sequence[object]) -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL, or a text with URLs, without the user names and passwords in it."""
+    """Return a URL, or a text with URLs, without the user names and passwords in it."""
     return _USER_IN_URL.sub("***@", url)
 
 

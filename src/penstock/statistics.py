@@ -1,4 +1,4 @@
-"""What a consumer, a producer and a Spark query tell of themselves in numbers."""
+"""The numbers that a consumer, a producer and a Spark query report of themselves."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The one rule for what runs beside the code that started it: no task and no thread dies unheard.
+"""The one rule for tasks and threads that run beside the code that started them: none dies unheard.
 
 A task either belongs to the code that makes it (`awaited`): that code awaits it, or asks for its result, on each of its
 ways, and ends it by `drop` or `give_up` where it leaves early. Or it goes on by itself (`spawn`), and has a handler
-that hears what ended it, tells of it, and sees to what follows: the work is begun again, the shard is let go, or the
+that hears what ended it, emits it, and sees to what follows: the work is begun again, the shard is let go, or the
 consumer ends. The same holds for threads (`thread`). Nothing else in the packages makes a task or a thread.
 
-An error is also that a task ends cancelled though it was not asked to: what it waited for was cancelled, and it let
+It is an error, too, that a task ends cancelled though it was not asked to: what it waited for was cancelled, and it let
 that out. asyncio takes such an end for no failure, and what the task was for would stop in silence.
 
-What waits for others stands here, too: for an event, for calls side by side, and for another thread's `Reply`.
+The functions that wait for others stand here, too: for an event, for calls side by side, and for another thread's
+`Reply`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Heard: TypeAlias = "Callable[[BaseException], object]"
-"""Hears what ended a task or a thread."""
+"""A function that hears what ended a task or a thread."""
 
 log = logging.getLogger("penstock.tasks")
 
-_running: set[asyncio.Future[Any]] = set()  # a loop keeps no task alive that nothing else refers to
+_running: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
 
 
 class NotAskedToEndError(RuntimeError):
@@ -40,14 +41,16 @@ class NotAskedToEndError(RuntimeError):
 
 
 def awaited(work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[T]:
-    """A task whose error goes to the code that makes it."""
+    """Begin a task whose error goes to the code that makes it."""
     return _task(work, loop)
 
 
 def spawn(
     work: Coroutine[Any, Any, T], heard: Heard, *, loop: asyncio.AbstractEventLoop | None = None
 ) -> asyncio.Task[T]:
-    """A task of its own; ``heard`` is called with what ended it, if that was neither its end nor its cancelling."""
+    """Begin a task of its own; ``heard`` is called with what ended it, if that was neither its end nor its
+    cancelling.
+    """
     task = _task(work, loop)
     _running.add(task)
     task.add_done_callback(partial(_over, heard))
@@ -62,13 +65,13 @@ def forget(loop: asyncio.AbstractEventLoop) -> None:
 def _task(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None) -> asyncio.Task[T]:
     try:
         return (loop or asyncio.get_running_loop()).create_task(work)
-    except RuntimeError:  # no loop runs any more: the caller hears that, and the work was not forgotten
+    except RuntimeError:  # No loop runs any more: the caller hears that.
         work.close()
         raise
 
 
 def failure_of(task: asyncio.Future[Any]) -> BaseException | None:
-    """What ended a task that is over; None: it came to its end, or was asked to end."""
+    """Return what ended a task that is over; None: it came to its end, or was asked to end."""
     if not task.cancelled():
         return task.exception()
     if not isinstance(task, asyncio.Task) or task.cancelling():
@@ -87,7 +90,7 @@ def drop(task: asyncio.Future[Any]) -> None:
 
 
 async def give_up(*tasks: asyncio.Future[Any]) -> None:
-    """The same with several, and wait until they have ended."""
+    """Drop several tasks (see `drop`), and wait until they have ended."""
     for task in tasks:
         drop(task)
     if tasks:
@@ -95,7 +98,7 @@ async def give_up(*tasks: asyncio.Future[Any]) -> None:
 
 
 def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
-    """A handler that writes a line, ``what`` and the error, and then does what follows from it."""
+    """Return a handler that writes a line, ``what`` and the error, and then calls ``then``."""
 
     def hear(error: BaseException) -> None:
         log.error("%s: %s", what, type(error).__name__, exc_info=error)
@@ -107,7 +110,7 @@ def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
 
 class Shared(Generic[T]):
     """Work that is done once for all callers that wait for it. Its error goes to each of them; where all have left by
-    then, to ``heard``. One that leaves ends nothing.
+    then, to ``heard``. A caller that leaves ends nothing.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], heard: Heard) -> None:
@@ -118,17 +121,17 @@ class Shared(Generic[T]):
 
     @property
     def is_under_way(self) -> bool:
-        """True from `begin` on until it is done."""
+        """True from `begin` on until the work is done."""
         return self._task is not None and not self._task.done()
 
     def begin(self) -> asyncio.Task[T]:
-        """Begin, unless it is under way."""
+        """Begin the work, unless it is under way; return its task."""
         if self._task is None or self._task.done():
             self._task = spawn(self._work(), self._failed)
         return self._task
 
     async def __call__(self) -> T:
-        """Begin, unless it is under way, and wait for it."""
+        """Begin the work, unless it is under way, and wait for it."""
         task = self.begin()
         self._waiting += 1
         try:
@@ -138,7 +141,7 @@ class Shared(Generic[T]):
         return task.result()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the work that is under way."""
         if self._task is not None:
             await give_up(self._task)
 
@@ -148,8 +151,8 @@ class Shared(Generic[T]):
 
 
 async def on_loop(there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on the loop of another thread, and wait for what it returns or raises. Where this is cancelled,
-    so is that. Raises RuntimeError where that loop is closed.
+    """Run a coroutine on the loop of another thread, and wait for what it returns or raises. Where this call is
+    cancelled, the coroutine is, too. Raises RuntimeError where that loop is closed.
 
     Nothing is locked between the two. Python's `run_coroutine_threadsafe` has a future with a lock: a signal handler
     that raises on one loop just then leaves it taken, and the other loop would wait for it for ever.
@@ -173,20 +176,20 @@ class _Errand(Generic[T]):
         self.told: asyncio.Future[T] = self._here.create_future()
 
     def begin(self) -> None:
-        """Called there."""
+        """Begin the work. It is called on the other loop."""
         if self._has_left:
             return
         try:
             self._task = awaited(self._work(), loop=self._there)
             self._task.add_done_callback(self._over)
-        except BaseException as error:  # it could not begin, or a signal handler raised
+        except BaseException as error:  # It could not begin, or a signal handler raised.
             self._tell(self.told.set_exception, error)
             raise
 
     def leave(self) -> None:
-        """Called here: nothing waits for it any more."""
+        """Leave the work, on the loop of the caller: nothing waits for it any more."""
         self._has_left = True
-        with contextlib.suppress(RuntimeError):  # that loop is closed
+        with contextlib.suppress(RuntimeError):  # That loop is closed.
             self._there.call_soon_threadsafe(self._give_up)
 
     def _give_up(self) -> None:
@@ -202,7 +205,7 @@ class _Errand(Generic[T]):
             self._tell(self.told.set_result, task.result())
 
     def _tell(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
-        with contextlib.suppress(RuntimeError):  # that loop is closed, and nothing waits on it
+        with contextlib.suppress(RuntimeError):  # That loop is closed, and nothing waits on it.
             self._here.call_soon_threadsafe(self._unless_told, tell, *what)
 
     def _unless_told(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
@@ -211,12 +214,12 @@ class _Errand(Generic[T]):
 
 
 def thread(work: Callable[[], object], name: str, heard: Heard, *, daemon: bool = True) -> threading.Thread:
-    """A thread that is started at once; ``heard`` is called, on it, with what ended it."""
+    """Start a thread at once, and return it; ``heard`` is called, on it, with what ended it."""
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # also an exit, which Python would pass over in silence
+        except BaseException as error:  # It may be an exit, which Python would pass over in silence.
             heard(error)
 
     started = threading.Thread(target=run, name=name, daemon=daemon)
@@ -240,7 +243,7 @@ def _note(task: asyncio.Future[Any]) -> None:
 
 
 async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait until the event is set, at most so long; None: as long as it takes.
+    """Wait until the event is set, at most ``timeout_s`` seconds; None: as long as it takes.
 
     (Python 3.11's ``wait_for`` may lose a cancellation that comes with the event.)
     """
@@ -250,12 +253,12 @@ async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
 
 
 LOOKS_AT_ONCE_MAX = 32
-"""Calls to a lease table that one task makes side by side."""
+"""The most calls to a lease table that one task makes side by side."""
 
 
 async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
-    """Do the work with each of the given, for so many at the same time. An error of one holds up no other: when all are
-    through, the first error is raised that repeating does not mend, else the first one.
+    """Do the work with each of the given, for at most ``at_once_max`` at the same time. An error of one holds up no
+    other: when all are through, the first error is raised that repeating does not mend, else the first error.
     """
     if not (todo := list(given)):
         return
@@ -281,7 +284,7 @@ async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T
 
 
 def is_cancelled() -> bool:
-    """True when the current task is asked to end. Else a CancelledError comes from what the task waited for."""
+    """True when the current task is asked to end. Otherwise a CancelledError comes from what the task waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -293,37 +296,37 @@ def is_cancelled() -> bool:
 
 
 class Reply(Generic[T]):
-    """A result, or an error, that comes from another thread. One thread waits for it, and the first that is told
+    """A result, or an error, that comes from another thread. One thread waits for it, and the first that is set
     counts.
     """
 
     __slots__ = ("_came", "_error", "_is_done", "_result")
 
     def __init__(self) -> None:
-        self._came = threading.Lock()  # taken until it is told; nothing is done while it is held
+        self._came = threading.Lock()  # It is taken until the reply is set; nothing is done while it is held.
         self._came.acquire()
         self._is_done = False
         self._result: T | None = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """True once it is told."""
+        """True once the reply is set."""
         return self._is_done
 
     def set_result(self, result: T) -> None:
-        """Tell the result."""
+        """Set the result."""
         if not self._is_done:
             self._result = result
             self._tell()
 
     def set_exception(self, error: BaseException) -> None:
-        """Tell that there is none, and why."""
+        """Set an error: there is no result."""
         if not self._is_done:
             self._error = error
             self._tell()
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for it. Raises what was told, or TimeoutError."""
+        """Wait for the reply. Returns the result, or raises the error, or TimeoutError after ``timeout_s`` seconds."""
         if not self._is_done and not self._came.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             raise TimeoutError("there is no answer yet")
         if self._error is not None:
@@ -332,5 +335,5 @@ class Reply(Generic[T]):
 
     def _tell(self) -> None:
         self._is_done = True
-        with contextlib.suppress(RuntimeError):  # two threads may tell it at the same time
+        with contextlib.suppress(RuntimeError):  # Two threads may set it at the same time.
             self._came.release()

@@ -1,4 +1,6 @@
-"""Where runtime and AWS meet: what speaks AWS is made here and handed to the runtime, which sees its ports only."""
+"""Wiring is where runtime and AWS meet: it makes what speaks AWS and hands it to the runtime, which sees its ports
+only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ __all__ = [
 
 
 def sink_for(stream: str | RecordSink, connection: ConnectionOptions | None) -> RecordSink:
-    """A sink for a stream's name or ARN; a sink is returned as it is. Raises OptionError."""
+    """Return a sink for a stream's name or ARN; a sink is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
         if connection is not None:
             raise OptionError("connection says how to reach a stream that is given by name or ARN, not a sink")
@@ -38,7 +40,7 @@ def sink_for(stream: str | RecordSink, connection: ConnectionOptions | None) -> 
 
 
 def source_for(stream: str | RecordSource, connection: ConnectionOptions | None) -> RecordSource:
-    """A source for a stream's name or ARN; a source is returned as it is. Raises OptionError."""
+    """Return a source for a stream's name or ARN; a source is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
         if connection is not None:
             raise OptionError("connection says how to reach a stream that is given by name or ARN, not a source")
@@ -49,10 +51,10 @@ def source_for(stream: str | RecordSource, connection: ConnectionOptions | None)
 
 
 def lease_table_for(application: str, connection: ConnectionOptions | None, options: LeaseOptions) -> LeaseTable:
-    """A lease table in DynamoDB: the one that the options name, by default with the application's name."""
+    """Return a lease table in DynamoDB: the one that the options name, by default with the application's name."""
     from penstock.aws.dynamodb import DynamoLeaseTable
 
-    # Several tries of a write have to fit into the time until the fence falls.
+    # Several attempts of a write have to fit into the time until the fence falls.
     request_timeout_s = min(options.request_timeout_s, options.failover_s / 5)
     return DynamoLeaseTable(
         options.table if isinstance(options.table, str) else application,
@@ -62,21 +64,21 @@ def lease_table_for(application: str, connection: ConnectionOptions | None, opti
 
 
 def poster_for(url: str, connection: ConnectionOptions | None, *, sign_for: str | None) -> Poster:
-    """What posts to a URL, signed for a service of AWS or not at all. Raises OptionError."""
+    """Return a poster to a URL, which signs for a service of AWS or not at all. Raises OptionError."""
     from penstock.aws.wire import UrlPoster
 
     return UrlPoster(url, connection or ConnectionOptions(), sign_for=sign_for)
 
 
 def metric_data_poster(connection: ConnectionOptions | None) -> Poster:
-    """What makes calls of CloudWatch's PutMetricData."""
+    """Return a poster that makes calls of CloudWatch's PutMetricData."""
     from penstock.aws.wire import MetricDataPoster
 
     return MetricDataPoster(connection or ConnectionOptions())
 
 
 def stream_name(stream: str) -> StreamName:
-    """A stream as people give it: its name, or its ARN."""
+    """Return a stream's name as people give it: a name, or an ARN. Raises OptionError for an empty text."""
     if not stream:
         raise OptionError("the stream has no name")
     return StreamName(arn=stream) if stream.startswith("arn:") else StreamName(stream)

@@ -1,4 +1,4 @@
-"""A lease table in this process: for tests, and for applications of one process that need not remember."""
+"""A lease table in this process is for tests, and for applications of one process that need not remember."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class MemoryLeaseTable:
-    """Rows in dictionaries, behind a lock: consumers on several threads' loops may share it.
+    """Keeps rows in dictionaries, behind a lock: consumers on several threads' loops may share it.
 
-    The object is the part of the application that it is first given to, with what it holds by then; others get one of
-    their own, by `of`.
+    The object is the part of the application that it is first given to, with what it holds by then; other applications
+    get one of their own, by `of`.
     """
 
     any_loop = True
@@ -43,7 +43,7 @@ class MemoryLeaseTable:
             return self._others[application]
 
     async def ensure(self) -> None:
-        """There is nothing to make."""
+        """Do nothing: there is nothing to make."""
 
     async def create(self, row: LeaseRow) -> Outcome:
         """See `penstock.ports.LeaseTable`."""
@@ -81,7 +81,7 @@ class MemoryLeaseTable:
         return listing_of(rows)
 
     def rows(self) -> list[LeaseRow]:
-        """All leases at once, for programs of the same process."""
+        """Return all leases at once, for programs of the same process."""
         with self._lock:
             return [lease_row(found) for found in self._rows.values()]
 
@@ -107,4 +107,4 @@ class MemoryLeaseTable:
         return Done(None)
 
     async def close(self) -> None:
-        """The rows stay for as long as the object does."""
+        """Do nothing: the rows stay for as long as the object does."""

@@ -1,4 +1,4 @@
-"""A lease table in PostgreSQL, over asyncpg (``pip install penstock[postgres]``).
+"""A lease table in PostgreSQL, over asyncpg (``pip install penstock[postgres]``), is for processes of several machines.
 
 Leases are as safe as what the server says it has committed: with asynchronous replication a failover can take back
 writes that were confirmed, and with them a lease that was renewed or a checkpoint.
@@ -35,15 +35,18 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 4
 READ_ATTEMPTS_MAX = 5
 READ_PAUSE_S = 0.1
-"""The pause before the first retry; it doubles with each."""
+"""The pause before the first retry, in seconds; it doubles with each."""
 CLOSE_TIMEOUT_S = 2.0
 
 _PASSING = ("08", "40", "53", "55", "57", "58", "25006")
-"""Beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator, system,
-and a server that only reads, as after a failover. Whether a write was made is unknown (PostgreSQL, Appendix A).
+"""The beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator,
+system, and a server that only reads, as after a failover. It is unknown whether a write was made (PostgreSQL, Appendix
+A).
 """
 _RACES = ("23505", "42P07", "42710", "42701")
-"""PostgreSQL answers so to CREATE TABLE IF NOT EXISTS, or ADD COLUMN, when another worker sends it at the same time."""
+"""The answers of PostgreSQL to CREATE TABLE IF NOT EXISTS, or ADD COLUMN, when another worker sends it at the same
+time.
+"""
 _KINDS: dict[str, type[ServiceError]] = {
     "42P01": NotFoundError,
     "3D000": NotFoundError,
@@ -55,7 +58,7 @@ _KINDS: dict[str, type[ServiceError]] = {
 
 
 class _OfLoop:
-    """What is open on one event loop, to which connections belong."""
+    """The connections of one event loop: a connection belongs to its loop."""
 
     def __init__(self) -> None:
         self.pool: Any = None
@@ -72,14 +75,14 @@ class _OfLoop:
 
 
 class _Shared:
-    """What is open, for all applications together."""
+    """The connections that are open, for all applications together."""
 
     def __init__(self) -> None:
         self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
         self._lock = threading.Lock()
 
     def here(self) -> _OfLoop:
-        """What belongs to the running loop."""
+        """Return the connections of the running loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             for gone in [one for one in self._loops if one.is_closed()]:
@@ -87,19 +90,19 @@ class _Shared:
             return self._loops.setdefault(loop, _OfLoop())
 
     def take(self, *, of_all: bool) -> list[tuple[asyncio.AbstractEventLoop, _OfLoop]]:
-        """What is to be closed, of the running loop or of all; it is forgotten."""
+        """Return the connections to close, of the running loop or of all loops; they are forgotten here."""
         running = asyncio.get_running_loop()
         with self._lock:
             return [(one, self._loops.pop(one)) for one in list(self._loops) if of_all or one is running]
 
 
 class PostgresLeaseTable:
-    """Leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
+    """Keeps leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
 
     ``dsn`` is a URL, or empty: then libpq's environment variables count (PGHOST, PGUSER, ...). Further arguments go to
-    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Any event loop may use it:
-    each has connections of its own, which it closes by `leave_loop` before it ends. The object is the part of the
-    application that it is first given to; others get one of their own, by `of`.
+    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Any event loop may use the
+    table: each has connections of its own, which it closes by `leave_loop` before it ends. The object is the part of
+    the application that it is first given to; other applications get one of their own, by `of`.
     """
 
     any_loop = True
@@ -121,7 +124,7 @@ class PostgresLeaseTable:
         self._shared = _Shared()
 
     def of(self, application: str) -> PostgresLeaseTable:
-        """See `penstock.ports.ForApplications`. All of them share the connections, and close together."""
+        """See `penstock.ports.ForApplications`. All parts share the connections, and close together."""
         if not self._statements.application:
             self._statements = Statements(self.name, POSTGRES, application)
         if self._statements.application == application:
@@ -138,7 +141,7 @@ class PostgresLeaseTable:
             except ServiceError as fault:
                 if fault.code not in _RACES:
                     raise
-                await self._read(Statement(text, []))  # the other has made it by now
+                await self._read(Statement(text, []))  # The other has made it by now.
         while texts := await self._additions():
             try:
                 await self._read(Statement(texts[0], []))
@@ -154,7 +157,7 @@ class PostgresLeaseTable:
                     raise
 
     async def _additions(self) -> list[str]:
-        # Asked for first: adding what is there would still wait for every reader of the table.
+        # The columns are asked for first: adding what is there would still wait for every reader of the table.
         found = [await self._read(statement) for statement in self._statements.columns()]
         return self._statements.additions(found)
 
@@ -198,7 +201,7 @@ class PostgresLeaseTable:
         return await self._outcome(delete())
 
     async def close(self) -> None:
-        """See `penstock.ports.LeaseTable`. Also the connections of other loops that run."""
+        """See `penstock.ports.LeaseTable`. It closes the connections of other loops that run, too."""
         running = asyncio.get_running_loop()
         for loop, one in self._shared.take(of_all=True):
             if loop is running:
@@ -259,7 +262,7 @@ class PostgresLeaseTable:
         except self._driver.PostgresError:
             raise
         except BaseException:
-            # Its answer may come yet. And a server that does not answer would not answer to a cancellation either,
+            # The answer may come yet. And a server that does not answer would not answer to a cancellation either,
             # which giving the connection back waits for.
             connection.terminate()
             raise
@@ -275,7 +278,9 @@ class PostgresLeaseTable:
 
 
 async def _nothing(connection: Any) -> None:
-    """Statements leave nothing behind on a connection; asking the server to reset it would cost a round trip each."""
+    """Do nothing: statements leave nothing behind on a connection, and a reset by the server would cost a round trip
+    each.
+    """
 
 
 def _row(found: list[Any]) -> LeaseRow | None:

@@ -1,4 +1,5 @@
-"""Leases as rows of a relational table: columns, and the statements that SQLite and PostgreSQL share.
+"""Leases are kept as rows of a relational table: here are the columns, and the statements that SQLite and PostgreSQL
+share.
 
 A conditional write is one UPDATE whose WHERE is the condition and which returns the row. It is atomic in both
 databases: an UPDATE that had to wait for the row's lock checks its condition again when it gets the lock.
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from penstock.core.leases.membership import WorkerRow
 
 TEXT, NUMBER, REAL, BYTES, TEXTS = "text", "number", "real", "bytes", "texts"
-"""Kinds of columns. A set of texts is a JSON array."""
+"""The kinds of columns. A set of texts is a JSON array."""
 
 
 APPLICATION = "application"
-"""The column with the application's name: not an attribute of a row, but whose the row is."""
+"""The column with the application's name: it is not an attribute of a row, but says whose the row is."""
 
 
 class Column(NamedTuple):
@@ -86,25 +87,29 @@ WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 _NAME_CHARS_MAX = 55
-"""PostgreSQL's names have 63 bytes; the workers' table adds eight."""
+"""The most characters of a table's name: PostgreSQL's names have 63 bytes; the workers' table adds eight."""
 
 
 class Dialect(NamedTuple):
-    """Where the two databases differ."""
+    """The differences between the two databases."""
 
     types: Mapping[str, str]
     place: str
-    """A parameter's place: ``?``, or ``$`` that is followed by its number."""
+    """The place of a parameter: ``?``, or ``$`` that is followed by its number."""
     same: str
-    """Equality that holds between two NULLs."""
+    """The operator of an equality that holds between two NULLs, too."""
     columns_of: str
-    """Asks for a table's columns; the table is a parameter. Of each: ``name``, ``part`` (true: it is part of the key)
-    and ``preset`` (its default, as SQL).
+    """The query for a table's columns; the table is a parameter. Each row has ``name``, ``part`` (true: the column is
+    part of the key) and ``preset`` (its default, as SQL).
     """
     conflict: str
-    """Names the key of the workers' rows in an upsert. SQLite means any key, also that of a table of version 0.1."""
+    """The name of the key of the workers' rows in an upsert. SQLite means any key, also that of a table of
+    version 0.1.
+    """
     also_unique: str
-    """Makes the same key possible in a workers' table of version 0.1, in the statement that adds the column."""
+    """The text that makes the same key possible in a workers' table of version 0.1, in the statement that adds the
+    column.
+    """
     escapes: bool
     """True: a backslash in a text has to be written as an escape."""
 
@@ -133,7 +138,7 @@ POSTGRES = Dialect(
 
 
 class Statement(NamedTuple):
-    """SQL and what goes into its places."""
+    """A statement in SQL, with the values that go into its places."""
 
     text: str
     values: list[Any]
@@ -159,16 +164,17 @@ class Statements:
     # The texts are put together from the names of columns and tables, never from values.
 
     def make(self) -> list[str]:
-        """Make both tables unless they are there."""
+        """Return the statements that make both tables unless they are there."""
         return [self._make(f'"{name}"', columns) for name, columns in self._tables]
 
     def columns(self) -> list[Statement]:
-        """Ask for the columns of both tables, as ``name``."""
+        """Return the statements that ask for the columns of both tables, as ``name``."""
         return [Statement(self._dialect.columns_of, [name]) for name, _ in self._tables]
 
     def additions(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
-        """Add what both tables lack, by the columns that they have: an earlier version may have made them. The first
-        addition says whose the table is; ask again before the next one is made, as others may have been first.
+        """Return the statements that add what both tables lack, by the columns that they have: an earlier version may
+        have made them. The first addition says whose the table is; ask again before the next one is made, as others may
+        have been first.
 
         Raises OptionError for a table that is none of ours, or another application's.
         """
@@ -189,8 +195,8 @@ class Statements:
         return texts
 
     def _claim(self, table: str, also: str) -> str:
-        """Rows that are there, and those that workers of version 0.1 add, get the default: one statement says for all
-        of them whose they are.
+        """Return the statement that says whose the table is. Rows that are there, and those that workers of version 0.1
+        add, get the default: one statement says it for all of them.
         """
         if not self.application:
             raise OptionError(
@@ -221,16 +227,16 @@ class Statements:
         return f"'{doubled}'"
 
     def create(self, row: LeaseRow) -> Statement:
-        """Add a lease; returns it, or nothing if the key is there."""
+        """Return the statement that adds a lease; it returns the row, or nothing if the key is there."""
         known = {name: value for name, value in row.attributes().items() if name in LEASE_COLUMNS}
         values = {APPLICATION: self.application, **_encoded(LEASE_COLUMNS, known)}
         return Statement(self._insert(self._leases, values) + " ON CONFLICT DO NOTHING RETURNING *", [*values.values()])
 
     def write(self, write: Write) -> Statement:
-        """Make a conditional write; returns the row (of a delete: as it was), or nothing."""
+        """Return the statement of a conditional write; it returns the row (of a delete: as it was), or nothing."""
         values: list[Any] = []
         changes = self._pairs(write.changes, " = ", ", ", values)
-        # The key by plain equalities: only those find the row by the index.
+        # The key is compared by plain equalities: only those find the row by the index.
         values.append(self.application)
         key = f"{APPLICATION} = {self._place(len(values))} AND "
         key += self._pairs(((names.KEY, write.key),), " = ", "", values)
@@ -241,16 +247,16 @@ class Statements:
         return Statement(f"UPDATE {self._leases} SET {changes} WHERE {where} RETURNING *", values)  # noqa: S608
 
     def get(self, key: str) -> Statement:
-        """One lease."""
+        """Return the statement that reads one lease."""
         text = f"SELECT * FROM {self._leases} WHERE {self._mine} AND lease_key = {self._place(2)}"  # noqa: S608
         return Statement(text, [self.application, key])
 
     def scan(self) -> Statement:
-        """All leases."""
+        """Return the statement that reads all leases."""
         return Statement(f"SELECT * FROM {self._leases} WHERE {self._mine}", [self.application])  # noqa: S608
 
     def put_worker(self, row: WorkerRow) -> Statement:
-        """Write a worker's row, whatever was there."""
+        """Return the statement that writes a worker's row, whatever was there."""
         columns = [column.name for column in WORKER_COLUMNS.values()]
         given = _encoded(WORKER_COLUMNS, row.attributes())
         values = {APPLICATION: self.application, **{name: given.get(name) for name in columns}}
@@ -259,24 +265,24 @@ class Statements:
         return Statement(text, [*values.values()])
 
     def workers(self) -> Statement:
-        """All workers."""
+        """Return the statement that reads all workers' rows."""
         return Statement(f"SELECT * FROM {self._workers} WHERE {self._mine}", [self.application])  # noqa: S608
 
     def delete_worker(self, worker_id: str, counter: int | None) -> Statement:
-        """Remove a worker's row, if its counter is the one that is given."""
+        """Return the statement that removes a worker's row, if its counter is the one that is given."""
         text = f"DELETE FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
         if counter is None:
             return Statement(text, [self.application, worker_id])
         return Statement(f"{text} AND counter = {self._place(3)}", [self.application, worker_id, counter])
 
     def get_worker(self, worker_id: str) -> Statement:
-        """One worker."""
+        """Return the statement that reads one worker's row."""
         text = f"SELECT * FROM {self._workers} WHERE {self._mine} AND worker_id = {self._place(2)}"  # noqa: S608
         return Statement(text, [self.application, worker_id])
 
     @property
     def _mine(self) -> str:
-        """As the first condition of a statement."""
+        """The first condition of a statement: the row is of this application."""
         return f"{APPLICATION} = {self._place(1)}"
 
     def _place(self, number: int) -> str:
@@ -331,7 +337,7 @@ def _decoded(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str,
 
 
 def _unquoted(preset: str) -> str:
-    """A text of a default, as SQLite and PostgreSQL tell it: ``'it''s'``, ``E'a\\\\b'::text``."""
+    """Return the text of a default, as SQLite and PostgreSQL show it: ``'it''s'``, ``E'a\\\\b'::text``."""
     text = preset.removesuffix("::text")
     if text.startswith("E'"):
         text = text[1:].replace("\\\\", "\\")

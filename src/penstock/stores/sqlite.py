@@ -1,4 +1,4 @@
-"""A lease table in an SQLite file: for the processes of one machine.
+"""A lease table in an SQLite file is for the processes of one machine.
 
 The file must be on a disk of that machine: SQLite's write-ahead log does not work over a network's file system.
 """
@@ -35,7 +35,7 @@ _PASSING = (
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_NOMEM,
 )
-"""Primary result codes after which repeating makes sense. Whether a write was made is unknown."""
+"""The primary result codes after which repeating makes sense. It is unknown whether a write was made."""
 
 _KINDS: dict[int, type[ServiceError]] = {
     **dict.fromkeys(_PASSING, UnavailableError),
@@ -47,17 +47,18 @@ _KINDS: dict[int, type[ServiceError]] = {
 
 
 class _Shared:
-    """What is open, for all applications together."""
+    """The connection that is open, for all applications together."""
 
     connection: sqlite3.Connection | None = None
     closed = False
 
 
 class SqliteLeaseTable:
-    """Leases in the file ``path``, which `ensure` makes with its tables.
+    """Keeps leases in the file ``path``, which `ensure` makes with its tables.
 
-    The object is the part of the application that it is first given to; others get one of their own, by `of`.
-    ``busy_timeout_s`` is how long a write waits for other processes: what takes longer has an unknown outcome.
+    The object is the part of the application that it is first given to; other applications get one of their own, by
+    `of`. ``busy_timeout_s`` is how long a write waits for other processes: a write that takes longer has an unknown
+    outcome.
     """
 
     any_loop = True
@@ -67,12 +68,12 @@ class SqliteLeaseTable:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._statements = Statements(name, SQLITE)
-        # One thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
+        # There is one thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite")
         self._shared = _Shared()
 
     def of(self, application: str) -> SqliteLeaseTable:
-        """See `penstock.ports.ForApplications`. All of them share the file's connection, and close together."""
+        """See `penstock.ports.ForApplications`. All parts share the file's connection, and close together."""
         if not self._statements.application:
             self._statements = Statements(self.name, SQLITE, application)
         if self._statements.application == application:
@@ -157,7 +158,7 @@ class SqliteLeaseTable:
 
     def _opened(self) -> sqlite3.Connection:
         if self._shared.connection is None:
-            # Without isolation level each statement is a transaction of its own.
+            # Each statement is a transaction of its own without an isolation level.
             connection = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
             try:
                 connection.row_factory = sqlite3.Row
@@ -177,7 +178,7 @@ class SqliteLeaseTable:
         connection = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for text in self._additions():  # others may have been first
+            for text in self._additions():  # Others may have been first.
                 connection.execute(text)
         except BaseException:
             connection.execute("ROLLBACK")

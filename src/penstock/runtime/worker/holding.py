@@ -51,9 +51,9 @@ class Readers:
         rng: Random,
         on_event: Callable[[Any], None],
     ) -> None:
-        """``parts``: of one stream, or of several with keys. ``letters``: where dead letters go."""
+        """``parts`` are of one stream, or of several with keys. ``letters`` is the sink for dead letters."""
         self.parts = {part.text: part for part in parts}
-        """By what their leases have as ``streamName``."""
+        """The parts, by what their leases have as ``streamName``."""
         self.letters = letters
         self._options = options
         self._rng = rng
@@ -66,7 +66,9 @@ class Readers:
         )
 
     def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> tuple[ShardReader, FeedCursor]:
-        """A reader for a tenure that goes on with what was read ahead; and how far the shard is fetched."""
+        """Return a reader for a tenure that goes on with what was read ahead, and the cursor that says how far it is
+        fetched.
+        """
         options, part = self._options, self.parts[keeper.row.stream]
         feed = part.stream.promote(part.stream.open_feed(keeper.row) if warming is None else warming.feed)
         window = part.stream.open_window(keeper.row) if warming is None else warming.window
@@ -84,7 +86,7 @@ class Readers:
         return reader, feed.cursor
 
     def _writer(self, keeper: TenureKeeper, pages: Pages) -> LetterWriter | None:
-        """Writes the dead letters of a tenure, where there is a place for them."""
+        """Return the writer of a tenure's dead letters, where there is a place for them; else None."""
         if self.letters is None:
             return None
         return LetterWriter(
@@ -98,8 +100,8 @@ class Readers:
 
 
 class Holding(ShardListener):
-    """Begins tenures, has their shards read, and clears away after them. What is held, and what becomes of it, is the
-    worker's to decide (`penstock.core.worker`): it is told what happens here.
+    """Begins tenures, has their shards read, and clears away after them. The worker decides what is held, and what
+    becomes of it (`penstock.core.worker`): it is told what happens here.
     """
 
     def __init__(
@@ -115,9 +117,9 @@ class Holding(ShardListener):
     ) -> None:
         """``tell`` hears of each tenure: that it has begun, that its shard is read, that it is over."""
         self.held: dict[str, HeldShard] = {}
-        """The shards that are read."""
+        """The shards that are read, by the keys of their leases."""
         self.claims: dict[str, TenureKeeper] = {}
-        """The tenures of leases on their way to be held."""
+        """The tenures of leases on their way to be held, by the keys of the leases."""
         self._mine = mine
         self._readers = readers
         self._ahead = ahead
@@ -128,30 +130,30 @@ class Holding(ShardListener):
         self._tell = tell
 
     def alive(self, sent_s: float) -> None:
-        """A write to the worker's own row was confirmed."""
+        """Note that a write to the worker's own row was confirmed."""
         for keeper in (*(held.keeper for held in self.held.values()), *self.claims.values()):
             keeper.alive(sent_s)
 
     def begin(self, key: str, keeper: TenureKeeper) -> None:
-        """A tenure begins: at once, or when the take is confirmed."""
+        """Begin a tenure: at once, or when the take is confirmed."""
         self.claims[key] = keeper
         self._chores.spawn(self._hold(key, keeper, self._origin(key)))
 
     def _origin(self, key: str) -> Origin:
-        """How the shard comes here."""
+        """Return the way in which the shard comes here."""
         row, me = self._sight.leases[key], self._mine.terms.worker_id
         if row.actual_owner not in (None, me):
             return Origin.TAKEN
         if row.actual_owner == me:
             if self._sight.fleet is not Fleet.KCL3:
                 return Origin.HANDED_OVER
-            lived = self._sight.came_from_living(key)  # a leader assigns also what a dead worker had, or none
+            lived = self._sight.came_from_living(key)  # A leader assigns also what a dead worker had, or none.
             if lived is not None:
                 return Origin.HANDED_OVER if lived else Origin.TAKEN
         return Origin.CONTINUED if row.checkpoint.is_position else Origin.NEW
 
     async def _hold(self, key: str, keeper: TenureKeeper, origin: Origin) -> None:
-        """From the claim to the end of the tenure."""
+        """Follow a tenure from the claim to the end."""
         one: HeldShard | None = None
         keeping = self._chores.spawn(keeper.run())
         try:
@@ -160,7 +162,7 @@ class Holding(ShardListener):
             self._tell(Began(key, began))
             if not began:
                 return
-            if keeper.row.ended:  # an old look showed it as unread
+            if keeper.row.ended:  # An old look showed it as unread.
                 keeper.abandon()
                 self._ahead.discard(key)
                 return
@@ -172,7 +174,7 @@ class Holding(ShardListener):
             keeper.listen(one.reader.heard)
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
-                # Nothing here reads it any more: another worker may be able to, with another program.
+                # Nothing here reads the shard any more: another worker may be able to, with another program.
                 self._tell(GaveUp(key, COOL_DOWN_S))
                 one.cut(one.reader.over_because)
             await asyncio.wait((keeping,))
@@ -189,9 +191,9 @@ class Holding(ShardListener):
         """Clear away after a tenure, all in one step."""
         gone, lost = self.held.pop(key, None), keeper.lost
         if lost is not None:
-            if gone is None:  # else its reader has said so
+            if gone is None:  # Otherwise its reader has said so.
                 self._retreat(lost.why)
-            # In one step with the end of the hold: what a worker holds counts as leased, though there is no row.
+            # It is one step with the end of the hold: what a worker holds counts as leased, though there is no row.
             if lost.known is not None:
                 self._shards.gone(lost.known)
         self.claims.pop(key, None)
@@ -204,8 +206,8 @@ class Holding(ShardListener):
         self._tell(Over(key, keeper.row))
 
     async def _victim_has_heard(self, keeper: TenureKeeper) -> bool:
-        """A KCL worker from which a lease was stolen reads on until its next renewal: wait for as long, and read ahead
-        meanwhile. False: this worker leaves, or the lease is lost, before anything was delivered.
+        """Wait until the KCL worker from which a lease was stolen has renewed in vain, as it reads on until then, and
+        read ahead meanwhile. False: this worker leaves, or the lease is lost, before anything was delivered.
         """
         self._ahead.expect(keeper.row)
         over = self._chores.spawn(keeper.over())
@@ -244,7 +246,7 @@ class Holding(ShardListener):
             self._tell(Unconfirmed())
 
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
-        """See `ShardListener`: the children's leases are made, and known here without another look."""
+        """See `ShardListener`: the children's leases are made here, and known without another look."""
         sight, key = self._sight, reader.row.key
         found = await self._shards.at_end(key, reader.row.stream, children)
         # The other parent of a merge may have got its lease since the last scan, by another worker. A parent that is
@@ -261,7 +263,7 @@ class Holding(ShardListener):
             self._tell(Inherited(row.key, may_start=parents_ended))
 
     async def _read(self, held: HeldShard) -> None:
-        """Fetch until the tenure is over. Of a shard that has ended the row stays as it is, with its last owner's name:
+        """Fetch until the tenure is over. The row of a shard that has ended stays as it is, with its last owner's name:
         no worker needs to renew it.
         """
         fetching = self._chores.spawn(held.reader.run())
@@ -269,7 +271,7 @@ class Holding(ShardListener):
         try:
             await asyncio.wait((fetching, reading), return_when=asyncio.FIRST_COMPLETED)
             if fetching.done():
-                await fetching  # raises what reading raised
+                await fetching  # This raises what reading raised.
             await reading
             if held.keeper.row.ended:
                 held.keeper.abandon()
@@ -290,7 +292,7 @@ class HeldShard(ShardListener):
         tell: Callable[[Input], None],
         clock: Callable[[], float],
     ) -> None:
-        """``cursor``: how far the shard is fetched. ``tell``: the worker's machine."""
+        """``cursor`` says how far the shard is fetched. ``tell`` takes inputs of the worker's machine."""
         self.keeper = keeper
         self.reader = reader
         reader.listen(self)
@@ -314,24 +316,24 @@ class HeldShard(ShardListener):
             self._learnt(OwnerInput.LOST)
 
     def measure(self) -> None:
-        """Have the next renewal store how much is read, and until when all is settled."""
+        """Have the next renewal store how much is read, and the time up to which all is settled."""
         now_s, cursor = self._clock(), self._cursor
         if now_s <= self._measured_s:
             return
         rate = (cursor.payload_bytes - self._measured_bytes) / 1024 / (now_s - self._measured_s)
         self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
         before, row = self._throughput_kib_s, self.keeper.row
-        self._throughput_kib_s = rate if before is None else (before + rate) / 2  # as the KCL 3.x smooths it
+        self._throughput_kib_s = rate if before is None else (before + rate) / 2  # The KCL 3.x smooths it so.
         done = row.pending is None and self.reader.ledger.came_to <= self.reader.settled <= row.checkpoint
         until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
         self.keeper.tell(Measured(self._throughput_kib_s, until_ms))
 
     def let_go(self, reader: ShardReader) -> None:
-        """See `ShardListener`: the lease is for any worker."""
+        """See `ShardListener`: the lease becomes free for any worker."""
         self._learnt(OwnerInput.FREE)
 
     def stop(self, due_s: float) -> None:
-        """Deliver nothing more, and tell when all is settled, or when it is ``due_s``."""
+        """Deliver nothing more, and tell the worker when all is settled, or when it is ``due_s``."""
         drained = self.reader.drain(max(0.0, due_s - self._clock()))
         self._draining = spawn(self._drain(drained), self._drain_failed)
 
@@ -342,17 +344,19 @@ class HeldShard(ShardListener):
         self.reader.resume()
 
     def end(self, to: str | None, process: str | None) -> None:
-        """Give the lease to a worker, or free it (None). ``process``: which process of that name gets it, if known."""
+        """Give the lease to a worker, or free it (None). ``process`` is the process of that name that gets it, if it is
+        known.
+        """
         self.reader.hand_over()
         self.keeper.tell(End(to, process))
 
     def cut(self, reason: str) -> None:
-        """Reading has failed: what is settled is stored, and the lease is free."""
+        """Store what is settled, and free the lease: reading has failed."""
         self.end(None, None)
         self.reader.stop(reason)
 
     def close(self) -> None:
-        """The tenure is over."""
+        """End the drain: the tenure is over."""
         if self._draining is not None:
             self._draining.cancel()
 
@@ -363,6 +367,6 @@ class HeldShard(ShardListener):
         self._learnt(OwnerInput.DRAINED if await drained else OwnerInput.DRAIN_DEADLINE)
 
     def _drain_failed(self, error: BaseException) -> None:
-        """What is settled by now goes with the lease, as at the deadline."""
+        """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
         self._learnt(OwnerInput.DRAIN_DEADLINE)

@@ -1,5 +1,5 @@
-"""The streams that a worker reads, and the leases of their shards: the first, children's, missing ones, and those that
-have served.
+"""The streams that a worker reads, and the leases of their shards: the first leases, those of children, missing leases,
+and leases that have served.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class ShardedStream(Protocol):
         """The stream's name or ARN, as messages show it."""
 
     async def list_shards(self) -> Sequence[ListedShard]:
-        """All shards that the retention still covers."""
+        """Return all shards that the retention still covers."""
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
-        """Read a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
+        """Return a feed that reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
-        """Make of a feed that polls the one that is used while the shard is held."""
+        """Return the feed that goes on, while the shard is held, from where a feed that polls has come to."""
 
     def open_window(self, row: LeaseRow) -> WindowRead | None:
-        """Read the window of a shard's duplicates again, where they are left out."""
+        """Return what reads the window of a shard's duplicates again, where duplicates are left out; else None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,11 @@ class StreamPart:
 
     stream: ShardedStream
     mark: StreamMark | None = None
-    """Which stream it is among all that ever had its name; None: it is not known, or lease keys name it."""
+    """The mark of the stream among all that ever had its name; None: it is not known, or lease keys name it."""
     key: StreamKey | None = None
-    """As lease keys name it, where the table is for several streams; None: the table is for this one."""
+    """The key by which lease keys name the stream, where the table is for several streams; None: the table is for this
+    one.
+    """
 
     @property
     def name(self) -> str:
@@ -77,31 +79,30 @@ class StreamPart:
 
     @property
     def text(self) -> str | None:
-        """What the leases of this stream have as ``streamName``."""
+        """The text that the leases of this stream have as ``streamName``."""
         return None if self.key is None else self.key.text
 
     def key_of(self, shard_id: str) -> str:
-        """The key of a shard's lease."""
+        """Return the key of a shard's lease."""
         return LeaseKey(shard_id, self.key).text
 
 
 def shard_id_of(key: str) -> str:
-    """The shard that a lease is for."""
+    """Return the id of the shard that a lease is for."""
     return LeaseKey.parse(key).shard_id
 
 
 # --- its leases -----------------------------------------------------------------------------------
 
 LOOKS_PER_FAILOVER = 10
-"""How often in a failover time a worker looks at leases of another stream that have owners, before it begins them anew.
-"""
+"""The looks in a failover time at leases of another stream that have owners, before a worker begins them anew."""
 
 
 class AtEnd(NamedTuple):
     """The leases that the end of a shard leaves."""
 
     children: list[LeaseRow]
-    """Those of its children that are there by now."""
+    """The leases of the shard's children that are there by now."""
     others: list[LeaseRow]
     """The stream's leases as they were read before that; empty where a look was not needed, as after a split.
 
@@ -111,7 +112,7 @@ class AtEnd(NamedTuple):
 
 
 class ShardLeases:
-    """Creates and deletes leases."""
+    """Creates and deletes the leases of a worker's streams."""
 
     def __init__(
         self,
@@ -123,10 +124,10 @@ class ShardLeases:
         changed: Callable[[], None],
         owned: Callable[[], Iterable[str]],
     ) -> None:
-        """``owned``: the leases that living workers say they hold. A row of theirs that is gone is theirs to write
-        anew: they know how far it is read. ``retry_s``: before a lease is created again; that of a child is until it is
-        certain that it is there, and meanwhile its parent does not end. ``changed`` hears that there are leases that no
-        scan has shown yet.
+        """``owned`` returns the leases that living workers say they hold. If such a lease's row is gone, that worker
+        writes it anew: it knows how far the shard is read. ``retry_s`` is the pause before a lease is created again; a
+        child's lease is tried until it is certain that it is there, and meanwhile its parent does not end. ``changed``
+        hears that there are leases that no scan has shown yet.
         """
         self._table = table
         self._parts = parts
@@ -136,18 +137,18 @@ class ShardLeases:
         self._owned = owned
         self._audits = {stream: HoleAudit() for stream in parts}
         self._gone: dict[str, LeaseRow] = {}
-        """By key, leases whose rows were deleted while this worker had them, as far as it had come."""
+        """The leases whose rows were deleted while this worker had them, as far as it had come, by key."""
 
     def gone(self, known: LeaseRow) -> None:
-        """A row was deleted while this worker had the lease, or while it could not be reached, and another worker may
-        have had it since. It is made anew, as it was known here, if the lease is missing; the shard may have been read
-        to its end, too.
+        """Note that a row was deleted while this worker had the lease, or while it could not be reached; another worker
+        may have had it since. The lease is made anew, as it was known here, if it is missing; the shard may have been
+        read to its end, too.
         """
         self._gone[known.key] = known
 
     @property
     def has_gone(self) -> bool:
-        """True while such leases are to be looked for."""
+        """True while there are leases to look for whose rows were deleted."""
         return bool(self._gone)
 
     async def missing_of_gone(self) -> None:
@@ -160,11 +161,11 @@ class ShardLeases:
             self._gone.pop(key, None)
 
     async def missing(self, rows: Mapping[str, LeaseRow]) -> None:
-        """Create the leases that a listing of the shards says are missing: all of them, in an empty table."""
+        """Create the leases that a listing of the shards shows as missing: all of them, in an empty table."""
         await asyncio.gather(*(self._missing(part, rows) for part in self._parts.values()))
 
     async def at_end(self, key: str, stream: str | None, children: tuple[ChildShard, ...]) -> AtEnd:
-        """A shard's last record was fetched: its children get their leases, before it may be stored as ended."""
+        """Create the leases of a shard's children, as its last record was fetched, before it may be stored as ended."""
         while True:
             try:
                 return await self._at_end(key, self._parts[stream], children)
@@ -174,16 +175,16 @@ class ShardLeases:
             await asyncio.sleep(self._retry_s)
 
     async def upkeep(self) -> None:
-        """Delete the leases that have served; repair holes in the hash range. One worker does it for all."""
+        """Delete the leases that have served; repair holes in the hash range. One worker does it for all workers."""
         rows = {row.key: row for row in (await self._table.scan(consistent=True)).rows}
         for part in self._parts.values():
             await self._upkeep(part, _of(part, rows))
 
     async def claim_stream(self, *, begins_anew: bool, failover_s: float) -> dict[str, int]:
-        """See that the leases are of the streams that are read, and write it down where that is not done. Returns how
-        many were of another stream, by the stream that they are begun anew for.
+        """Make sure that the leases are of the streams that are read, and write their stream into them where it is
+        missing. Returns how many were of another stream, by the stream that they are begun anew for.
 
-        Raises OptionError for those that are of another stream, unless ``begins_anew``; then for those whose owners
+        Raises OptionError for leases that are of another stream, unless ``begins_anew``; then for leases whose owners
         live.
         """
         anew = {}
@@ -247,7 +248,7 @@ class ShardLeases:
         lineage = _lineage(await part.stream.list_shards(), known)
         gone = missing_of([shard_id_of(row.key) for row in _of(part, self._gone)], lineage, held)
         found = births(lineage, held | dict.fromkeys(gone, False), self._starting_position)
-        # Where its start matters there is a row to go on from.
+        # Where the start of a shard matters there is a row to go on from.
         await self._create(part, [*found, *(Birth(lineage.shards[one], "TRIM_HORIZON") for one in gone)])
         self._changed()
 
@@ -268,7 +269,7 @@ class ShardLeases:
             for child in children
         ]
         held, rows = {me: True}, list[LeaseRow]()
-        if not shards or needs_search(shards, held):  # a merge, or an end without its children
+        if not shards or needs_search(shards, held):  # It is a merge, or an end without its children.
             rows = [row for row in (await self._table.scan(consistent=True)).rows if row.stream == part.text]
             held = {shard_id_of(row.key): row.ended for row in rows} | held
         if not shards or needs_search(shards, held):
@@ -282,7 +283,9 @@ class ShardLeases:
         return AtEnd(made, rows)
 
     async def _note(self, key: str, children: frozenset[str]) -> None:
-        """Write the children into the ended lease: the worker that deletes old leases looks at them, as KCL's do."""
+        """Write the children into the ended lease: the worker that deletes old leases looks at them, as KCL
+        workers do.
+        """
         if children:
             while isinstance(await self._table.write(writes.metadata(key, children=children)), Unknown):
                 await asyncio.sleep(self._retry_s)
@@ -305,7 +308,7 @@ class ShardLeases:
         for shard_id in served(views, lineage):
             outcome = await self._table.write(writes.delete(by_shard[shard_id]))
             if not isinstance(outcome, Done):
-                return  # what comes after it waits for it; another time
+                return  # What comes after it waits for it, until another time.
             self._changed()
 
     async def _create(self, part: StreamPart, found: Iterable[Birth]) -> list[LeaseRow]:
@@ -318,7 +321,7 @@ class ShardLeases:
             while not isinstance(outcome := await self._table.create(row), Done | Refused):
                 await asyncio.sleep(self._retry_s)
         except NotALeaseError:
-            return None  # it is there, and cannot be read: the worker tells which one
+            return None  # It is there, and cannot be read: the worker says which one.
         return outcome.row
 
     def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:
@@ -337,7 +340,7 @@ class ShardLeases:
 
 
 def _lineage(listed: Iterable[ListedShard], rows: Iterable[LeaseRow]) -> Lineage:
-    """The listing, with what only leases tell of: the children of a shard that is trimmed are no new shards."""
+    """Return the listing with what only leases know: the children of a shard that is trimmed are no new shards."""
     shards = {shard.shard_id: shard for shard in listed}
     for row in rows:
         shard_id = shard_id_of(row.key)

@@ -1,5 +1,5 @@
-"""What a worker sees: the leases, the workers' rows, since when they stand still, and which fleet it is in; and what
-it shows of itself to a KCL leader.
+"""The sight of a worker has what it sees: the leases, the workers' rows, since when they stand still, and which fleet
+it is in. It also has what the worker shows of itself to a KCL leader.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SCANS_PER_FAILOVER_BESIDE_KCL = 5
 counters show which workers live, or where a leader may have assigned some.
 """
 MOVING_FAILOVERS = 2 / 3
-"""A counter that has not been seen to move for longer is that of a worker that may be gone: KCL workers renew a lease
-three times in a failover time, and their leader assigns it anew when that is over.
+"""The failover times after which a counter that has not been seen to move is that of a worker that may be gone: KCL
+workers renew a lease three times in a failover time, and their leader assigns it anew when that is over.
 """
 FAILOVERS_PER_SCAN_BELOW_LEADER = 2
 """The failover times between two scans of all leases, where an index tells which are this worker's."""
@@ -64,20 +64,20 @@ class Sight:
         clock: Callable[[], float],
         kcl: KclWatch | None,
     ) -> None:
-        """``mine``: what this worker holds, or has claimed. ``streams``: what the leases of its streams have as
-        ``streamName``; others are left alone. ``kcl``: None where there can be no KCL workers.
+        """``mine`` has what this worker holds, or has claimed. ``streams``: what the leases of its streams have as
+        ``streamName``; other leases are left alone. ``kcl`` is None where there can be no KCL workers.
         """
         self.id = mine.terms.worker_id
         self.process = mine.terms.process
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
-        """When the last scan was answered."""
+        """The time at which the last scan was answered."""
         self.scan_sent_s = float("-inf")
-        """When it was sent."""
+        """The time at which the last scan was sent."""
         self.before: Mapping[str, LeaseRow] = {}
-        """The leases as they were known until then."""
+        """The leases as they were known before the last scan."""
         self.members = Members(self.id, mine.terms.failover_s)
-        self._former: set[str] | None = None  # leases that had this worker's name when it came
+        self._former: set[str] | None = None  # The leases that had this worker's name when it came.
         self._saw_s: dict[str, float] = {}
         self._came_from: dict[str, tuple[str, bool]] = {}
         self._held = mine
@@ -92,27 +92,29 @@ class Sight:
         self._observed = Observed()
         self._pictures: Mapping[str, object] = {}
         self.unreadable: Mapping[str, str] = {}
-        """Rows that cannot be read as leases, by their keys, and why."""
+        """The rows that cannot be read as leases, by their keys, with the reason."""
 
     @property
     def fleet(self) -> Fleet:
-        """Whose rules hold."""
+        """The fleet whose rules hold."""
         return Fleet.ALONE if self._kcl is None else self._kcl.finding.fleet
 
     def forget_scan(self) -> None:
-        """Something has changed that a scan would show: the next look has one."""
+        """Let the next look have a scan: something has changed that a scan would show."""
         self.scanned_s = float("-inf")
 
     async def look(self, *, closely: bool, scans: bool = False) -> list[str]:
-        """Read the workers' rows, and the leases when those may have changed; workers that are certainly silent.
+        """Read the workers' rows, and the leases when those may have changed; return the workers that are certainly
+        silent.
 
         ``closely``: something is waited for, and no old state of the table will do. ``scans``: read the leases in any
+        case.
         case.
         """
         rows = await self._table.workers(consistent=closely)
         self._looked_s = self.clock()
         self.members.look(rows, self._looked_s)
-        # A row's beat is no news; what it holds, wants and gives is.
+        # A beat of a row is no news; a change in what it holds, wants and gives is.
         pictures = {row.worker_id: _picture(row) for row in rows}
         quiet = self.members.quiet(self.clock())
         if pictures == self._pictures and not (quiet or scans or self._is_old()):
@@ -144,7 +146,7 @@ class Sight:
         return self.clock() - (self.scanned_s if alone else max(self.scanned_s, self._glanced_s)) >= interval_s
 
     async def _glance(self) -> bool:
-        """Where a leader assigns, look only at the leases that have this worker's name. False: a scan is needed."""
+        """Look, where a leader assigns, only at the leases that have this worker's name. False: a scan is needed."""
         kcl, now_s = self._kcl, self.clock()
         if kcl is None or kcl.is_asleep or now_s - self.scanned_s >= FAILOVERS_PER_SCAN_BELOW_LEADER * self._failover_s:
             return False
@@ -178,7 +180,7 @@ class Sight:
         return row.stream in self._streams
 
     async def get(self, key: str) -> LeaseRow | None:
-        """One lease, by a consistent read; None also for a row that cannot be read, which a scan tells of."""
+        """Read one lease by a consistent read; None also for a row that cannot be read, which a scan reports."""
         try:
             return await self._table.get(key)
         except NotALeaseError:
@@ -192,7 +194,7 @@ class Sight:
         self.scanned_s = self.clock()
         self.unreadable = listing.unreadable
         found = {row.key: row for row in listing.rows if self._is_ours(row)}
-        for key, at_s in self._saw_s.items():  # what was seen since the scan was sent is not undone by it
+        for key, at_s in self._saw_s.items():  # What was seen since the scan was sent is not undone by it.
             row = self.leases.get(key)
             if at_s >= sent_s and row is not None and (key not in found or found[key].counter < row.counter):
                 found[key] = row
@@ -223,7 +225,7 @@ class Sight:
         return known is not None and known.counter == row.counter and self.view(row).unmoved_s > self._failover_s
 
     def saw(self, row: LeaseRow) -> None:
-        """A lease was read by itself."""
+        """Note a lease that was read by itself."""
         self._note_former(row)
         self.leases[row.key] = row
         self._saw_s[row.key] = self.clock()
@@ -237,7 +239,7 @@ class Sight:
             self._came_from[row.key] = before.actual_owner, moved
 
     def came_from_living(self, key: str) -> bool | None:
-        """Whether the former owner of a lease that was given to this worker lived then. None: there was none."""
+        """Say whether the former owner of a lease that was given to this worker lived then. None: there was none."""
         owner, moved = self._came_from.get(key, (None, False))
         return None if owner is None else moved or owner in self.members.rows
 
@@ -248,8 +250,8 @@ class Sight:
         return strange and self.fleet is Fleet.KCL2 and self.view(row).unmoved_s <= self._failover_s
 
     def view(self, row: LeaseRow) -> LeaseView:
-        """A lease as decisions look at it. What another process of this worker's name has is a stranger's: only silence
-        makes it free.
+        """Return a lease as decisions look at it. A lease of another process of this worker's name counts as a
+        stranger's: only silence makes it free.
         """
         return self._view_at(row, self.clock())
 
@@ -259,12 +261,12 @@ class Sight:
         return view if twin is None else replace(view, owner=twin)
 
     def views(self) -> dict[str, LeaseView]:
-        """All leases."""
+        """Return all leases as decisions look at them, by their keys."""
         return {key: self.view(row) for key, row in self.leases.items()}
 
     def without_owner(self) -> int:
-        """How many shards could be read and have no worker that lives, by the last look at each table: while a table
-        cannot be read, nothing is known of the others, so none of them is taken for dead.
+        """Return how many shards could be read and have no worker that lives, by the last look at each table: while a
+        table cannot be read, nothing is known of the others, so none of them is taken for dead.
         """
         known_s = min(self._looked_s, self.scanned_s)
         views = startable(self._view_at(row, known_s) for row in self.leases.values())
@@ -272,7 +274,7 @@ class Sight:
         return sum(view.owner != self.id and is_free(view, workers, self._failover_s) for view in views)
 
     def workers(self, silent: Collection[str]) -> dict[str, WorkerView]:
-        """All workers but this one."""
+        """Return all workers but this one, as decisions look at them, by their ids."""
         now_s = self.clock()
         return {
             one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
@@ -286,7 +288,7 @@ def _picture(row: WorkerRow) -> object:
 
 
 # --- beside KCL workers ---------------------------------------------------------------------------
-# Which fleet a worker is in, looked at with each scan and each minute, and its metrics row for a KCL leader.
+# A worker looks with each scan and each minute at which fleet it is in, and writes a metrics row for a KCL leader.
 
 RETRY_INTERVAL_S = 1.0
 """The pause before a worker writes a metrics row again that was not confirmed."""
@@ -294,17 +296,17 @@ RETRY_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KclTimes:
-    """How often a worker does what concerns KCL workers."""
+    """The intervals at which a worker does what concerns KCL workers."""
 
     failover_s: float
     report_interval_s: float
-    """Between two writes of its metrics row."""
+    """The time between two writes of the worker's metrics row."""
     look_interval_s: float
-    """Between two looks at tables that are no lease tables."""
+    """The time between two looks at tables that are no lease tables."""
 
 
 class KclWatch:
-    """Says which fleet it is; publishes a metrics row while a leader wants one."""
+    """Says which fleet it is; writes a metrics row while a leader wants one."""
 
     def __init__(
         self,
@@ -316,8 +318,8 @@ class KclWatch:
         epoch_s: Callable[[], float] = time.time,
         processors: Processors | None = None,
     ) -> None:
-        """``epoch_s``: the wall clock, which a leader compares with its own; ``processors``: how busy they
-        are (None: as this machine tells).
+        """``epoch_s`` is the wall clock, which a leader compares with its own; ``processors`` says how busy the
+        processors are (None: those of this machine).
         """
         self.finding = Finding(Fleet.ALONE)
         self._worker_id = worker_id
@@ -340,7 +342,9 @@ class KclWatch:
         return self._watch.is_asleep
 
     async def look(self, listing: Listing, leases: Iterable[LeaseView], penstock_workers: Collection[str]) -> Finding:
-        """Find out the fleet, after a scan. ``penstock_workers``: all that had a row when it was answered, or later."""
+        """Find out the fleet, after a scan. ``penstock_workers``: all that had a row when the scan was answered, or
+        later.
+        """
         now_s = self._clock()
         if now_s >= self._look_at_s:
             await self._look_at_own_tables(now_s)
@@ -354,7 +358,7 @@ class KclWatch:
             penstock_workers=penstock_workers,
         )
         places = (beside,) if self._own_tables is None else (beside, self._own_tables)
-        if self.is_asleep:  # whether it ends or goes on is to be noticed soon
+        if self.is_asleep:  # It is to be noticed soon whether it ends or goes on.
             self._look_at_s = min(self._look_at_s, now_s + self._times.failover_s)
         self._cpu_is_shown = any(not one.show_cpu <= {*penstock_workers} for one in places)
         return self.finding
@@ -364,18 +368,21 @@ class KclWatch:
             self._own_tables = await self._table.coordination()
         except PenstockError as error:
             if not error.retryable or self._look_at_s == float("-inf"):
-                raise  # whose rules hold has to be known before anything is taken
+                raise  # The rules that hold have to be known before anything is taken.
             self._look_at_s = now_s + self._times.look_interval_s / 10
         else:
             self._look_at_s = now_s + self._times.look_interval_s
 
     async def owned_keys(self) -> list[str] | None:
-        """The leases that name this worker as owner, by the fleet's index; None: there is none."""
+        """Return the keys of the leases that name this worker as owner, by the fleet's index; None: there is no
+        index.
+        """
         return await self._table.owned_keys(self._worker_id)
 
     async def report(self) -> None:
-        """Show the metrics row where the fleet keeps them, if it is time. What may pass is made good by the next one;
-        raises what does not (no permission): a worker that is not shown is assigned nothing, for ever.
+        """Write the metrics row where the fleet keeps such rows, if it is time. An error that may pass is made good by
+        the next write; an error that does not (no permission) is raised: a worker that is not shown is assigned
+        nothing, for ever.
         """
         now_s, places = self._clock(), self.finding.metrics_in
         interval_s = self._times.report_interval_s if self._shown.issuperset(places) else RETRY_INTERVAL_S
@@ -394,21 +401,21 @@ class KclWatch:
         self._reported_s = now_s
 
     async def leave(self) -> None:
-        """Take the row away: a leader assigns nothing more."""
+        """Take the metrics row away: a leader assigns nothing more."""
         places, self._shown, self.finding = self._shown, set(), Finding(Fleet.ALONE)
         for place in places:
             await self._table.withdraw_metrics(place, self._worker_id)
 
 
-# How busy the processors are: of the container if it has a limit of its own, else of the machine (Linux). This is how
-# the KCL 3.x measures it, so that its leader compares like with like.
+# The busy part of the processors is measured: of the container if it has a limit of its own, else of the machine
+# (Linux). The KCL 3.x measures it in this way, so that its leader compares like with like.
 
 CGROUP = Path("/sys/fs/cgroup")
 STAT = Path("/proc/stat")
 
 
 class Processors:
-    """Measures from the moment at which it is made."""
+    """Measures how busy the processors are, from the moment at which it is made."""
 
     def __init__(self, cgroup: Path = CGROUP, stat: Path = STAT) -> None:
         self._cgroup = cgroup
@@ -416,7 +423,7 @@ class Processors:
         self._before = _work_done(cgroup, stat)
 
     def busy_percent(self) -> float | None:
-        """The mean since the call before, from 0 to 100; None where it cannot be told."""
+        """Return the mean since the call before, from 0 to 100; None where it is not known."""
         last, now = self._before, _work_done(self._cgroup, self._stat)
         self._before = now
         if last is None or now is None or now[1] <= last[1]:
@@ -425,7 +432,7 @@ class Processors:
 
 
 def _work_done(cgroup: Path, stat: Path) -> tuple[float, float] | None:
-    """Work done and work that could have been done, in one unit."""
+    """Return the work done and the work that could have been done, in one unit; None where it is not known."""
     try:
         return _of_container(cgroup) or _of_machine(stat)
     except (OSError, ValueError, IndexError, KeyError):
@@ -447,4 +454,4 @@ def _of_container(cgroup: Path) -> tuple[float, float] | None:
 def _of_machine(stat: Path) -> tuple[float, float]:
     times = [int(one) for one in stat.read_text().splitlines()[0].split()[1:9]]
     total = sum(times)
-    return total - times[3] - times[4], total  # idle, and waiting for disks
+    return total - times[3] - times[4], total  # Times 3 and 4 are idle, and waiting for disks.

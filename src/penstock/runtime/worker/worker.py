@@ -1,9 +1,9 @@
-"""A worker: reads its share of streams' shards, beside others, through a lease table.
+"""A worker reads its share of streams' shards, beside other workers, through a lease table.
 
-It shows itself in a row of its own (`Presence`), and looks at the others' rows and the leases (`sight`). What
-follows is decided by a function (`penstock.core.worker`), in each round, and whenever something happens between
-rounds. The worker does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead
-(`reading_ahead`), and the leases to create and to delete (`shard_leases`).
+It shows itself in a row of its own (`Presence`), and looks at the others' rows and the leases (`sight`). A function
+(`penstock.core.worker`) decides what follows, in each round, and whenever something happens between rounds. The worker
+does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead (`reading_ahead`), and
+the leases to create and to delete (`shard_leases`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """One process's part of an application. ``run`` until cancelled, or until ``stop`` has handed everything over."""
+    """The part of an application that is one process. ``run`` goes on until cancelled, or until ``stop`` has handed
+    over all.
+    """
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class Worker:
         on_event: Callable[[Any], None],
         on_reader: Callable[[ShardReader], None],
     ) -> None:
-        """``readers``: of one stream, or of several with keys; their place for dead letters is opened and closed here.
-        ``on_reader`` hears of each shard that this worker begins to hold.
+        """``readers`` are of one stream, or of several with keys; the worker opens and closes their place for dead
+        letters. ``on_reader`` hears of each shard that this worker begins to hold.
         """
         self.id = worker_id
         self.options, self._times, retry_s = options, options.times, options.times.lease.retry_s
@@ -101,7 +103,7 @@ class Worker:
         self._on_reader = on_reader
         self._clock = clock = SteadyClock(asyncio.get_running_loop())
         self._look_now = asyncio.Event()
-        self._stopped = asyncio.Event()  # all is handed over
+        self._stopped = asyncio.Event()  # This is set when all is handed over.
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
         self._unreadable: set[str] = set()
@@ -132,9 +134,10 @@ class Worker:
     # --- life -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Raises what cannot be mended by trying again: no permission, no such stream, options that fault.
+        """Share shards until the end. Raises what cannot be mended by trying again: no permission, no such stream,
+        options that fault.
 
-        An error that ends the reading of a shard comes here too, once all other shards are handed over.
+        An error that ends the reading of a shard is raised here too, once all other shards are handed over.
         """
         try:
             if await self._begun():
@@ -146,13 +149,14 @@ class Worker:
             if self._letters is not None:
                 await self._letters.close()
             if self._stopped.is_set():
-                with contextlib.suppress(PenstockError):  # what is left in the table is found out by the others
+                with contextlib.suppress(PenstockError):  # The others find out what is left in the table.
                     await self._leave()
         if self._failure is not None:
             raise self._failure
 
     async def _begun(self) -> bool:
-        """See that tables and streams are there and fit each other. False: this worker is to leave before they were.
+        """Make sure that tables and streams are there and fit each other. False: this worker is to leave before they
+        were.
 
         What cannot be reached is tried again, here as in each later round: a table that is away for a while must not
         end the workers that start meanwhile.
@@ -176,7 +180,7 @@ class Worker:
         return False
 
     async def _letters_begun(self) -> bool:
-        """See that dead letters can be written. False: this worker is to leave before they could."""
+        """Make sure that dead letters can be written. False: this worker is to leave before they could."""
         if self._letters is None:
             return True
         tell = emits_failure(
@@ -204,7 +208,7 @@ class Worker:
         announcing.add_done_callback(lambda _: self._look_now.set())
         while self._presence.alive_s is None and not self._mine.leaving:
             if announcing.done():
-                await announcing  # a worker that the others cannot see must hold no lease
+                await announcing  # A worker that the others cannot see must hold no lease.
             await wait_set(self._look_now, 0.01)
         while not self._stopped.is_set():
             if announcing.done():
@@ -216,22 +220,22 @@ class Worker:
                 if not error.retryable:
                     raise
                 waits = False
-                # As a whole: the table cannot be reached. Leases are kept by their own writes meanwhile.
+                # The table cannot be reached as a whole. Leases are kept by their own writes meanwhile.
                 await asyncio.sleep(self._times.lease.retry_s)
             interval_s = self._times.wait_interval_s if waits else self._times.look_interval_s
             await wait_set(self._look_now, interval_s)
 
     async def stop(self) -> None:
-        """Hand over everything, and leave: `run` ends when nothing is held any more."""
+        """Hand over everything, and leave: `run` ends when the worker holds nothing any more."""
         self._hear(Leave())
         await self._over.wait()
 
     def leases(self) -> Collection[LeaseRow]:
-        """The leases of all shards of its streams, as they were read last."""
+        """Return the leases of all shards of the worker's streams, as they were read last."""
         return self._sight.leases.values()
 
     def leases_without_owner(self) -> int:
-        """How many of them could be read, and have no worker that lives."""
+        """Return how many of these leases could be read, and have no worker that lives."""
         return self._sight.without_owner()
 
     def give_up(self, key: str, cool_down_s: float) -> None:
@@ -255,7 +259,7 @@ class Worker:
             await self._take_back(given, {row.worker_id: row for row in rows})
 
     def _fail(self, error: BaseException) -> None:
-        """Reading has met what repeating does not mend: hand over the rest, then raise it."""
+        """Hand over the rest, then raise the error: reading has met what repeating does not mend."""
         if self._failure is None:
             self._failure = error
         self._hear(Leave())
@@ -263,7 +267,7 @@ class Worker:
     # --- a round --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
-        """Look, decide, act. True while something is waited for that may come at any moment."""
+        """Look, decide, act. Return True while something is waited for that may come at any moment."""
         slow = self._tell(self._view(await self._look()))
         if any(isinstance(one, CreateMissing) for one in slow):
             await self._shards.missing(self._sight.leases)
@@ -293,8 +297,8 @@ class Worker:
         return silent
 
     async def _take_back(self, given: Collection[str], workers: Mapping[str, WorkerRow]) -> None:
-        """Free what was given to a worker that has left meanwhile. ``given``: what was given when a consistent look at
-        the workers was sent, which showed them as ``workers``.
+        """Free what was given to a worker that has left meanwhile. ``given``: the leases that were given when a
+        consistent look at the workers was sent, which showed them as ``workers``.
         """
         await self._do(self._tell(WorkersSeen(given, workers, self._sight.leases)))
 
@@ -325,7 +329,9 @@ class Worker:
         self._look_now.set()
 
     def _owned(self) -> set[str]:
-        """What this worker holds, and those that live say they do; and rows that are there, and cannot be read."""
+        """Return the leases that this worker holds, and that living workers say they hold; and rows that cannot be
+        read.
+        """
         now_s, members = self._clock(), self._sight.members
         quiet = {*members.quiet(now_s)}
         others = (row.held for one, row in members.rows.items() if one not in quiet)
@@ -334,9 +340,11 @@ class Worker:
     # --- what follows ---------------------------------------------------------------------------
 
     def _tell(self, given: Input) -> list[Slow]:
-        """Have it decided what follows from an input, and do what takes no time; what is left calls a table.
+        """Have the worker's machine decide what follows from an input, and do what takes no time; return what calls a
+        table.
 
         What is done may lead to another input at once. Then its actions come behind those of the first one: a shard
+        must not be stopped before it was resumed, where that was decided first.
         must not be stopped before it was resumed, where that was decided first.
         """
         slow: list[Slow] = []
@@ -355,7 +363,7 @@ class Worker:
         return slow
 
     def _hear(self, given: Input) -> None:
-        """The same between rounds, for the parts of the worker."""
+        """Take an input of a part of the worker between rounds, and do what follows."""
         if slow := self._tell(given):
             self._chores.spawn(self._do(slow))
 
@@ -385,7 +393,7 @@ class Worker:
 
     def _do_held(self, action: Stop | Resume | EndTenure) -> None:
         if (held := self.held.get(action.key)) is None:
-            return  # its tenure ends in this very step
+            return  # Its tenure ends in this very step.
         match action:
             case Stop(_, due_s):
                 held.stop(due_s)
@@ -416,8 +424,8 @@ class Worker:
         try:
             for free in frees:
                 await self._free(free.rows)
-        finally:  # a side that warms up counts on it, whatever becomes of another lease
-            # A round trip each: one after another, a deploy would leave hundreds of shards unread for seconds.
+        finally:  # A side that warms up counts on it, whatever becomes of another lease.
+            # Each look is a round trip: one after another, a deploy would leave hundreds of shards unread for seconds.
             await side_by_side(self._look_closely, by_key.values(), LOOKS_AT_ONCE_MAX)
 
     async def _free(self, rows: Collection[LeaseRow]) -> None:
@@ -494,7 +502,7 @@ def _terms(worker_id: str, options: ConsumerOptions) -> Terms:
 def _kcl_watch(
     worker_id: str, table: LeaseTable, options: ConsumerOptions, clock: Callable[[], float]
 ) -> KclWatch | None:
-    """None: no KCL worker can share such a table."""
+    """Return the watch for KCL workers; None: no KCL worker can share such a table."""
     if not isinstance(table, SharedWithKcl):
         return None
     return KclWatch(
@@ -510,21 +518,21 @@ def _kcl_watch(
 
 
 # --- its own row ----------------------------------------------------------------------------------
-# What a worker shows of itself to the others, and whether that is confirmed.
+# A worker shows a row of its own to the others, and knows whether that is confirmed.
 
 TOLD_PER_WRITE_INTERVAL = 8
-"""The most times in that interval that a lease hears of confirmed writes, though a worker that has much to show writes
-more often.
+"""The most times in the interval between two writes that a lease hears of confirmed writes, though a worker that has
+much to show writes more often.
 """
 
 
 class Presence:
-    """Written at every change, and often enough to be known as alive."""
+    """Writes the worker's own row at every change, and often enough to be known as alive."""
 
     def __init__(self, table: LeaseTable, mine: Mine, *, retry_s: float, clock: Callable[[], float]) -> None:
-        """``mine``: what is shown. ``retry_s``: after a write that was not confirmed."""
+        """``mine`` says what is shown. ``retry_s`` is the pause after a write that was not confirmed."""
         self.alive_s: float | None = None
-        """Send time of the last confirmed write; None: no other worker can have seen this one yet."""
+        """The send time of the last confirmed write; None: no other worker can have seen this one yet."""
         self._table = table
         self._mine = mine
         self._retry_s = retry_s
@@ -534,12 +542,12 @@ class Presence:
         self._now = asyncio.Event()
 
     def changed(self) -> None:
-        """There is something new to show."""
+        """Write the row soon: there is something new to show."""
         self._now.set()
 
     async def run(self, on_alive: Callable[[float], None]) -> None:
-        """Write the row until cancelled. Raises, before the first confirmed write, what trying again does not mend.
-        ``on_alive`` hears of confirmed writes, by the time at which they were sent.
+        """Write the row until cancelled. Raises, before the first confirmed write, an error that trying again does not
+        mend. ``on_alive`` hears of confirmed writes, by the time at which they were sent.
         """
         interval_s = self._mine.terms.failover_s / WRITES_PER_FAILOVER
         while True:
