@@ -36,8 +36,8 @@ def json(type: Any = ...) -> Callable[[bytes], Any]: ...
 
 
 def json(type: Any = Any) -> Callable[[bytes], Any]:
-    """Return a deserializer of JSON, checked against a type: a dataclass, a TypedDict, a ``msgspec.Struct``, a union
-    ...
+    """Return a deserializer of JSON, checked against a type: a dataclass, a TypedDict, a ``msgspec.Struct``,
+    ``list[int]``, a union ...
 
     Without a type it returns dictionaries, lists, strings, numbers. Raises TypeError for a type that JSON cannot hold.
     """

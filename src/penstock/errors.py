@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class PenstockError(Exception):
-    """Base of all errors that Penstock raises on purpose."""
+    """The base of all errors that Penstock raises on purpose."""
 
     retryable = False
-    """True when repeating the same call later may succeed."""
+    """True when the same call may succeed if it is repeated later."""
 
 
 class OptionError(PenstockError, ValueError):
@@ -58,8 +58,8 @@ class OptionError(PenstockError, ValueError):
 
 
 class CredentialsError(PenstockError):
-    """No usable AWS credentials were found, or they could not be refreshed. ``retryable`` where such ones had worked
-    before, and may be renewed where they come from.
+    """No usable AWS credentials were found, or they could not be refreshed. ``retryable`` is True where such
+    credentials had worked before, and may be renewed where they come from.
     """
 
 
@@ -111,8 +111,8 @@ class NotFoundError(ServiceError):
 
 
 class AccessDeniedError(ServiceError):
-    """The credentials are not allowed to do this, or are not valid at all. ``retryable`` where they have worked before,
-    have expired or were withdrawn, and may be renewed where they come from.
+    """The credentials are not allowed to do this, or are not valid at all. ``retryable`` is True where they have worked
+    before, have expired or were withdrawn, and may be renewed where they come from.
     """
 
 
@@ -199,7 +199,9 @@ class RecordWithdrawnError(PutError):
 
 
 class FlushTimeoutError(PenstockError, TimeoutError):
-    """A flush's deadline passed. ``unwritten`` tells each record that has no outcome yet; they are still being put."""
+    """A flush's deadline passed. ``unwritten`` has each record that has no outcome yet; the records are still being
+    put.
+    """
 
     def __init__(self, message: str, unwritten: Sequence[object]) -> None:
         self.unwritten = unwritten
@@ -211,8 +213,8 @@ class AggregateError(PenstockError, ValueError):
 
 
 class ShardStoppedError(PenstockError):
-    """Nothing more of a shard is delivered, since a policy says `Stop`. ``__cause__``: what the handler raised, if it
-    was that, and not a record that stayed unsettled.
+    """Nothing more of a shard is delivered, since a policy says `Stop`. ``__cause__`` is the handler's error, if that
+    was the reason, and not a record that stayed unsettled.
     """
 
 
@@ -234,7 +236,7 @@ class ShardReadError(PenstockError):
 class UnreadableRecordError(PenstockError, ValueError):
     """The deserializer raised for a record, and the policy for such records is to stop.
 
-    ``error`` is what it raised. It is not chained, since its message may hold a part of the data.
+    ``error`` is the deserializer's error. It is not chained, since its message may hold a part of the data.
     """
 
     def __init__(self, message: str, *, error: Exception) -> None:

@@ -1,11 +1,11 @@
-"""What happened, as facts: the one source of metrics, logs and tests.
+"""Events are what happened, as facts: the one source of metrics, logs and tests.
 
 A part that runs calls one function with each fact: ``on_event``, which the user gives it. The part calls it on its own
 event loop, so the function must return at once and raise nothing. `penstock.telemetry.log.log_events` makes one that
 writes log lines.
 
 Events carry counts, shard ids, error codes; never a payload or a partition key. ``stream`` is its name or ARN, as it
-was given. "Records" are those of Kinesis; "user records" are what was put: an aggregate is one record and holds many.
+was given. "Records" are records of Kinesis; "user records" are what was put: an aggregate is one record and holds many.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A fact: what each of them is, for a function that is called with every one (``on_event``)."""
+    """The base of all facts, for a function that is called with every one (``on_event``)."""
 
     if TYPE_CHECKING:
 
         @property
         def stream(self) -> str:
-            """The stream's name or ARN, as it was given; of what is no stream's, the table or the application."""
+            """The stream's name or ARN, as it was given; the table or the application, where the fact is of no
+            stream.
+            """
 
 
 class PutRecordsDone(Event, frozen=True, gc=False):
@@ -36,21 +38,23 @@ class PutRecordsDone(Event, frozen=True, gc=False):
 
     stream: str
     records: int
-    """Sent with the request."""
+    """The number of Kinesis records in the request."""
     user_records: int
-    """Inside of those records."""
+    """The number of user records inside of those records."""
     payload_bytes: int
-    """Data and partition keys, as the service counts a request's size."""
+    """The bytes of data and partition keys, as the service counts a request's size."""
     refused: int
-    """Records that the service refused for their shard's limits; they will be put again."""
+    """The number of records that the service refused for their shard's limits; they will be put again."""
     failed: int
-    """Records that failed for another reason."""
+    """The number of records that failed for another reason."""
     duration_s: float
-    """From sending to the answer's last byte, or to the error."""
+    """Seconds from sending to the answer's last byte, or to the error."""
     error_code: str | None
-    """Why the whole request failed: AWS's code, or the error's class when no answer came. None: it was answered."""
+    """The reason why the whole request failed: AWS's code, or the error's class when no answer came. None: it was
+    answered.
+    """
     in_flight: int
-    """Requests that are still under way."""
+    """The number of requests that are still under way."""
 
 
 class RecordsRefused(Event, frozen=True, gc=False):
@@ -61,7 +65,7 @@ class RecordsRefused(Event, frozen=True, gc=False):
 
     stream: str
     shard_id: str | None
-    """None when no shard could be predicted for them."""
+    """The shard that was predicted; None when no shard could be predicted for the records."""
     records: int
     error_code: str
 
@@ -71,7 +75,7 @@ class RecordsExpired(Event, frozen=True, gc=False):
 
     stream: str
     shard_id: str | None
-    """None when no shard could be predicted for them."""
+    """The shard that was predicted; None when no shard could be predicted for the records."""
     user_records: int
     may_be_written: bool
     """True when an attempt had an unknown outcome: the stream may hold them all the same."""
@@ -127,28 +131,28 @@ class ShardMapFailed(Event, frozen=True, gc=False):
 
 
 class PaceChanged(Event, frozen=True, gc=False):
-    """How much of a shard's limit this producer uses has changed: down after a refusal, up while all is taken."""
+    """The part of a shard's limit that this producer uses has changed: down after a refusal, up while all is taken."""
 
     stream: str
     shard_id: str
     share: float
-    """Of the shard's limit: 1.0 is all of it."""
+    """The part of the shard's limit: 1.0 is all of it."""
 
 
 class AggregationOff(Event, frozen=True, gc=False):
-    """From here on each user record is put as a record of its own, because aggregates cannot be placed."""
+    """The producer begins to put each user record as a record of its own, because aggregates cannot be placed."""
 
     stream: str
     reason: str
 
 
 class ProducerMetrics(Event, frozen=True):
-    """What a producer did since the event of this kind before."""
+    """A producer reports what it did since the event of this kind before."""
 
     stream: str
     snapshot: ProducerSnapshot
     last: bool = False
-    """True once the producer is closed: nothing more is told."""
+    """True once the producer is closed: no further event follows."""
 
 
 ProducerEvent: TypeAlias = (
@@ -164,7 +168,7 @@ ProducerEvent: TypeAlias = (
     | AggregationOff
     | ProducerMetrics
 )
-"""Every fact that there is: ``match`` over it is complete."""
+"""The facts that a producer emits: ``match`` over them is complete."""
 
 
 # --- what a consumer's ledger emits: one shard, one tenure ----------------------------------------
@@ -176,14 +180,14 @@ class RecordsStalled(Event, frozen=True):
     stream: str
     shard_id: str
     positions: tuple[Position, ...]
-    """The first of them, up to 20."""
+    """The positions of the first of these records, up to 20."""
     records: int
     waiting: int
-    """How many of them the handler has not: they wait for another try, or as dead letters to be written."""
+    """The number of these records that the handler has not: they wait for a retry, or as dead letters to be written."""
     age_s: float
-    """Since they were first delivered."""
+    """Seconds since the records were first delivered."""
     action: str
-    """What is done about it: Warn, Redeliver, DeadLetters, Skip, Stop or GiveUp."""
+    """The policy that is applied: Warn, Redeliver, DeadLetters, Skip, Stop or GiveUp."""
 
 
 class BatchFailed(Event, frozen=True, gc=False):
@@ -192,23 +196,23 @@ class BatchFailed(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     position: Position
-    """Of the first record that was not settled by then."""
+    """The position of the first record that was not settled by then."""
     records: int
     attempt: int
-    """How often these records were delivered so far."""
+    """The number of times that these records were delivered so far."""
     error_type: str
     next_step: str
-    """Again, Halve, or what the policy's end is: DeadLetters, Skip, Stop, GiveUp."""
+    """The next step: Again, Halve, or the policy's end: DeadLetters, Skip, Stop, GiveUp."""
     delay_s: float
-    """Before the next try."""
+    """Seconds before the retry."""
     error_at: str = "not raised"
-    """File and line of the handler, and of the deepest call below it."""
+    """The file and line of the handler, and of the deepest call below it."""
     message: str | None = None
-    """The error's own, where `SettlingOptions.log_errors` asks for it: it may hold what a record holds."""
+    """The error's own message, where `SettlingOptions.log_errors` asks for it: it may hold what a record holds."""
     trace: str | None = None
-    """The traceback, where that asks for it."""
+    """The traceback, where `SettlingOptions.log_errors` asks for it."""
     payload_bytes: int = 0
-    """Their data."""
+    """The data bytes of the records."""
 
 
 class RecordDeadLettered(Event, frozen=True, gc=False):
@@ -218,14 +222,16 @@ class RecordDeadLettered(Event, frozen=True, gc=False):
     shard_id: str
     position: Position
     part: int | None
-    """Which part of the record, where records are split."""
+    """The number of the part in its record, where records are split."""
     attempts: int
-    """How often it was delivered: in larger batches, and also where another record of its batch failed."""
+    """The number of times that the record was delivered: in larger batches, and also where another record of its batch
+    failed.
+    """
     error_type: str
     failures: int = 0
-    """How often it failed by itself: what `Retry.failures_max` counts."""
+    """The number of times that the record failed by itself: `Retry.failures_max` counts it."""
     payload_bytes: int = 0
-    """Its data."""
+    """The data bytes of the record."""
 
 
 class DeadLetterFailed(Event, frozen=True, gc=False):
@@ -235,9 +241,9 @@ class DeadLetterFailed(Event, frozen=True, gc=False):
     shard_id: str
     position: Position
     error_type: str
-    """With the service's code, or what the system said of a file."""
+    """The error's class, with the service's code, or what the system said of a file."""
     failures: int
-    """How often writing it has failed."""
+    """The number of times that writing the letter has failed."""
     delay_s: float
 
 
@@ -249,10 +255,10 @@ class RecordsSkipped(Event, frozen=True, gc=False):
     first: Position
     last: Position
     records: int
-    """From the first to the last, both included; others in between may be settled."""
+    """The number of records from the first to the last, both included; others in between may be settled."""
     reason: str
     payload_bytes: int = 0
-    """Their data."""
+    """The data bytes of the records."""
 
 
 class RecordsUnsettled(Event, frozen=True):
@@ -261,10 +267,10 @@ class RecordsUnsettled(Event, frozen=True):
     stream: str
     shard_id: str
     positions: tuple[Position, ...]
-    """The first of them, up to 20."""
+    """The positions of the first of these records, up to 20."""
     records: int
     reason: str
-    """Why the event is emitted now."""
+    """The reason why the event is emitted now."""
     advice: str
 
 
@@ -275,7 +281,7 @@ class LateSettlement(Event, frozen=True, gc=False):
     shard_id: str
     records: int
     reason: str
-    """Why the tenure ended."""
+    """The reason why the tenure ended."""
 
 
 class FetchingHeld(Event, frozen=True, gc=False):
@@ -287,9 +293,9 @@ class FetchingHeld(Event, frozen=True, gc=False):
     shard_id: str
     records: int
     bytes_held: int
-    """The memory that those records take."""
+    """The memory that those records take, in bytes."""
     position: Position
-    """Of the oldest."""
+    """The position of the oldest record."""
     held_s: float
 
 
@@ -301,15 +307,16 @@ class HandoffWaits(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     waits_for: str
-    """Handlers, dead letters, a pending checkpoint, callers that may take what lies before records that were
-    delivered, or a callback that runs: ``on_shards_revoked``, or the one that is awaited before it.
+    """The thing that is waited for: handlers, dead letters, a pending checkpoint, callers that may take what lies
+    before records that were delivered, or a callback that runs: ``on_shards_revoked``, or the callback that is awaited
+    before it.
     """
     records: int
-    """How many records are in flight."""
+    """The number of records that are in flight."""
     position: Position | None
-    """Of the oldest that is not settled."""
+    """The position of the oldest record that is not settled."""
     left_s: float
-    """For so long at most."""
+    """The seconds for which the shard waits at most."""
 
 
 class ShardGivenUp(Event, frozen=True, gc=False):
@@ -320,7 +327,7 @@ class ShardGivenUp(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     action: str
-    """GiveUp or Stop."""
+    """The name of the policy: GiveUp or Stop."""
     reason: str
     cool_down_s: float
 
@@ -333,7 +340,7 @@ class DedupeWindowCut(Event, frozen=True, gc=False):
     keys: int
     key_bytes: int
     window_s: float
-    """How far the keys reach back that are left."""
+    """The seconds for which the keys reach back that are left."""
 
 
 class DedupeWindowRebuilding(Event, frozen=True, gc=False):
@@ -342,20 +349,20 @@ class DedupeWindowRebuilding(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     waits: bool
-    """True: nothing is delivered before it is known. False: records are, and duplicates may be among them."""
+    """True: nothing is delivered before the window is known. False: records are, and duplicates may be among them."""
 
 
 class DedupeWindowRebuilt(Event, frozen=True, gc=False):
-    """The window of a shard's duplicates is known from here on."""
+    """The window of a shard's duplicates has become known."""
 
     stream: str
     shard_id: str
     keys: int
     shards: int
-    """How many shards were read for it: this one, and its ancestors."""
+    """The number of shards that were read for it: this shard, and its ancestors."""
     duration_s: float
     delivered_before: int
-    """How many records were delivered before it was known: duplicates may be among them."""
+    """The number of records that were delivered before the window was known: duplicates may be among them."""
 
 
 class DuplicatesLeftOut(Event, frozen=True, gc=False):
@@ -366,11 +373,11 @@ class DuplicatesLeftOut(Event, frozen=True, gc=False):
     records: int
     first: Position
     payload_bytes: int = 0
-    """Their data."""
+    """The data bytes of the records."""
 
 
 class DedupeKeyFailed(Event, frozen=True, gc=False):
-    """The function that gives a record's key raised: that record is taken for no duplicate."""
+    """The function that returns a record's key raised: that record is taken for no duplicate."""
 
     stream: str
     shard_id: str
@@ -384,27 +391,27 @@ class PendingCheckpointFound(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     position: Position | None
-    """Up to where; None: the whole shard, to its end."""
+    """The position up to which the checkpoint goes; None: the whole shard, to its end."""
     choice: str
-    """What becomes of it: abandon, commit or keep."""
+    """The choice for the checkpoint: abandon, commit or keep."""
 
 
 class TaskFailed(Event, frozen=True, gc=False):
-    """What is done beside the reading of a shard, or of all, has met an error that it knows no answer to: a fault of
-    the program's own functions, or one in Penstock.
+    """A task beside the reading of a shard, or of all shards, has met an error that it knows no answer to: a fault of
+    the program's own functions, or a fault in Penstock.
     """
 
     stream: str
     shard_id: str | None
-    """None: it was for all shards."""
+    """The id of the shard; None: the task was for all shards."""
     work: str
-    """What was being done."""
+    """The work that was being done."""
     error_type: str
     """The error's class, with a service's code, or what the system says."""
     error_at: str
     """The line of code that raised."""
     what_follows: str
-    """What becomes of the shard, or when the work is begun again."""
+    """The consequence: what becomes of the shard, or when the work is begun again."""
 
 
 LedgerEvent: TypeAlias = (
@@ -426,7 +433,7 @@ LedgerEvent: TypeAlias = (
     | PendingCheckpointFound
     | TaskFailed
 )
-"""What the settlement of a shard's records emits."""
+"""The facts that the settlement of a shard's records emits."""
 
 
 class ReadRefused(Event, frozen=True, gc=False):
@@ -435,31 +442,31 @@ class ReadRefused(Event, frozen=True, gc=False):
     stream: str
     shard_id: str
     calls_per_s: float
-    """The rate at which this reader goes on: what it takes the others to leave."""
+    """The rate at which this reader goes on: it assumes that the others leave this much."""
     retry_in_s: float
 
 
 class ReadFailed(Event, frozen=True, gc=False):
-    """A read failed, for what may pass. It is repeated."""
+    """A read failed, for a reason that may pass. It is repeated."""
 
     stream: str
     shard_id: str
     error_code: str
-    """AWS's code, or the error's class when no answer came."""
+    """The code of AWS, or the error's class when no answer came."""
     retry_in_s: float
     reason: str
-    """In full."""
+    """The error's message, as a whole."""
 
 
 class CheckpointTrimmed(Event, frozen=True, gc=False):
-    """How far a shard was read is older than the stream's retention. Reading goes on at the oldest record left."""
+    """A shard's checkpoint is older than the stream's retention. Reading goes on at the oldest record left."""
 
     stream: str
     shard_id: str
     position: Position
     """The checkpoint; or the last record that came, where the reader was cut off for longer than the retention."""
     resumes_at: Position | None
-    """None while there is no record."""
+    """The position of the oldest record left; None while there is no record."""
     surely_nothing_lost: bool
     """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
 
@@ -471,7 +478,7 @@ class AggregatesOutsideRange(Event, frozen=True, gc=False):
     shard_id: str
     aggregates: int
     dropped: int
-    """User records that were left out with them; 0 where they are delivered."""
+    """The number of user records that were left out with them; 0 where they are delivered."""
 
 
 class FanOutLeft(Event, frozen=True, gc=False):
@@ -491,44 +498,44 @@ class FanOutReturned(Event, frozen=True, gc=False):
 
 
 class _OfTable(Event, frozen=True, gc=False):
-    """Of a lease table, which stands for all streams of its application."""
+    """The base of facts of a lease table, which stands for all streams of its application."""
 
     table: str
 
     @property
     def stream(self) -> str:
-        """Where lines of a log begin."""
+        """The name of the table: lines of a log begin with it."""
         return self.table
 
 
 class FleetChanged(_OfTable, frozen=True, gc=False):
-    """A consumer finds itself among other workers than before: from now on their rules hold."""
+    """A consumer finds itself among other workers than before, and their rules hold for it from then on."""
 
     fleet: str
-    """alone, kcl 2.x or kcl 3.x."""
+    """The name of the fleet: alone, kcl 2.x or kcl 3.x."""
 
 
 class LeaseUpkeepFailed(_OfTable, frozen=True, gc=False):
-    """Leases that have served could not be deleted, or missing ones not be made. It is tried again."""
+    """Leases that have served could not be deleted, or missing leases not be made. It is tried again."""
 
     reason: str
     retry_in_s: float
 
 
 class LeaseTableFailed(_OfTable, frozen=True, gc=False):
-    """A call to the lease table failed, or got no answer. It is tried again; what it was for waits."""
+    """A call to the lease table failed, or got no answer. It is tried again; what the call was for waits."""
 
     call: str
-    """As `penstock.ports.LeaseTable` names it: ``write`` and ``create`` are of leases."""
+    """The call, as `penstock.ports.LeaseTable` names it: ``write`` and ``create`` are of leases."""
     error_code: str
-    """AWS's code, or the error's class."""
+    """The code of AWS, or the error's class."""
     reason: str
-    """In full."""
+    """The error's message, as a whole."""
 
 
 class WorkerIdShared(_OfTable, frozen=True, gc=False):
-    """Another process has this worker's id, too. Whichever of the two came later gets none of the other's shards for
-    as long as the other renews its leases; it takes those that stand still for ``failover_s``. It is emitted once.
+    """Another process has this worker's id, too. Whichever of the two came later gets none of the other's shards for as
+    long as the other renews its leases; it takes those that stand still for ``failover_s``. It is emitted once.
     """
 
     worker_id: str
@@ -538,7 +545,7 @@ class LeasesBegunAnew(_OfTable, frozen=True, gc=False):
     """Leases were of another stream, and are begun anew for this one, as the options say."""
 
     begun_for: str
-    """The stream that is read."""
+    """The stream that is read, for which the leases are begun anew."""
     leases: int
 
 
@@ -546,7 +553,7 @@ class LeaseUnreadable(_OfTable, frozen=True, gc=False):
     """A row cannot be read as a lease, so no worker reads its shard. It goes on when the row is mended."""
 
     key: str
-    """The row's."""
+    """The key of the row."""
     reason: str
 
 
@@ -556,13 +563,13 @@ class LoopBlocked(Event, frozen=True, gc=False):
     application: str
     seconds: float
     so_far: bool
-    """True: it lasts. The event is emitted once, and once more when it is over."""
+    """True: the loop is still blocked. The event is emitted once, and once more when it is over."""
     effect: str
-    """What became of leases and pages meanwhile."""
+    """The effect on leases and pages meanwhile."""
 
     @property
     def stream(self) -> str:
-        """Logs begin with it; here it is the application."""
+        """The name of the application: lines of a log begin with it."""
         return self.application
 
 
@@ -571,31 +578,31 @@ class StopBegun(Event, frozen=True, gc=False):
 
     application: str
     signal: str
-    """The signal's name."""
+    """The name of the signal."""
 
     @property
     def stream(self) -> str:
-        """Logs begin with it; here it is the application."""
+        """The name of the application: lines of a log begin with it."""
         return self.application
 
 
 class StopWaits(Event, frozen=True):
-    """The consumer is being stopped, and has not ended: emitted each second."""
+    """The consumer is being stopped, and has not ended. The event is emitted each second."""
 
     application: str
     shards: int
-    """So many shards are still held."""
+    """The number of shards that are still held."""
     records: int
-    """So many records are in flight."""
+    """The number of records that are in flight."""
     since_s: float
     left_s: float
-    """For so long at most; then what is not settled comes again elsewhere."""
+    """The seconds that the stop may still take; then what is not settled comes again elsewhere."""
     held: tuple[str, ...] = ()
-    """Ten of these shards at most, those with most records in flight first, as ``STREAM/SHARD: RECORDS``."""
+    """Ten of these shards at most, those with most records in flight first, each as ``STREAM/SHARD: RECORDS``."""
 
     @property
     def stream(self) -> str:
-        """Logs begin with it; here it is the application."""
+        """The name of the application: lines of a log begin with it."""
         return self.application
 
 
@@ -610,22 +617,22 @@ WorkerEvent: TypeAlias = (
     | StopBegun
     | StopWaits
 )
-"""What sharing shards with other workers emits."""
+"""The facts that a consumer emits as it shares shards with other workers."""
 
 
 class ShardBegun(Event, frozen=True, gc=False):
-    """A shard that the consumer reads from now on."""
+    """The consumer begins to read a shard."""
 
     stream: str
     shard_id: str
     token: int
     """The fencing token of its batches."""
     origin: str
-    """How the shard came: new, continued, handed over, or taken from a worker that fell silent."""
+    """The way in which the shard came: new, continued, handed over, or taken from a worker that fell silent."""
 
 
 class ShardLeft(Event, frozen=True, gc=False):
-    """A shard that the consumer reads no more."""
+    """The consumer reads a shard no more."""
 
     stream: str
     shard_id: str
@@ -640,37 +647,39 @@ class KeysIgnored(Event, frozen=True, gc=False):
 
 
 class ConsumerMetrics(Event, frozen=True):
-    """What a consumer did since the event of this kind before, and how far it is."""
+    """A consumer reports what it did since the event of this kind before, and how far it is."""
 
     stream: str
-    """Of several streams: their names, with a comma between them."""
+    """The stream's name or ARN; of several streams their names, with a comma between them."""
     application: str
     worker_id: str
     snapshot: ConsumerSnapshot
 
 
 ConsumerEvent: TypeAlias = ShardBegun | ShardLeft | KeysIgnored | ConsumerMetrics
-"""What a consumer emits of its shards and streams."""
+"""The facts that a consumer emits of its shards and streams."""
 
 
 class QueryMetrics(Event, frozen=True):
-    """What a Spark query did with a stream that it reads since the event of this kind before, and how far it is."""
+    """A Spark query reports what it did with a stream that it reads since the event of this kind before, and how far it
+    is.
+    """
 
     stream: str
     application: str
-    """The query's name, or the beginning of its id where it has none."""
+    """The name of the query, or the beginning of its id where it has none."""
     snapshot: QuerySnapshot
     last: bool = False
-    """True when the query was stopped, and has not failed: nothing more is to come."""
+    """True when the query was stopped, and has not failed: no further event follows."""
 
 
 QueryEvent: TypeAlias = QueryMetrics
-"""What a Spark query emits, on its driver."""
+"""The facts that a Spark query emits, on its driver."""
 
 FeedEvent: TypeAlias = (
     ReadRefused | ReadFailed | CheckpointTrimmed | AggregatesOutsideRange | FanOutLeft | FanOutReturned
 )
-"""What reading a shard emits."""
+"""The facts that the reading of a shard emits."""
 
 AnyEvent: TypeAlias = ProducerEvent | LedgerEvent | FeedEvent | ConsumerEvent | WorkerEvent | QueryEvent
-"""All that anything emits."""
+"""All facts that any part emits."""

@@ -1,8 +1,8 @@
 """The options of services: frozen, keyword-only, checked in one place, all faults at once.
 
-Each is documented where it stands; ``docs/reference/producer.md`` and ``docs/reference/consumer.md`` are made from
-here. Groups that parts of `penstock.core` go by stand there: `Retry` and `SettlingOptions`, `PollingOptions`,
-`Deduplicate`; and `ConnectionOptions` stands in `penstock.aws`.
+Each option is documented where it stands; ``docs/reference/producer.md`` and ``docs/reference/consumer.md`` are made
+from here. Some groups stand in the parts of `penstock.core` that use them: `Retry` and `SettlingOptions`,
+`PollingOptions`, `Deduplicate`; and `ConnectionOptions` stands in `penstock.aws`.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ MIB = 1024 * 1024
 
 
 class MetricsOptions(Options, frozen=True, kw_only=True):
-    """How a consumer or a producer tells its numbers."""
+    """The intervals at which a consumer or a producer reports its numbers, and their detail."""
 
     interval_s: float | None = None
-    """How often an event (`ConsumerMetrics`, `ProducerMetrics`) tells what happened since the one before. None: as
+    """How often an event (`ConsumerMetrics`, `ProducerMetrics`) reports what happened since the one before. None: as
     often as an exporter that is the ``on_event`` wants it, and each 60 seconds for anything else.
     """
     per_shard: bool = False
-    """Count by shard, too. An exporter that tells numbers by shard has that done whatever stands here."""
+    """True: numbers are counted by shard, too. An exporter that reports numbers by shard has that done in any case."""
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
@@ -91,12 +91,12 @@ class MetricsOptions(Options, frozen=True, kw_only=True):
 
 
 METRICS_INTERVAL_S = 60.0
-"""How often the numbers are told where neither the options nor the subscriber say."""
+"""The interval at which the numbers are reported where neither the options nor the subscriber name one."""
 
 
 def metrics_for(options: MetricsOptions, on_event: Callable[[Any], None] | None) -> tuple[float, bool]:
-    """How often the numbers are told to this subscriber, in seconds, and whether by shard, too. An exporter says what
-    it wants in ``metrics_interval_s`` and ``metrics_per_shard``.
+    """Return how often the numbers are reported to this subscriber, in seconds, and whether by shard, too. An exporter
+    says what it wants in ``metrics_interval_s`` and ``metrics_per_shard``.
     """
     interval_s: float = options.interval_s or getattr(on_event, "metrics_interval_s", None) or METRICS_INTERVAL_S
     return interval_s, options.per_shard or getattr(on_event, "metrics_per_shard", False)
@@ -198,7 +198,7 @@ _AT_MOST = {
 
 
 class ProducerArguments(TypedDict, total=False):
-    """What `Producer` and `SyncProducer` are given by name, beside the serializer."""
+    """The arguments that `Producer` and `SyncProducer` are given by name, beside the serializer."""
 
     connection: ConnectionOptions | None
     options: ProducerOptions | None
@@ -225,7 +225,7 @@ def check_producer(arguments: ProducerArguments, options: ProducerOptions) -> No
 
 
 class LeaseOptions(Options, frozen=True, kw_only=True):
-    """Where the consumers of an application agree, how many shards each takes, and when one counts as dead."""
+    """The options of the lease table, of how many shards each consumer takes, and of when one counts as dead."""
 
     table: str | LeaseTable | None = None
     """The lease table: the name of a table in DynamoDB (None: the application's name), or a table of another kind, as
@@ -316,7 +316,7 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
 
     @property
     def assignment(self) -> Strategy:
-        """The strategy; a function's answers are checked."""
+        """The strategy. Where it is a function, its answers are checked."""
         return Custom(self.strategy) if inspect.isroutine(self.strategy) else cast("Strategy", self.strategy)
 
 
@@ -327,7 +327,7 @@ _OF_DYNAMODB = (
 
 
 class HandoffOptions(Options, frozen=True, kw_only=True):
-    """How a shard goes from one worker to another."""
+    """The options of how a shard goes from one worker to another."""
 
     warm_deadline_s: float = 3.0
     """How long an owner that hands a shard over waits until the next owner has read ahead of it."""
@@ -351,12 +351,12 @@ class HandoffOptions(Options, frozen=True, kw_only=True):
 
 
 class CheckpointOptions(Options, frozen=True, kw_only=True):
-    """When checkpoints are written, and what becomes of one that a former owner left pending."""
+    """The options of when checkpoints are written, and of what becomes of one that a former owner left pending."""
 
     cadence: Cadence = msgspec.field(default_factory=Riding)
     """When the consumer writes checkpoints. Riding(): with the renewals of the leases, each half of ``failover_s``, and
-    whenever it lets a shard go as planned. Every(): also each so many records or seconds. Prompt(): also after each
-    settled batch.
+    whenever it lets a shard go as planned. Every(): also after a number of records or seconds. Prompt(): also after
+    each settled batch.
     """
     manual: bool = False
     """True: the consumer checkpoints settled records no further than `Shard.checkpoint_to` says, and stores a
@@ -375,7 +375,7 @@ class CheckpointOptions(Options, frozen=True, kw_only=True):
 
 
 class BufferOptions(Options, frozen=True, kw_only=True):
-    """How much is fetched ahead of the program, and how much it gets at once."""
+    """The options of how much is fetched ahead of the program, and how much the program gets at once."""
 
     buffer_bytes_max: int = BUFFER_BYTES_MAX
     """The memory that fetched records of all shards together may take until they are settled: their data, and what
@@ -410,7 +410,7 @@ class FanOutOptions(Options, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerTimes:
-    """What follows from ``failover_s``, and what is the same for all programs. No option sets it; tests do."""
+    """The times that follow from ``failover_s``, or are the same for all programs. No option sets them; tests do."""
 
     lease: LeaseTimes
     look_interval_s: float
@@ -430,11 +430,11 @@ class WorkerTimes:
     ledger: Mapping[str, Any] = field(default_factory=dict)
     """Bounds of a `LedgerPolicy` that no option sets."""
     subscriptions: SubscriptionTimes | None = None
-    """When a subscription is renewed, given up, and tried again; None: as AWS sets it."""
+    """When a subscription is renewed, given up, and tried again; None: the times that AWS sets."""
 
     @classmethod
     def of(cls, failover_s: float, **others: Any) -> WorkerTimes:
-        """Those of a failover time; a dead worker is noticed within a fifth of it."""
+        """Return the times for a failover time; a dead worker is noticed within a fifth of it."""
         given: dict[str, Any] = {
             "lease": LeaseTimes.of(failover_s),
             "look_interval_s": min(LOOK_INTERVAL_S, failover_s / 5),
@@ -447,7 +447,7 @@ KCL_RENEWALS_PER_FAILOVER = 3
 
 
 class ConsumerOptions(Options, frozen=True, kw_only=True):
-    """What a consumer is told of its work: the arguments of `Consumer` that are options, each a value or a group."""
+    """The options of a consumer: the arguments of `Consumer` that are options, each a value or a group."""
 
     starting_position: StartingPosition = StartingPosition.LATEST
     """Where the consumer begins in shards that no worker of the application has read (KCL: initialPositionInStream). It
@@ -455,8 +455,8 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     an aware datetime.
     """
     order: OrderPolicy | None = None
-    """What may be delivered while an earlier record waits for its next try: InOrder(), AnyOrder(), ByKey(). None: the
-    same as InOrder(), but not as a promise, so the consumer also reads a stream that ignores partition keys.
+    """What may be delivered while an earlier record waits for its retry: InOrder(), AnyOrder(), ByKey(). None: the same
+    as InOrder(), but not as a promise, so the consumer also reads a stream that ignores partition keys.
     """
     accept_ignored_keys: bool = False
     """False: the consumer refuses a stream that ignores partition keys (record distribution AUTO) where an order was
@@ -494,9 +494,9 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     checkpoints: CheckpointOptions = CheckpointOptions()
     """When checkpoints are written."""
     settling: SettlingOptions = SettlingOptions()
-    """What is done about records that are late."""
+    """What the consumer does about records that are late."""
     buffer: BufferOptions = BufferOptions()
-    """How much is fetched ahead of the program."""
+    """How much the consumer fetches ahead of the program."""
     polling: PollingOptions = PollingOptions()
     """How often the consumer asks shards for records."""
     fan_out: FanOutOptions | None = None
@@ -510,7 +510,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     """
 
     _times: WorkerTimes | None = None
-    """For tests; None: what follows from the failover time."""
+    """The times that tests set; None: the times that follow from the failover time."""
     _functions: ClassVar[tuple[str, ...]] = ("split",)
 
     @classmethod
@@ -544,7 +544,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
         return faults
 
     def _without_dead_letters(self) -> list[str]:
-        """Faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
+        """Return faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
         retry, stalled = self.retry, self.settling.stalled
         names = {
             "retry.then": retry.then if retry is not None and retry.failures_max is not None else None,
@@ -565,7 +565,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     @property
     def ledger(self) -> LedgerPolicy:
-        """What the ledger of each shard goes by."""
+        """The policy of each shard's ledger."""
         settling, buffer = self.settling, self.buffer
         return LedgerPolicy(
             order=self.order,
@@ -581,25 +581,25 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     @property
     def times(self) -> WorkerTimes:
-        """What follows from the failover time."""
+        """The times that follow from the failover time."""
         return self._times or WorkerTimes.of(self.leases.failover_s)
 
     @property
     def steal_wait_s(self) -> float:
-        """See ``kcl_steal_wait_s``."""
+        """The seconds of ``kcl_steal_wait_s``, or what follows from the failover time where it is None."""
         chosen = self.handoff.kcl_steal_wait_s
         if chosen is not None:
             return chosen
         return self.leases.failover_s / KCL_RENEWALS_PER_FAILOVER + self.times.lease.margin_s
 
     def arguments(self) -> dict[str, Any]:
-        """As arguments of a consumer."""
+        """Return the options as arguments of a consumer."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 class _Arguments(TypedDict, total=False):
-    """What both consumers are given by name, beside the application, the deserializer and callbacks: the fields of
-    `ConsumerOptions`, and what does not say how the work is done.
+    """The arguments that both consumers are given by name, beside the application, the deserializer and callbacks: the
+    fields of `ConsumerOptions`, and what does not say how the work is done.
     """
 
     starting_position: StartingPosition | str | dt.datetime
@@ -628,7 +628,7 @@ class _Arguments(TypedDict, total=False):
 
 
 class ConsumerArguments(_Arguments, total=False):
-    """What a `Consumer` is given by name."""
+    """The arguments that a `Consumer` is given by name."""
 
     on_shards_assigned: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
     on_shards_ended: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
@@ -637,7 +637,7 @@ class ConsumerArguments(_Arguments, total=False):
 
 
 class SyncConsumerArguments(_Arguments, total=False):
-    """What a `SyncConsumer` is given by name."""
+    """The arguments that a `SyncConsumer` is given by name."""
 
     on_shards_assigned: Callable[[Sequence[AssignedShard]], object] | None
     on_shards_ended: Callable[[Sequence[AssignedShard]], object] | None
@@ -649,8 +649,8 @@ CALLBACKS = ("on_shards_assigned", "on_shards_ended", "on_shards_revoked", "on_s
 
 
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
-    """The options among a consumer's arguments: a start may be a text or a time, and leases a table. Raises OptionError
-    for all faults at once.
+    """Return the options among a consumer's arguments: a start may be a text or a time, and leases a table. Raises
+    OptionError for all faults at once.
     """
     options = dict(given)
     if "starting_position" in options:
@@ -662,7 +662,7 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def start_of(given: Any) -> Any:
-    """A start position, from its text or a time as well. Raises OptionError."""
+    """Return a starting position, from its text or a time as well. Raises OptionError."""
     if isinstance(given, str) and given in (StartingPosition.TRIM_HORIZON.kind, StartingPosition.LATEST.kind):
         return StartingPosition(given)
     if isinstance(given, str):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DEAD_LETTER_TIMEOUT_S = 60.0
 """A dead letter that is not written within this time counts as failed, and is written again later."""
 COOL_DOWN_S = 60.0
-"""For so long a shard is left to others that could not be read here: as with `GiveUp`."""
+"""The seconds for which a shard is left to others that could not be read here, as with `GiveUp`."""
 
 
 class Readers:
