@@ -1,6 +1,6 @@
-"""What a worker among others does, as a function: `step` takes what it knows of itself, and one thing that it learns,
-and answers with what is to be done. Only `step` changes `Mine`: the leases that the worker holds, those on their way
-to it, and what it shows to the others.
+"""The machine of a worker among others is a function: `step` takes what the worker knows of itself, and one thing that
+it learns, and answers with what is to be done. Only `step` changes `Mine`: the leases that the worker holds, those on
+their way to it, and what it shows to the others.
 
 A `View` is a round: the tables as they were read just now. The worker decides on its part of the assignment, and goes
 through both sides of all handoffs. What happens between rounds (a lease is held, a shard is drained) is an input of its
@@ -55,48 +55,54 @@ read of one lease costs as much as a dozen small leases in a scan, which reads t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a worker goes by, as long as it lives."""
+    """The terms of a worker, for as long as it lives."""
 
     worker_id: str
     process: str = ""
-    """This process among all that ever had the worker's id."""
+    """The name of this process among all that ever had the worker's id."""
     failover_s: float
     leases_max: int | None = None
     warm_deadline_s: float
     drain_deadline_s: float
     upkeep_interval_s: float
     steal_wait_s: float = 0.0
-    """How long it waits before it delivers from a shard that it has stolen from a KCL worker, which reads on."""
+    """The seconds that the worker waits before it delivers from a shard that it has stolen from a KCL worker, which
+    reads on.
+    """
     look_interval_s: float = 0.5
-    """How often it looks at the other workers' rows."""
+    """The interval at which the worker looks at the other workers' rows."""
 
     @property
     def upkeep_retry_s(self) -> float:
-        """After upkeep that failed. A shard may be waiting for its lease: not for as long as when all is well."""
+        """The pause after upkeep that failed. A shard may be waiting for its lease: the pause is shorter than when all
+        is well.
+        """
         return min(self.failover_s, self.upkeep_interval_s)
 
 
 @dataclass(slots=True)
 class Owned:
-    """A lease that is held, and delivered from."""
+    """A lease that the worker holds, and delivers from."""
 
     side: OwnerSide
     stopped_s: float | None = None
-    """Since when nothing is delivered, as it is to go. None: it is not."""
+    """The time since which nothing is delivered, because the lease is to go. None: it is not to go."""
     given_to: str | None = None
-    """The worker that the last write gives it to. None: it frees the lease, or that worker has no row of its own."""
+    """The worker that the last write gives the lease to. None: the write frees it, or that worker has no row of its
+    own.
+    """
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """When the leases of the streams are looked after next."""
+    """The times at which the leases of the streams are looked after next."""
 
     is_busy: bool = False
     searched: bool = False
-    """Once in its life a worker asks which leases are missing, though the table has some."""
+    """True once the worker has asked which leases are missing, though the table has some: it asks once in its life."""
     at_s: float = float("-inf")
     gone_at_s: float = float("-inf")
-    """When leases whose rows were deleted are looked for."""
+    """The time at which leases are looked for whose rows were deleted."""
     measure_at_s: float = float("-inf")
 
 
@@ -104,40 +110,44 @@ class Mine(Container[str]):
     """What a worker knows of itself. It contains the keys of the leases that the worker holds, from the claim on."""
 
     def __init__(self, terms: Terms, strategy: Strategy, rng: Random) -> None:
-        """``strategy``: which worker should hold which lease."""
+        """``strategy`` says which worker should hold which lease."""
         self.terms = terms
         self.strategy = strategy
         self.rng = rng
         self.held: dict[str, Owned] = {}
         self.claims: set[str] = set()
-        """Leases on their way to be held."""
+        """The leases on their way to be held."""
         self.stolen: set[str] = set()
-        """Those of the claims that were stolen: their KCL workers have to notice first that they lost them."""
+        """The claims that were stolen: their KCL workers have to notice first that they lost them."""
         self.receiving: dict[str, ReceiverSide] = {}
-        """Leases that may come. A side stays until its lease is held, lest the same lease be taken twice."""
+        """The leases that may come. A side stays until its lease is held, lest the same lease be taken twice."""
         self.heirs: set[str] = set()
-        """Leases of the children of shards that ended here. The worker takes them at once, and evens them out later."""
+        """The leases of the children of shards that ended here. The worker takes them at once, and evens them out
+        later.
+        """
         self.given: dict[str, LeaseRow] = {}
-        """Leases as gives to others left them, until their receivers are seen to have begun."""
+        """The leases as gives to others left them, until their receivers are seen to have begun."""
         self.wanted: set[str] = set()
         self.warm: set[str] = set()
         self.gives: dict[str, str] = {}
-        """As the own row tells it: which worker gets which lease."""
+        """The worker that gets each lease, as the own row shows it."""
         self.leaving = False
-        """It hands over what it holds, and takes nothing."""
+        """True: the worker hands over what it holds, and takes nothing."""
         self.retreats = False
-        """True: it shows itself as leaving, though it stays, so that others take the leases that it could not keep."""
+        """True: the worker shows itself as leaving, though it stays, so that others take the leases that it could not
+        keep.
+        """
         self.retreats_until_s = float("-inf")
-        """A lease was lost because no write was confirmed: until then others are to have it."""
+        """The time until which others are to have a lease that was lost because no write was confirmed."""
         self.upkeep = Upkeep()
         self.workers: Mapping[str, WorkerView] = {}
-        """All workers, as the last round saw them."""
+        """The workers, as the last round saw them."""
         self.by_scan_s = float("-inf")
-        """When the scan was sent by which the awaited leases were looked at last."""
+        """The time at which the scan was sent by which the awaited leases were looked at last."""
         self._avoided: dict[str, float] = {}
 
     def __contains__(self, key: object) -> bool:
-        """True from the claim on."""
+        """True for a lease from its claim on."""
         return key in self.held or key in self.claims
 
     @property
@@ -157,26 +167,26 @@ class Mine(Container[str]):
 
     @property
     def is_done(self) -> bool:
-        """True once a worker that leaves holds nothing any more, and nothing can come to it."""
+        """True once a worker that leaves holds nothing any more, and no lease can come to it."""
         # A lease that came after the worker had gone would wait for its failover time.
         return self.leaving and not self.held and not self.claims and not self.waits
 
     def waits_for_many(self, lease_count: int) -> bool:
-        """True while so many of all leases are awaited that one scan costs less than a read of each of them."""
+        """True while so large a part of all leases is awaited that one scan costs less than a read of each of them."""
         awaited = sum(side.polls for side in self.receiving.values())
         return awaited > READS_MAX and awaited * LEASES_PER_READ_MAX >= lease_count
 
     def avoid(self, key: str, until_s: float) -> None:
-        """Do not take this lease until then."""
+        """Avoid a lease until a time: do not take it before."""
         self._avoided[key] = until_s
 
     def avoids(self, now_s: float) -> frozenset[str]:
-        """The leases that it will not have now."""
+        """Return the leases that the worker will not have now."""
         self._avoided = {key: until_s for key, until_s in self._avoided.items() if until_s > now_s}
         return frozenset(self._avoided)
 
     def shown(self, now_s: float, counter: int = 0) -> WorkerRow:
-        """Its row, as it would be written now."""
+        """Return the worker's row, as it would be written now."""
         terms = self.terms
         return WorkerRow(
             worker_id=terms.worker_id,
@@ -206,14 +216,14 @@ MEASURES_PER_FAILOVER = 4
 
 
 class Work(StrEnum):
-    """Upkeep of the streams' leases."""
+    """The kinds of upkeep of the streams' leases."""
 
     GONE = "gone"
-    """Make the leases anew whose rows were deleted while this worker had them, if they are missing."""
+    """The work that makes the leases anew whose rows were deleted while this worker had them, if they are missing."""
     SEARCH = "search"
-    """Make the leases that are missing."""
+    """The work that makes the leases that are missing."""
     CLEAN = "clean"
-    """Delete the leases that have served, repair holes. One worker does it for all."""
+    """The work that deletes the leases that have served, and repairs holes. One worker does it for all."""
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -226,25 +236,25 @@ class View:
     fleet: Fleet
     leases: Mapping[str, LeaseView]
     rows: Mapping[str, LeaseRow]
-    """The same leases as their rows show them."""
+    """The rows of the same leases."""
     workers: Mapping[str, WorkerView]
-    """All but this one."""
+    """The workers but for this one."""
     named: Collection[str]
-    """Leases that have this worker's name, are this process's, and are not held by it."""
+    """The leases that have this worker's name, are this process's, and are not held by it."""
     robbed: Collection[str] = ()
-    """Leases of KCL workers that renew them: a take of one is a steal, of which its owner hears later."""
+    """The leases of KCL workers that renew them: a take of one is a steal, of which its owner hears later."""
     given_up: Collection[str] = ()
-    """Held leases whose shards the policies for failing records want given up, or stopped."""
+    """The held leases whose shards the policies for failing records want given up, or stopped."""
     is_complete: bool = True
     """False while one of the streams has no lease at all."""
     has_gone: bool = False
-    """There are leases for `Work.GONE`."""
+    """True when there are leases for `Work.GONE`."""
     scanned_s: float
-    """When the last scan of the leases was answered."""
+    """The time at which the last scan of the leases was answered."""
     scan_sent_s: float
-    """When it was sent."""
+    """The time at which the last scan was sent."""
     before: Mapping[str, LeaseRow]
-    """The leases as they were known until then."""
+    """The leases as they were known before the last scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +268,7 @@ class WorkersSeen:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """`FreeRows` was done for these."""
+    """The worker has done `FreeRows` for these leases."""
 
     keys: Collection[str]
 
@@ -269,13 +279,13 @@ class LeaseSeen:
 
     key: str
     row: LeaseRow | None
-    """None: it is gone."""
+    """The row of the lease; None: it is gone."""
     lease: LeaseView | None
     known: LeaseRow | None
-    """The row as it was known before."""
+    """The row as it was known before the read."""
     sent_s: float
     is_robbed: bool = False
-    """See `View.robbed`."""
+    """True for a steal; see `View.robbed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +304,7 @@ class NotReadable:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A tenure has begun, or will not."""
+    """A tenure has begun, or will not begin."""
 
     key: str
     began: bool
@@ -302,18 +312,18 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Delivers:
-    """The shard of a lease is read from now on, and may be handed over."""
+    """The worker begins to read the shard of a lease, and may hand it over."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What was begun with a lease is over."""
+    """The tenure or claim that was begun with a lease is over."""
 
     key: str
     row: LeaseRow
-    """As it was last confirmed."""
+    """The row as it was last confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +361,7 @@ class Inherited:
 
     key: str
     may_start: bool
-    """Its other parents have ended, as far as is known."""
+    """True when the child's other parents have ended, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,21 +401,21 @@ class Take:
 
     key: str
     receives: bool
-    """Without a write of its own; False: claim the lease."""
+    """True: the tenure begins without a write of its own; False: it claims the lease."""
     unmoved_s: float | None
-    """Where it ``receives``: when the last look was sent that still showed the former owner."""
+    """The time at which the last look was sent that still showed the former owner, where it ``receives``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Read ahead in a shard that is likely to be this worker's soon, unless it is done already."""
+    """Read ahead in a shard that is likely to be this worker's soon, unless that is done already."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The owner has stored progress: what was read ahead before it is not needed."""
+    """Drop what was read ahead before the owner's stored progress: it is not needed."""
 
     key: str
     checkpoint: Checkpoint
@@ -413,14 +423,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Stop reading ahead, drop what was read."""
+    """Stop reading ahead in a shard, and drop what was read."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The program may read the shard from now on."""
+    """Let the program read the shard."""
 
     key: str
 
@@ -447,7 +457,7 @@ class EndTenure:
     key: str
     to: str | None
     process: str | None
-    """Which process of that name gets it; None: its row does not tell."""
+    """The process of that name that gets the lease; None: its row does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +514,7 @@ CREATE_MISSING = CreateMissing()
 
 
 def step(mine: Mine, given: Input, now_s: float) -> list[Action]:
-    """What follows from an input; ``mine`` is changed. The same state, input and time always lead to the same."""
+    """Change ``mine`` by an input, and return what follows. The same state, input and time always lead to the same."""
     said: list[Action] = []
     _RULES[type(given)](mine, given, now_s, said)
     return said
@@ -542,7 +552,7 @@ def _round(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
 
 
 def _retreat(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
-    """A worker that could not write for long leaves its leases to others, if there are any, for a while."""
+    """Leave the leases to others for a while, if there are any, after a time in which no write was possible."""
     others = any(not worker.leaving for worker in view.workers.values())
     retreats = now_s < mine.retreats_until_s and others
     if retreats != mine.retreats:
@@ -551,7 +561,7 @@ def _retreat(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
 
 
 def _keep_up(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
-    """Once at the start see which leases are missing; from time to time clean up, one worker for all."""
+    """Look once at the start which leases are missing; clean up at intervals, one worker for all."""
     upkeep, terms = mine.upkeep, mine.terms
     if now_s >= upkeep.measure_at_s:
         upkeep.measure_at_s = now_s + terms.failover_s / MEASURES_PER_FAILOVER
@@ -603,13 +613,13 @@ def _give(mine: Mine, part: Decision, view: View, now_s: float, said: list[Actio
                 load[receiver] += 1
         elif (wanting := part.give.get(key)) is not None and key in workers[wanting].wants:
             _own(mine, key, side.offer(wanting, now_s), now_s, said)
-        elif key in part.free and not mine.retreats:  # while it retreats, others ask for what they are to have
+        elif key in part.free and not mine.retreats:  # While it retreats, others ask for what they are to have.
             _own(mine, key, side.tell(OwnerInput.FREE, now_s), now_s, said)
 
 
 def _let_go(mine: Mine, now_s: float, said: list[Action]) -> None:
     """Stop what is to go once its receiver is ready, few at a time: a shard waits without a reader for all that stop
-    together with it. One that takes long to be settled keeps no other from stopping.
+    together with it. A shard that takes long to be settled keeps no other from stopping.
     """
     ages_s = [now_s - owned.stopped_s for owned in mine.held.values() if owned.stopped_s is not None]
     most = max(STOPS_AT_ONCE, len(mine.held) // STOPPING_TURNS_MAX)
@@ -669,7 +679,7 @@ def _workers_seen(mine: Mine, given: WorkersSeen, now_s: float, said: list[Actio
     A worker that began with the lease wrote to the lease's row before its own row went: then the free is refused.
     """
     orphans = []
-    for key in given.given:  # not what was given since: the look may be older than the receiver's row
+    for key in given.given:  # What was given since does not count: the look may be older than the receiver's row.
         if (row := mine.given.get(key)) is None:
             continue
         now, receiver = given.leases.get(key), given.workers.get(row.actual_owner or "")
@@ -687,7 +697,9 @@ def _freed(mine: Mine, given: Freed, now_s: float, said: list[Action]) -> None:
 
 
 def _forward(mine: Mine, part: Decision, view: View, said: list[Action]) -> None:
-    """Pass on what a leader wants handed over by this worker, which does not hold it: it did in a former life."""
+    """Pass on what a leader wants handed over by this worker, which does not hold it: the worker held it in a former
+    life.
+    """
     wanted = [key for key, one in part.follow.items() if one is Step.HAND_OVER]
     former = [view.rows[key] for key in wanted if key not in mine and key in view.named]
     if former:
@@ -698,12 +710,12 @@ def _forward(mine: Mine, part: Decision, view: View, said: list[Action]) -> None
 
 
 class _Now(NamedTuple):
-    """What a round knows besides what is the worker's."""
+    """The facts that a round knows besides the worker's own."""
 
     view: View
     part: Decision
     planned: Collection[str]
-    """Leases that are taken unasked."""
+    """The leases that are taken unasked."""
     avoids: Collection[str]
     at_s: float
 
@@ -732,8 +744,8 @@ def _receive(mine: Mine, part: Decision, view: View, now_s: float, said: list[Ac
 
 
 def _unasked(mine: Mine, view: View, now_s: float, said: list[Action]) -> list[str]:
-    """Leases to take although no plan says so: those with this worker's name on them that it does not hold, and
-    children of shards that have ended here.
+    """Return the leases to take although no plan says so: those that have this worker's name and that it does not hold,
+    and children of shards that have ended here.
     """
     if mine.leaving or mine.retreats:
         return []
@@ -747,7 +759,7 @@ def _unasked(mine: Mine, view: View, now_s: float, said: list[Action]) -> list[s
 
 
 def _disinherit(mine: Mine, view: View, said: list[Action]) -> None:
-    """What others have taken is not to be taken any more, nor read ahead."""
+    """Drop what others have taken: it is not to be taken any more, nor read ahead."""
     for key in sorted(mine.heirs & view.leases.keys()):
         if view.leases[key].ended or view.leases[key].owner is not None:
             mine.heirs.discard(key)
@@ -765,7 +777,7 @@ def _approach(mine: Mine, side: ReceiverSide, now: _Now, said: list[Action]) -> 
         # What an owner offers is taken, whatever the plan: the owner may be leaving.
         _do(mine, side, side.drop(), said)
     owner = mine.workers.get(side.owner or (lease.owner if lease is not None else None) or "")
-    refuses = leaving or key in now.avoids  # what it cannot read, the owner gives to another one
+    refuses = leaving or key in now.avoids  # The owner gives what this worker cannot read to another one.
     _do(mine, side, side.look_at_owner(owner, now.at_s, leaving=refuses), said, is_robbed=is_robbed)
     if side.polls or lease is None or not (is_planned or part.follow.get(key) is Step.WARM_UP):
         return
@@ -782,7 +794,7 @@ def _approach(mine: Mine, side: ReceiverSide, now: _Now, said: list[Action]) -> 
 
 
 def _by_scan(view: View, key: str) -> LeaseSeen:
-    """An awaited lease as the last scan showed it, which was made just now, for this."""
+    """Return an awaited lease as the last scan showed it, which was made just now, for this."""
     return LeaseSeen(
         key=key,
         row=view.rows.get(key),
@@ -866,7 +878,7 @@ def _not_readable(mine: Mine, given: NotReadable, now_s: float, said: list[Actio
 
 
 def _began(mine: Mine, given: Began, now_s: float, said: list[Action]) -> None:
-    """The side stays until the lease is delivered from, lest the same lease be taken twice."""
+    """Keep the side until the lease is delivered from, lest the same lease be taken twice."""
     side = mine.receiving.get(given.key)
     if side is not None and side.state is ReceiverState.TAKING:
         learnt = ReceiverInput.BEGAN if given.began else ReceiverInput.NOT_TAKEN
@@ -934,4 +946,4 @@ _RULES: Mapping[type[Any], Callable[[Mine, Any, float, list[Action]], None]] = {
     Leave: _leave,
     UpkeepOver: _upkeep_over,
 }
-"""Complete: there is a rule for every input."""
+"""The rules of the machine, which are complete: there is a rule for every input."""

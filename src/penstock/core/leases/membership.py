@@ -1,4 +1,4 @@
-"""Workers' own rows: which workers there are, what each wants and gives, and which have fallen silent.
+"""The workers' own rows show which workers there are, what each wants and gives, and which have fallen silent.
 
 The rows lie in a table of their own, which no KCL reads. A worker writes its row every F/5 and at every change; the
 counter in it grows with each write.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.row import LeaseRow
 
 # --- since when a counter stands still ------------------------------------------------------------
-# What a worker sees of counters that others move, and since when they stand still.
+# A worker sees counters that others move, and since when they stand still.
 #
 # No clock of another machine is compared. The observer times a counter on its own monotonic clock, from the answer in
 # which it first saw the value. The owner counts from the moment at which it sent the write, which is earlier. So the
@@ -41,7 +41,7 @@ class _Seen(NamedTuple):
 
 
 class Observed:
-    """Counters by key: of leases, or of workers."""
+    """The counters by key that an observer has seen: of leases, or of workers."""
 
     __slots__ = ("_seen",)
 
@@ -49,13 +49,15 @@ class Observed:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, key: str, counter: int, now_s: float, *, owner: str | None = None) -> None:
-        """A value that an answer showed, at the time of the answer. A change of the owner's name is a movement too."""
+        """Note a value that an answer showed, at the time of the answer. A change of the owner's name is a movement
+        too.
+        """
         seen = self._seen.get(key)
         if seen is None or seen.counter != counter or seen.owner != owner:
             self._seen[key] = _Seen(counter, owner, now_s)
 
     def look_at_leases(self, rows: Iterable[LeaseRow], now_s: float) -> None:
-        """All leases, as one scan showed them; what is not among them is forgotten."""
+        """Note all leases, as one scan showed them; a lease that is not among them is forgotten."""
         before, self._seen = self._seen, {}
         for row in rows:
             seen = before.get(row.key)
@@ -64,11 +66,11 @@ class Observed:
             self.look(row.key, row.counter, now_s, owner=row.owner)
 
     def forget(self, key: str) -> None:
-        """The key is gone, or of no interest."""
+        """Forget a key that is gone, or of no interest."""
         self._seen.pop(key, None)
 
     def unmoved_s(self, key: str, now_s: float) -> float:
-        """Seconds for which the counter is known to stand still; 0 for a key that was never seen."""
+        """Return the seconds for which the counter is known to stand still; 0 for a key that was never seen."""
         seen = self._seen.get(key)
         return 0.0 if seen is None else now_s - seen.since_s
 
@@ -104,41 +106,41 @@ class NotAWorkerError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """One worker, as it shows itself to the others. Leases are named by their keys."""
+    """One worker, as it shows itself to the others. Its leases are named by their keys."""
 
     worker_id: str
-    """Unique among all processes that live at the same time."""
+    """The worker's id, unique among all processes that live at the same time."""
     counter: int = 0
     failover_s: float
-    """Its own F: others wait for it at least as long."""
+    """The worker's own F: others wait for it at least as long."""
     version: str = ""
-    """Of the program, for rolling upgrades."""
+    """The version of the program, for rolling upgrades."""
     held: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
     given: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
-    """Lease to the worker that is to receive it."""
+    """The worker that is to receive each lease."""
     warm: frozenset[str] = frozenset()
-    """Leases of others that it could go on with at once."""
+    """The leases of others that the worker could go on with at once."""
     leaving: bool = False
-    """It hands over what it holds, and takes nothing."""
+    """True: the worker hands over what it holds, and takes nothing."""
     leases_max: int | None = None
-    """How many it will hold at most."""
+    """The most leases that the worker will hold."""
     avoids: frozenset[str] = frozenset()
-    """Leases that it gave up and will not have back for now."""
+    """The leases that the worker gave up and will not have back for now."""
     stream: str = ""
-    """The ARN of the one stream that it reads, where lease keys do not name it; else nothing."""
+    """The ARN of the one stream that the worker reads, where lease keys do not name it; else nothing."""
     application: str = ""
     """The application whose row it is, where the table is for one application and does not know which; else nothing."""
 
     process: str = ""
-    """Which process of this id it is, as leases name it (`penstock.core.leases.row.process_name`)."""
+    """The process of this id, as leases name it (`penstock.core.leases.row.process_name`)."""
 
     def next(self) -> WorkerRow:
-        """The row as it is written next."""
+        """Return the row as it is written next."""
         return replace(self, counter=self.counter + 1)
 
     def attributes(self) -> dict[str, Any]:
-        """Plain attributes: str, int and frozenset[str]; empty ones are absent."""
+        """Return the plain attributes: str, int and frozenset[str]; empty ones are absent."""
         values: dict[str, Any] = {
             WORKER_ID: self.worker_id,
             COUNTER: self.counter,
@@ -159,7 +161,7 @@ class WorkerRow:
 
 
 def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
-    """A worker from plain attributes. Raises NotAWorkerError."""
+    """Make a worker's row of plain attributes. Raises NotAWorkerError."""
     try:
         return WorkerRow(
             worker_id=attributes[WORKER_ID],
@@ -182,7 +184,7 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
 
 
 def worker_rows(items: Iterable[Mapping[str, Any]]) -> list[WorkerRow]:
-    """All that can be read: the row of one worker, of a later version perhaps, must not hide the others."""
+    """Return all rows that can be read: the row of one worker, of a later version perhaps, must not hide the others."""
     rows = []
     for item in items:
         with contextlib.suppress(NotAWorkerError):
@@ -191,7 +193,7 @@ def worker_rows(items: Iterable[Mapping[str, Any]]) -> list[WorkerRow]:
 
 
 class Members:
-    """What one worker knows of the others, by looks at the table of workers."""
+    """The knowledge that one worker has of the others, by looks at the table of workers."""
 
     __slots__ = ("_failover_s", "_observed", "rows", "worker")
 
@@ -200,10 +202,10 @@ class Members:
         self._failover_s = failover_s
         self._observed = Observed()
         self.rows: dict[str, WorkerRow] = {}
-        """As they were seen last, without this worker's own."""
+        """The rows as they were seen last, without this worker's own."""
 
     def look(self, rows: Iterable[WorkerRow], now_s: float) -> None:
-        """All rows as one look showed them, at the time of the answer.
+        """Note all rows as one look showed them, at the time of the answer.
 
         An old state of the table can make a row seem to have moved: then its worker is waited for anew, which is safe.
         """
@@ -216,7 +218,8 @@ class Members:
             self._observed.look(row.worker_id, row.counter, now_s)
 
     def failover_s(self, worker_id: str | None) -> float:
-        """How long to wait for an owner: the longer of its failover time and ours; ours where it has no worker row.
+        """Return how long to wait for an owner: the longer of its failover time and ours; ours where it has no worker
+        row.
 
         The same time counts where the counter of the owner's lease decides.
         """
@@ -224,15 +227,17 @@ class Members:
         return self._failover_s if row is None else max(self._failover_s, row.failover_s)
 
     def unmoved_s(self, worker_id: str, now_s: float) -> float:
-        """For how long a worker's row was seen to stand still."""
+        """Return the seconds for which a worker's row was seen to stand still."""
         return self._observed.unmoved_s(worker_id, now_s)
 
     def quiet(self, now_s: float) -> list[str]:
-        """Workers whose rows have not moved for their failover time, as far as is known: a reason to look closer."""
+        """Return the workers whose rows have not moved for their failover time, as far as is known: a reason to look
+        closer.
+        """
         return [one for one in self.rows if self._observed.unmoved_s(one, now_s) > self.failover_s(one)]
 
     def silent(self, *, leases_answered_s: float, look_sent_s: float, now_s: float) -> list[str]:
-        """Workers whose leases may be taken, by their counters as they were read.
+        """Return the workers whose leases may be taken, by their counters as they were read.
 
         Call it after `look` with a *consistent* read of the workers, sent at ``look_sent_s``, after a consistent read
         of the leases was answered at ``leases_answered_s``. Raises ValueError for the other order.
@@ -242,7 +247,7 @@ class Members:
         return self.quiet(now_s)
 
     def forgettable(self, now_s: float) -> list[WorkerRow]:
-        """Rows to be removed, each on condition of its counter."""
+        """Return the rows to be removed, each on condition of its counter."""
         return [
             row
             for one, row in self.rows.items()

@@ -1,4 +1,4 @@
-"""Rows that follow a Spark query, which keeps its position in its own offset log and owns no lease.
+"""The rows here follow a Spark query, which keeps its position in its own offset log and owns no lease.
 
 The rows stay free. If a row named an owner that never renews it, the next reader would have to wait for that owner; and
 a fleet of the KCL 2.x, which chooses its leader among the owners' names, could choose a leader that does nothing.
@@ -27,7 +27,7 @@ __all__ = ["NOTE", "Create", "Mark", "MirroredRows", "Read", "Step", "release"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How far one shard is read, as its lease is to say."""
+    """The progress of one shard, as its lease is to say it."""
 
     shard_id: str
     checkpoint: Checkpoint
@@ -35,9 +35,9 @@ class Mark:
     parents: frozenset[str] = frozenset()
     children: frozenset[str] = frozenset()
     hash_range: tuple[int, int]
-    """Inclusive."""
+    """The hash range of the shard; both bounds belong to it."""
     read_until_ms: int | None = None
-    """All that had arrived by then (epoch milliseconds) is read."""
+    """The time (epoch milliseconds) up to which all that had arrived is read."""
     of_stream: StreamMark | None = None
     """The mark of the stream that the shard is of. Where a row carries the mark of another stream, the row is begun
     anew for this one: the query that wants that has made sure that it may.
@@ -51,7 +51,7 @@ class Create(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Read a row again: what became of a write to it is not known."""
+    """Read a row again: it is not known what became of a write to it."""
 
     key: str
 
@@ -60,7 +60,7 @@ Step: TypeAlias = Create | Read | Write
 
 
 def release(row: LeaseRow) -> Write:
-    """Take the owner's name off a row whose counter has not moved for the failover time."""
+    """Return a write that takes the owner's name off a row whose counter has not moved for the failover time."""
     write = writes.renew(row)
     return replace(write, changes=(*write.changes, (OWNER, None), (CHECKPOINT_OWNER, None)))
 
@@ -72,7 +72,7 @@ class MirroredRows:
         """``rows`` are the leases of one stream, by shard id."""
         self._rows = {row.key: row for row in rows}
         self._known = dict(self._rows)
-        """Of each lease, the row with the highest counter: a worker's token was no higher."""
+        """The row with the highest counter of each lease: a worker's token was no higher."""
         self._marks: dict[str, Mark] = {}
         self._gone: frozenset[str] = frozenset()
         self._notes = False
@@ -80,11 +80,11 @@ class MirroredRows:
 
     @property
     def rows(self) -> Mapping[str, LeaseRow]:
-        """By shard id."""
+        """The rows by shard id."""
         return self._rows
 
     def want(self, marks: Iterable[Mark], *, gone: Collection[str] = (), notes: bool = False) -> None:
-        """Say where all shards are by now; what was wanted before counts no more.
+        """Set the marks of all shards; the marks before count no more.
 
         ``gone`` are shards that the retention has trimmed: their rows are deleted. ``notes``: also write where only
         the note is another one; else a note goes with a checkpoint.
@@ -95,7 +95,7 @@ class MirroredRows:
         self._notes = notes
 
     def steps(self) -> list[Step]:
-        """What is to be done now, in any order; call it again when all of it was learnt, until nothing comes.
+        """Return the steps to do now, in any order; call it again when all of it was learnt, until nothing comes.
 
         A row says that its shard has ended only when the children have rows: else the next reader could find the shard
         ended, and no lease to go on with.
@@ -122,7 +122,7 @@ class MirroredRows:
         return steps
 
     def learn(self, key: str, outcome: Done | Refused | Unknown) -> None:
-        """What became of a step; of a read, ``Done`` with the row that was found."""
+        """Take the outcome of a step; of a read, ``Done`` with the row that was found."""
         if isinstance(outcome, Unknown):
             self._doubtful.add(key)
             return
@@ -139,7 +139,7 @@ class MirroredRows:
         self._doubtful.update(keys)
 
     def owned(self) -> dict[str, str]:
-        """The owner of each shard whose lease has one by now: such rows are not written to."""
+        """Return the owner of each shard whose lease has one by now: such rows are not written to."""
         return {
             key: owner
             for key in self._marks
@@ -147,7 +147,7 @@ class MirroredRows:
         }
 
     def behind(self, marks: Iterable[Mark] | None = None) -> list[str]:
-        """Shards whose rows do not say yet what is wanted, or what these marks say."""
+        """Return the shards whose rows do not say yet what is wanted, or what these marks say."""
         return [
             mark.shard_id
             for mark in (list(self._marks.values()) if marks is None else marks)
@@ -158,7 +158,7 @@ class MirroredRows:
         ]
 
     def ahead(self, marks: Iterable[Mark]) -> list[str]:
-        """Shards whose rows say more than these marks: another reader has read on."""
+        """Return the shards whose rows say more than these marks: another reader has read on."""
         return [
             mark.shard_id
             for mark in marks
@@ -168,17 +168,17 @@ class MirroredRows:
         ]
 
     def _of_others(self) -> set[str]:
-        """Leases of another stream, of shards that this one has not."""
+        """Return the leases of another stream, of shards that this stream has not."""
         mark = next(iter(self._marks.values()), None)
         return set() if mark is None else {key for key, row in self._rows.items() if _is_foreign(row, mark)}
 
     def _made(self, mark: Mark) -> LeaseRow:
-        """The row of a shard that has none; of one that was deleted the counter goes on."""
+        """Return the row of a shard that has none; the counter of a row that was deleted goes on."""
         known, born = self._known.get(mark.shard_id), _born(mark)
         return born if known is None else replace(born, counter=known.counter + 1)
 
     def _as_known(self, found: LeaseRow) -> LeaseRow:
-        """A lease whose row was deleted and made anew by others, as it was, unless the new row says more."""
+        """Return a lease whose row was deleted and made anew by others, as it was, unless the new row says more."""
         known = self._known[found.key]
         checkpoint = max(known.checkpoint, found.checkpoint) if found.checkpoint.is_position else known.checkpoint
         return replace(known, checkpoint=checkpoint, owner=None, checkpoint_owner=None, process=None)
@@ -201,8 +201,8 @@ class MirroredRows:
         return replace(write, changes=changes)
 
     def _wants_note(self, row: LeaseRow, mark: Mark) -> bool:
-        """True where the row says the same, and not yet in the reader's words. A word of the KCL's is as good as
-        another: it says that nothing is read, and which one it is was decided when the row was made.
+        """True where the row says the same, and not yet in the reader's words. One word of the KCL's is as good as
+        another: it says that nothing is read, and which word it is was decided when the row was made.
         """
         words = not (row.checkpoint.is_position or row.ended or mark.checkpoint.is_position or mark.checkpoint.is_end)
         if row.checkpoint != mark.checkpoint and not words:

@@ -1,4 +1,4 @@
-"""A lease as the table holds it: the KCL's attributes, read and written as the KCL does.
+"""A lease is kept as a row of the table: with the KCL's attributes, read and written as the KCL does.
 
 Stores exchange rows as plain attributes: str, int, float, bytes and frozenset[str] by the KCL's names, without the
 types of any database. What is absent has no entry.
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # --- how far a shard is done ----------------------------------------------------------------------
-# A position, or one of the KCL's four words. The order and the texts are the KCL's (``ExtendedSequenceNumber``):
+# The progress is a position, or one of the KCL's four words. The order and the texts are the KCL's
+# (``ExtendedSequenceNumber``):
 # AT_TIMESTAMP < TRIM_HORIZON < LATEST < any position < SHARD_END.
 
 _WORDS = ("AT_TIMESTAMP", "TRIM_HORIZON", "LATEST")
@@ -30,7 +31,7 @@ _NONE = Position(0, 0)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Checkpoint:
-    """What is stored of a lease's progress. Checkpoints compare; of a lease they never go back.
+    """The progress of a lease, as it is stored. Checkpoints compare; those of a lease never go back.
 
     A position means: up to and with this user record everything is settled. The words say where reading begins
     (the time of AT_TIMESTAMP is not stored: it is the application's option), or that the shard is done.
@@ -38,9 +39,11 @@ class Checkpoint:
 
     rank: int
     position: Position = _NONE
-    """(0, 0) for the words."""
+    """The position; (0, 0) for the words."""
     digits: int = field(default=0, compare=False)
-    """As many digits a sequence number was written with: emulators pad with zeros, and look them up as text."""
+    """The number of digits that a sequence number was written with: emulators pad with zeros, and look them up
+    as text.
+    """
 
     AT_TIMESTAMP: ClassVar[Checkpoint]
     TRIM_HORIZON: ClassVar[Checkpoint]
@@ -49,14 +52,14 @@ class Checkpoint:
 
     @classmethod
     def at(cls, position: Position) -> Checkpoint:
-        """Settled up to and with this position."""
+        """Return the checkpoint that is settled up to and with this position."""
         if position.sequence_number < 0 or position.sub_sequence_number < 0:
             raise ValueError("a position is not negative")
         return cls(_POSITION_RANK, position)
 
     @classmethod
     def parse(cls, text: str, sub_sequence_number: int = 0) -> Checkpoint:
-        """From a lease's two attributes. Raises ValueError for what is neither a word nor a number."""
+        """Make a checkpoint of a lease's two attributes. Raises ValueError for what is neither a word nor a number."""
         if text in _WORDS:
             return cls(_WORDS.index(text))
         if text == _SHARD_END:
@@ -67,7 +70,7 @@ class Checkpoint:
 
     @property
     def is_position(self) -> bool:
-        """True when it names a user record; False for the words."""
+        """True when the checkpoint names a user record; False for the words."""
         return self.rank == _POSITION_RANK
 
     @property
@@ -77,14 +80,14 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """As the attribute ``checkpoint`` holds it."""
+        """The text that the attribute ``checkpoint`` holds."""
         if self.rank == _POSITION_RANK:
             return str(self.position.sequence_number).zfill(self.digits)
         return _SHARD_END if self.rank == _END_RANK else _WORDS[self.rank]
 
     @property
     def sub_sequence_number(self) -> int:
-        """As the attribute ``checkpointSubSequenceNumber`` holds it: 0 for the words."""
+        """The number that the attribute ``checkpointSubSequenceNumber`` holds: 0 for the words."""
         return self.position.sub_sequence_number
 
 
@@ -118,17 +121,17 @@ READ_UNTIL = "readUntilMillis"
 PROCESS = "penstockProcess"
 OF_STREAM = "penstockStream"
 NOTE = "penstockPosition"
-"""These are ours: the KCL leaves alone what it does not know. In the last one a Spark query has its position."""
+"""The last attribute of ours, in which a Spark query has its position. The KCL leaves alone what it does not know."""
 
 ATTRIBUTES = (
     KEY, OWNER, COUNTER, CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE, SWITCHES, PARENTS, CHILDREN,
     FIRST_HASH_KEY, LAST_HASH_KEY, STREAM, SHARD_ID, THROUGHPUT, CHECKPOINT_OWNER, ENTITY, READ_UNTIL, PROCESS,
     OF_STREAM,
 )  # fmt: skip
-"""All that a lease's row may hold by the KCL, and what Penstock adds."""
+"""The attributes that a lease's row may hold by the KCL, and those that Penstock adds."""
 
 THROUGHPUT_DIGITS = 6
-"""The KCL prints the throughput with as many decimals."""
+"""The number of decimals with which the KCL prints the throughput."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -139,50 +142,52 @@ class NotALeaseError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRow:
-    """One lease."""
+    """One lease, as its row has it."""
 
     key: str
-    """A shard's id, or a multi-stream key (`penstock.core.leases.row`)."""
+    """The key of the lease: a shard's id, or a multi-stream key (`LeaseKey`)."""
     counter: int = 0
-    """Grows by one with each write of an owner: the heartbeat, and what writes are conditional on."""
+    """A number that grows by one with each write of an owner: the heartbeat, and the condition of writes."""
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
     owner: str | None = None
-    """Worker id; None when free. While the KCL 3.x hands a lease over it is the *next* owner: see `actual_owner`."""
+    """The worker id of the owner; None when free. While the KCL 3.x hands a lease over it is the *next* owner: see
+    `actual_owner`.
+    """
     checkpoint_owner: str | None = None
     """The worker that still reads and checkpoints. It is named only while the KCL 3.x hands the lease over."""
     pending: Checkpoint | None = None
     """A checkpoint that was prepared and is not committed."""
     pending_state: bytes | None = None
-    """What the application stored with it."""
+    """The bytes that the application stored with the prepared checkpoint."""
     switches: int = 0
-    """Changes of owner since the last checkpoint."""
+    """The number of changes of owner since the last checkpoint."""
     parents: frozenset[str] = frozenset()
-    """Shard ids, without a stream also in multi-stream tables."""
+    """The shard ids of the parents, without a stream also in multi-stream tables."""
     children: frozenset[str] = frozenset()
-    """Known once the shard has ended."""
+    """The shard ids of the children, which are known once the shard has ended."""
     first_hash_key: int | None = None
     last_hash_key: int | None = None
-    """Inclusive."""
+    """The largest hash key of the shard, which belongs to it."""
     stream: str | None = None
-    """``account:stream:epoch`` in multi-stream tables."""
+    """The text ``account:stream:epoch`` of the stream, in multi-stream tables."""
     shard_id: str | None = None
-    """The bare id, in multi-stream tables."""
+    """The bare id of the shard, in multi-stream tables."""
     throughput_kib_s: float | None = None
-    """What the owner says it reads, KiB/s (KCL 3.x)."""
+    """The rate that the owner says it reads, in KiB/s (KCL 3.x)."""
     entity: str | None = None
-    """``LEASE``, as the KCL from 3.5 on marks its leases; None for older rows."""
+    """The mark ``LEASE`` that the KCL from 3.5 on writes into its leases; None for older rows."""
     read_until_ms: int | None = None
-    """All that had arrived in the shard by then (epoch milliseconds) is settled: so a shard that was silent since has
-    lost nothing, however old the checkpoint.
+    """The time (epoch milliseconds) up to which all that had arrived in the shard is settled: so a shard that was
+    silent since has lost nothing, however old the checkpoint.
     """
     process: str | None = None
-    """Which process of the owner's name took the lease, or is to have it (`process_name`). The KCL does not know it: it
-    counts only while it is of the owner's name.
+    """The process of the owner's name that took the lease, or is to have it (`process_name`). The KCL does not know it:
+    it counts only while it is of the owner's name.
     """
     of_stream: str | None = None
-    """Of which stream the shard is (`penstock.core.leases.row.stream_mark`); None: no worker has written that."""
+    """The stream that the shard is of (`StreamMark.text`); None: no worker has written that."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
-    """Attributes that Penstock does not know. No write touches them."""
+    """The attributes that Penstock does not know. No write touches them."""
 
     @property
     def actual_owner(self) -> str | None:
@@ -196,15 +201,15 @@ class LeaseRow:
 
     @property
     def named_process(self) -> str | None:
-        """Which process of the actual owner's name has the lease; None: the row does not tell, as when a KCL worker, or
-        version 0.1, made that owner.
+        """The process of the actual owner's name that has the lease; None: the row does not say, as when a KCL worker,
+        or version 0.1, made that owner.
         """
         owner, process = self.actual_owner, self.process
         return process if owner is not None and process is not None and process.endswith(f"/{owner}") else None
 
     def twin_of(self, worker: str, process: str | None) -> str | None:
-        """Another process of this worker's name that has the lease, for which ``process`` has to wait as for any other
-        owner; else None. No worker has the lease of a shard that has ended.
+        """Return another process of this worker's name that has the lease, for which ``process`` has to wait as for any
+        other owner; else None. No worker has the lease of a shard that has ended.
         """
         found = self.named_process if self.actual_owner == worker and not self.ended else None
         return None if found == process else found
@@ -215,7 +220,7 @@ class LeaseRow:
         return self.checkpoint.is_end
 
     def attributes(self) -> dict[str, Any]:
-        """Plain attributes, with what is unknown; empty sets and None have no entry."""
+        """Return the plain attributes, also those that are unknown; empty sets and None have no entry."""
         values: dict[str, Any] = {
             **self.others,
             KEY: self.key,
@@ -242,14 +247,14 @@ class LeaseRow:
 
 
 def process_name(nonce: str, worker: str) -> str:
-    """One process among all that ever had this worker's id."""
+    """Return the name of one process among all that ever had this worker's id."""
     # When a write is refused, the row may show that it was made before. So two processes of one name must never write
     # the same: the second would take the write of the first for its own.
     return f"{nonce}/{worker}"
 
 
 def pending_attributes(pending: Checkpoint | None, state: bytes | None) -> dict[str, Any]:
-    """The three attributes of a prepared checkpoint; None for what is absent."""
+    """Return the three attributes of a prepared checkpoint; None for what is absent."""
     return {
         PENDING: None if pending is None else pending.text,
         PENDING_SUB: None if pending is None else pending.sub_sequence_number,
@@ -269,7 +274,7 @@ def seems_lease(attributes: Mapping[str, Any]) -> bool:
 
 
 def lease_row(attributes: Mapping[str, Any]) -> LeaseRow:
-    """A lease from plain attributes. Raises NotALeaseError."""
+    """Make a lease of plain attributes. Raises NotALeaseError."""
     if not is_lease(attributes):
         counter = attributes.get(COUNTER)
         what = f": its {COUNTER} is {type(counter).__name__}, not a whole number" if seems_lease(attributes) else ""
@@ -337,21 +342,21 @@ def _text(value: int | None) -> str | None:
 
 
 # --- a scan of a table ----------------------------------------------------------------------------
-# What a scan of a lease table found: leases, and what is none.
+# A scan of a lease table finds leases, and rows that are none.
 
 
 class Listing(NamedTuple):
-    """One scan."""
+    """The rows of one scan."""
 
     rows: list[LeaseRow]
     foreign: dict[str, Mapping[str, Any]]
-    """Rows of other kinds by their key, as plain attributes: the KCL 3.5 keeps its own beside the leases."""
+    """The rows of other kinds by their key, as plain attributes: the KCL 3.5 keeps its own beside the leases."""
     unreadable: Mapping[str, str]
-    """Why, by the keys of rows that seem to be leases and cannot be read as such. They are left alone."""
+    """The reasons, by the keys of rows that seem to be leases and cannot be read as such. They are left alone."""
 
 
 def listing_of(items: Iterable[Mapping[str, Any]]) -> Listing:
-    """Sort out rows given as plain attributes. No row makes this fail."""
+    """Sort out rows that come as plain attributes. No row makes this fail."""
     rows: list[LeaseRow] = []
     foreign: dict[str, Mapping[str, Any]] = {}
     unreadable: dict[str, str] = {}
@@ -367,13 +372,14 @@ def listing_of(items: Iterable[Mapping[str, Any]]) -> Listing:
 
 
 # --- of which stream a lease is -------------------------------------------------------------------
-# Of which stream leases are: one that is deleted and made anew has the same name and the same shard ids.
+# A lease has to say of which stream it is: a stream that is deleted and made anew has the same name and the same shard
+# ids.
 #
-# Where lease keys do not name the stream, each row does, by its ARN and the time of its creation. What no row says, as
-# those of KCL workers and of version 0.1, the positions tell: no record of a stream is older than the stream.
+# Where lease keys do not name the stream, each row does, by its ARN and the time of its creation. Where a row does not,
+# as rows of KCL workers and of version 0.1, its positions show it: no record of a stream is older than the stream.
 
 CLOCKS_DIFFER_S = 60
-"""Between what tells the time of a record, and that of a stream's creation."""
+"""The seconds by which the clock of a record's time may differ from that of a stream's creation."""
 
 
 class StreamMark(NamedTuple):
@@ -381,11 +387,11 @@ class StreamMark(NamedTuple):
 
     arn: str
     created_s: int
-    """Epoch seconds; 0: the service does not tell."""
+    """The time of creation in epoch seconds; 0: the service does not tell it."""
 
     @property
     def text(self) -> str:
-        """As a row holds it."""
+        """The text that a row holds."""
         return f"{self.arn} {self.created_s}"
 
     def disowns(self, row: LeaseRow) -> bool:
@@ -400,7 +406,7 @@ class StreamMark(NamedTuple):
 
 
 def told(rows: Iterable[LeaseRow], mark: StreamMark) -> str:
-    """What is wrong with leases that a stream disowns, for a message."""
+    """Return what is wrong with leases that a stream disowns, for a message."""
     listed = list(rows)
     named = next((row.of_stream for row in listed if row.of_stream is not None), None)
     keys = ", ".join(row.key for row in listed[:3]) + (", ..." if len(listed) > 3 else "")
@@ -409,7 +415,7 @@ def told(rows: Iterable[LeaseRow], mark: StreamMark) -> str:
 
 
 # --- keys of leases -------------------------------------------------------------------------------
-# Keys of leases: a shard's id, or, where one table holds several streams, the stream in front of it.
+# The key of a lease is a shard's id, or, where one table holds several streams, the stream in front of it.
 #
 # The KCL writes ``account:stream:creation epoch in seconds:shard`` in its multi-stream mode.
 
@@ -422,16 +428,16 @@ class StreamKey(NamedTuple):
     account: str
     name: str
     created_s: int
-    """Epoch seconds; more than 0. Tells a stream from a former one of the same name."""
+    """The time of creation in epoch seconds, above 0. It distinguishes a stream from a former one of the same name."""
 
     @property
     def text(self) -> str:
-        """``account:stream:creation epoch``."""
+        """The text ``account:stream:creation epoch``."""
         return f"{self.account}:{self.name}:{self.created_s}"
 
     @classmethod
     def parse(cls, text: str) -> StreamKey | None:
-        """None for what is not written so."""
+        """Read a key; None for a text that is not written so."""
         match = _STREAM.fullmatch(text)
         if match is None or int(match[3]) <= 0:
             return None
@@ -439,20 +445,20 @@ class StreamKey(NamedTuple):
 
 
 class LeaseKey(NamedTuple):
-    """What a lease is for."""
+    """The key of a lease, taken apart."""
 
     shard_id: str
     stream: StreamKey | None = None
-    """None where the table is for one stream."""
+    """The stream; None where the table is for one stream."""
 
     @property
     def text(self) -> str:
-        """As the attribute ``leaseKey`` holds it."""
+        """The text that the attribute ``leaseKey`` holds."""
         return self.shard_id if self.stream is None else f"{self.stream.text}:{self.shard_id}"
 
     @classmethod
     def parse(cls, text: str) -> LeaseKey:
-        """A text that names no stream is a shard's id."""
+        """Read a key; a text that names no stream is a shard's id."""
         head, colon, shard_id = text.rpartition(":")
         stream = StreamKey.parse(head) if colon else None
         return cls(text) if stream is None or not shard_id else cls(shard_id, stream)

@@ -1,4 +1,5 @@
-"""A tenure, one worker's hold on one lease from the take to the end: inputs, commands, state, and the machine of them.
+"""A tenure is one worker's hold on one lease from the take to the end: here are its inputs, commands, state, and
+machine.
 
 Three rules keep two workers from reading one shard, whatever is slow, lost, repeated or asleep:
 
@@ -7,9 +8,9 @@ Three rules keep two workers from reading one shard, whatever is slow, lost, rep
    since it *saw* that write. A fallen fence is lifted only by a write to the lease that was sent after it fell, and, if
    a write to the worker's row was missing, after such a write was confirmed.
 2. **One write at a time.** A write without an answer is repeated as it was until its outcome is known: the answer to
-   a repetition tells, since a row that shows the write's own changes proves that it was applied. Then it counts from
+   a repetition shows it, since a row that shows the write's own changes proves that it was applied. Then it counts from
    the first time it was sent. So an applied write that was answered with an error costs nothing.
-3. **Token.** The counter that the take (or the former owner's give) wrote. It grows with every owner.
+3. **Token.** The token is the counter that the take (or the former owner's give) wrote. It grows with every owner.
 
 A row that was deleted under its owner is written anew by it (`writes.restore`), while the fence stands. Once it has
 fallen, or a write that gives the lease away may have been applied, another worker may have had the lease: it may
@@ -34,15 +35,17 @@ if TYPE_CHECKING:
     from penstock.core.leases.writes import Outcome, Write
 
 # --- times ----------------------------------------------------------------------------------------
-# The times that rule leases, all of them multiples of one: the failover time F.
+# The times that rule leases are all multiples of one: the failover time F.
 
 FAILOVER_S = 10.0
-"""The KCL's default too (``failoverTimeMillis``)."""
+"""The failover time by default, in seconds; the KCL has the same default (``failoverTimeMillis``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. An owner obeys its own F; a worker that waits for an owner's silence obeys the larger of both."""
+    """The times of a lease in seconds. An owner obeys its own F; a worker that waits for an owner's silence obeys the
+    larger of both.
+    """
 
     failover_s: float = FAILOVER_S
     """Another worker may take a lease whose counter has not moved for longer than this."""
@@ -70,7 +73,7 @@ class LeaseTimes:
 
     @classmethod
     def of(cls, failover_s: float) -> LeaseTimes:
-        """All of them for a failover time, in the proportions of the defaults."""
+        """Return all times for a failover time, in the proportions of the defaults."""
         return cls(failover_s, failover_s / 2, failover_s / 20, failover_s / 40, failover_s * 2)
 
 
@@ -78,7 +81,7 @@ class LeaseTimes:
 
 
 class State(StrEnum):
-    """Where a tenure is."""
+    """The states of a tenure."""
 
     CLAIMING = "claiming"
     """The take is under way, or was answered so late, or so badly, that a renewal has to follow. Nothing is
@@ -91,11 +94,11 @@ class State(StrEnum):
     ENDING = "ending"
     """The lease is being given or freed. Nothing is delivered any more."""
     OVER = "over"
-    """Nothing follows."""
+    """The tenure is over, and nothing follows."""
 
 
 class Loss(StrEnum):
-    """Why a tenure ended against its will."""
+    """The reasons for which a lease was lost."""
 
     TAKEN = "taken"
     """Another worker has the lease."""
@@ -110,12 +113,12 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: by `Tenure.wake_at_s` at the latest."""
+    """Time has passed: it is told by `Tenure.wake_at_s` at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of the write that was sent last."""
+    """The write that was sent last has an outcome."""
 
     outcome: Outcome
 
@@ -136,12 +139,14 @@ class Saw:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """All up to the checkpoint is settled. It is stored with the next renewal, or at once."""
+    """All up to the checkpoint is settled. The checkpoint is stored with the next renewal, or at once."""
 
     checkpoint: Checkpoint
     at_once: bool = False
     commit: bool = False
-    """True: store it also while a prepared checkpoint is pending, which this removes. False: it waits until none is."""
+    """True: store the checkpoint also while a prepared one is pending, which this removes. False: it waits until none
+    is.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +159,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What to store with the next renewal, without a write of its own."""
+    """Store these measurements with the next renewal, without a write of their own."""
 
     throughput_kib_s: float | None = None
     read_until_ms: int | None = None
-    """See `LeaseRow`: it must hold for the checkpoint that is stored by now."""
+    """The time up to which all is read; see `LeaseRow`. It must hold for the checkpoint that is stored by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +175,16 @@ class End:
 
     to: str | None = None
     process: str | None = None
-    """Which process of that worker's name, as its row tells."""
+    """The process of that worker's name, as its row shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """End the tenure here and now, without a write."""
+    """End the tenure at once, without a write."""
 
 
 Input: TypeAlias = "Tick | Answered | Alive | Saw | Settled | Prepared | Measured | End | Abandon"
-"""All that a tenure is told."""
+"""The inputs of a tenure."""
 
 # --- commands -------------------------------------------------------------------------------------
 
@@ -211,7 +216,7 @@ class Lifted:
 
 @dataclass(frozen=True, slots=True)
 class HandoffAsked:
-    """A KCL leader wants the lease handed to this worker: drain, then `End` with its name."""
+    """Drain, then tell `End` with this worker's name: a KCL leader wants the lease handed to it."""
 
     to: str
 
@@ -222,7 +227,7 @@ class Stored:
 
     checkpoint: Checkpoint
     pending: bool = False
-    """True: a prepared one is there as well, and waits to be committed."""
+    """True: a prepared checkpoint is there as well, and waits to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,31 +239,33 @@ class PendingStored:
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """The take failed: ``row`` is what was found in place of it, None if that is not known, or nothing was."""
+    """The take failed. ``row`` is what was found instead; None if that is not known, or nothing was found."""
 
     row: LeaseRow | None
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The tenure is over against its will. Comes once."""
+    """The lease is lost, and the tenure is over. It comes once."""
 
     why: Loss
     row: LeaseRow | None
-    """As it was found, if it was."""
+    """The row as it was found, if it was found."""
     known: LeaseRow | None = None
-    """Where the row was deleted, or may be: a lease without an owner, as far as this one had come."""
+    """The lease without an owner, as far as this owner had come, where the row was deleted, or may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The tenure is over as it was asked for. ``row`` is None when it is not known whether the last write was done."""
+    """The tenure has ended as the worker asked. ``row`` is None when it is not known whether the last write was
+    done.
+    """
 
     row: LeaseRow | None
 
 
 Command: TypeAlias = Send | Began | Fenced | Lifted | HandoffAsked | Stored | PendingStored | NotTaken | Lost | Ended
-"""All that a tenure says. Do them in their order."""
+"""The commands of a tenure. Do them in their order."""
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -271,18 +278,18 @@ class Sent:
     write: Write
     first_s: float
     last_s: float
-    """When it was sent for the first and for the last time."""
+    """The times at which the write was sent first (``first_s``) and last."""
     first_lifts: bool = True
     last_lifts: bool = True
-    """True if it was sent after the fence fell, or never fell: such a write lifts it."""
+    """True if the write was sent last after the fence fell, or never fell: such a write lifts it."""
     doubtful: bool = False
-    """True from an answer that told nothing until it is sent again."""
+    """True from an answer without an outcome until the write is sent again."""
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the next writes should store."""
+    """The things that the next writes should store."""
 
     checkpoint: Checkpoint | None = None
     at_once: bool = False
@@ -291,7 +298,7 @@ class Wish:
     throughput_kib_s: float | None = None
     read_until_ms: int | None = None
     to: str | None = None
-    """With `State.ENDING`: the worker that gets the lease. None: the lease is freed."""
+    """The worker that gets the lease in `State.ENDING`. None: the lease is freed."""
     process: str | None = None
     """The process of that worker's name that gets the lease."""
 
@@ -301,30 +308,30 @@ _NOTHING = Wish()
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """See the module. Times are the owner's monotonic seconds."""
+    """The state of one tenure; see the module. Times are the owner's monotonic seconds."""
 
     state: State
     worker: str
     times: LeaseTimes
     row: LeaseRow
-    """As it was last confirmed, or as the take found it."""
+    """The row as it was last confirmed, or as the take found it."""
     lease_s: float
-    """Send time of the last confirmed write to the lease; of the take, while there is none."""
+    """The send time of the last confirmed write to the lease; of the take, while there is none."""
     alive_s: float | None
-    """Send time of the last confirmed write to the worker's row; None where no other worker looks at such rows."""
+    """The send time of the last confirmed write to the worker's row; None where no other worker looks at such rows."""
     token: int = 0
-    """0 until it has begun."""
+    """The token of the tenure; 0 until it has begun."""
     sent: Sent | None = None
     wish: Wish = _NOTHING
 
     @property
     def base_s(self) -> float:
-        """What the fence counts from."""
+        """The time that the fence counts from."""
         return self.lease_s if self.alive_s is None else min(self.lease_s, self.alive_s)
 
     @property
     def fence_s(self) -> float:
-        """When the fence falls, unless a write is confirmed."""
+        """The time at which the fence falls, unless a write is confirmed."""
         return self.base_s + self.times.failover_s - self.times.margin_s
 
     def may_deliver(self, now_s: float) -> bool:
@@ -333,19 +340,19 @@ class Tenure:
 
     @property
     def renew_at_s(self) -> float:
-        """When the next write is due, if none is under way."""
+        """The time at which the next write is due, if none is under way."""
         return self.lease_s + self.times.renew_interval_s
 
     @property
     def alive_fence_s(self) -> float:
-        """When the part of the fence falls that the worker's own row holds up."""
+        """The time at which the part of the fence falls that the worker's own row holds up."""
         if self.alive_s is None:
             return float("inf")
         return self.alive_s + self.times.failover_s - self.times.margin_s
 
     @property
     def wake_at_s(self) -> float | None:
-        """When the next `Tick` is due; None when nothing is waited for."""
+        """The time at which the next `Tick` is due; None when nothing is waited for."""
         if self.state is State.OVER:
             return None
         times = [self.base_s + self.times.unconfirmed_max_s]
@@ -359,9 +366,9 @@ class Tenure:
 
 
 # --- the machine ----------------------------------------------------------------------------------
-# The machine of a tenure, as a table: (state, input) -> (state, commands).
+# The machine of a tenure is a table: (state, input) -> (state, commands).
 #
-# Values in, values out: nothing is changed, and the runtime does what the commands say.
+# Values go in and come out: nothing is changed, and the runtime does what the commands say.
 
 Result: TypeAlias = tuple[Tenure, tuple[Command, ...]]
 Rule: TypeAlias = "Callable[[Tenure, Any, float], Result]"
@@ -377,7 +384,7 @@ def claim(
 ) -> Result:
     """Try to take the lease as ``row`` shows it. ``alive_s``: see `Tenure`; ``process``: see `writes.take`.
 
-    Also for a lease that has this worker's name already, from a former life or a write that came late.
+    It is also for a lease that has this worker's name already, from a former life or a write that came late.
     """
     tenure = Tenure(State.CLAIMING, worker, times, row, now_s, alive_s)
     return _send(tenure, writes.take(row, worker, process), now_s)
@@ -408,7 +415,7 @@ def receive(
 
 
 def step(tenure: Tenure, given: Input, now_s: float) -> Result:
-    """What an input makes of a tenure, and what is to be done now. ``now_s`` does not go back."""
+    """Return what an input makes of a tenure, and what is to be done now. ``now_s`` does not go back."""
     tenure, fallen = _fence(tenure, now_s)
     after, commands = TABLE[tenure.state, type(given)](tenure, given, now_s)
     return after, fallen + commands
@@ -418,7 +425,7 @@ def step(tenure: Tenure, given: Input, now_s: float) -> Result:
 
 
 def _fence(tenure: Tenure, now_s: float) -> Result:
-    """Before anything else, a fence whose time has come falls: an input that comes late must not hold it up."""
+    """Let a fence fall whose time has come, before anything else: an input that comes late must not hold it up."""
     if tenure.state is not State.HELD or now_s < tenure.fence_s:
         return tenure, ()
     return replace(tenure, state=State.FENCED, sent=_from_before(tenure.sent)), (Fenced(),)
@@ -433,8 +440,8 @@ def _alive(tenure: Tenure, given: Alive, now_s: float) -> Result:
     after = replace(tenure, alive_s=given.sent_s if tenure.alive_s is None else max(tenure.alive_s, given.sent_s))
     if tenure.state is not State.FENCED or not missing:
         return after, ()
-    # While this row stood still the lease could be taken by its counter as it was then: only a write to the lease
-    # that is sent from here on tells whether it was.
+    # While this row stood still the lease could be taken by its counter as it was then: only a write to the lease that
+    # is sent after this shows whether it was.
     after = replace(after, sent=_from_before(after.sent))
     return _send(after, _next_write(after), now_s) if after.sent is None else (after, ())
 
@@ -454,7 +461,9 @@ def _next_write(tenure: Tenure) -> Write:
 
 
 def _storable(tenure: Tenure) -> Checkpoint | None:
-    """The checkpoint that may be written. It would remove what is pending: that is the application's to decide."""
+    """Return the checkpoint that may be written. It would remove what is pending: that is the application's to
+    decide.
+    """
     return tenure.wish.checkpoint if tenure.row.pending is None or tenure.wish.commit else None
 
 
@@ -511,7 +520,7 @@ def _answered(tenure: Tenure, given: Answered, now_s: float) -> Result:
 
 
 def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts: bool, now_s: float) -> Result:
-    """The write is in the table, and was sent at ``since_s`` or later."""
+    """Go on after a write that is in the table, and was sent at ``since_s`` or later."""
     kind = sent.write.kind
     wish, stored = _fulfilled(tenure.wish, row, kind)
     after = replace(tenure, row=row, lease_s=since_s, sent=None, wish=wish)
@@ -526,7 +535,7 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
     if tenure.state is State.FENCED and lifts and now_s < after.fence_s:
         return _and_work(replace(after, state=State.HELD), (*commands, Lifted()), now_s)
     if tenure.state in (State.CLAIMING, State.FENCED) and now_s < after.alive_fence_s:
-        # It comes too late: another may have the lease already. A new write tells.
+        # The answer comes too late: another may have the lease already. A new write shows it.
         after, more = _send(after, _next_write(after), now_s)
         return after, commands + more
     return _and_work(after, commands, now_s)
@@ -534,13 +543,13 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
 
 def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> Result:
     if row is not None and writes.applied(sent.write, row):
-        # Applied, and answered with an error: at some time since it was first sent. A take may be a former life's of
-        # the same name, which came late: it proves nothing of the time, so a renewal has to.
+        # The write was applied, and answered with an error: at some time since it was first sent. A take may be a
+        # former life's of the same name, which came late: it proves nothing of the time, so a renewal has to.
         lifts = sent.first_lifts and sent.write.kind is not Kind.TAKE
         return _confirmed(tenure, sent, row, sent.first_s, lifts, now_s)
     known = tenure.row
     if row is not None and _is_of_same_owner(row, known):
-        if sent.write.allowed_on(row.attributes()):  # refused for nothing that can be seen
+        if sent.write.allowed_on(row.attributes()):  # Nothing that can be seen refused it.
             return replace(tenure, sent=replace(sent, doubtful=True)), ()
         # A handoff was asked for meanwhile, which a look may have shown before. The write is made anew for it.
         if tenure.state is not State.CLAIMING:
@@ -550,10 +559,11 @@ def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> 
     if tenure.token == 0:
         return _over(tenure, NotTaken(row))
     if _was_deleted(sent, known, row):
-        # A hand, or a TTL. Made anew by others it would begin where an application does, and records were passed over.
+        # A hand, or a TTL, has deleted it. Made anew by others it would begin where an application does, and records
+        # were passed over.
         return _deleted(tenure, sent, row, now_s)
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
-        return _over(tenure, Ended(row))  # given, and written over by the next owner
+        return _over(tenure, Ended(row))  # It was given, and written over by the next owner.
     return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
 
 
@@ -576,20 +586,20 @@ def _deleted(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) 
 
 
 def _lost(why: Loss, tenure: Tenure, sent: Sent | None) -> Lost:
-    """Of a lease whose row is not to be seen, with what is known of it."""
+    """Return the loss of a lease whose row is not to be seen, with what is known of the lease."""
     return Lost(why, None, writes.as_known(tenure.row, None if sent is None else _maybe_stored(sent)))
 
 
 def _maybe_stored(sent: Sent) -> Write | None:
-    """The write, where it may have been applied before the row was deleted: one that was repeated, for want of an
-    answer.
+    """Return the write, where it may have been applied before the row was deleted: a write that was repeated, for want
+    of an answer.
     """
     return sent.write if sent.repeated or sent.write.kind is Kind.RESTORE else None
 
 
 def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
-    """True when the row is gone, or another one in its place that has no owner. Not once its shard has ended: then it
-    has served.
+    """True when the row is gone, or another row without an owner is in its place. It is False once the shard has ended:
+    then the row has served.
     """
     if known.ended or sent.write.change_of(CHECKPOINT) == Checkpoint.SHARD_END.text:
         return False
@@ -603,10 +613,10 @@ def _is_stored(wish: Wish, row: LeaseRow) -> bool:
 
 
 def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Command, ...]]:
-    """What is left to be wished after a write, and what it stored."""
+    """Return what is left to be wished after a write, and the commands for what it stored."""
     if kind is Kind.PREPARE:
         if wish.prepare is None or wish.prepare.checkpoint != row.pending:
-            return wish, ()  # another was asked for meanwhile
+            return wish, ()  # Another one was asked for meanwhile.
         return replace(wish, prepare=None), (PendingStored(wish.prepare.checkpoint),)
     left = replace(wish, throughput_kib_s=None, read_until_ms=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
     stored = (Stored(row.checkpoint, row.pending is not None),)
@@ -616,7 +626,9 @@ def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Comma
 
 
 def _asked(tenure: Tenure, row: LeaseRow) -> tuple[Command, ...]:
-    """What has not begun says nothing: a handoff that is asked for that early is told right after the beginning."""
+    """Return the command for a handoff. A tenure that has not begun says nothing: it says so right after the
+    beginning.
+    """
     return () if tenure.token == 0 or row.handoff_to == tenure.row.handoff_to else _handoff(row)
 
 
@@ -682,8 +694,8 @@ def _measured(tenure: Tenure, given: Measured, now_s: float) -> Result:
 
 
 def _settled_late(tenure: Tenure, given: Settled, now_s: float) -> Result:
-    """The last write takes it along if it is not sent yet."""
-    if tenure.token == 0:  # it never began: nothing was delivered
+    """Let the last write take a checkpoint along if it is not sent yet."""
+    if tenure.token == 0:  # It never began: nothing was delivered.
         return tenure, ()
     furthest = given.checkpoint if tenure.wish.checkpoint is None else max(tenure.wish.checkpoint, given.checkpoint)
     if furthest < tenure.row.checkpoint:
@@ -730,4 +742,4 @@ _RULES: dict[State, dict[type[Any], Rule]] = {
 TABLE: Mapping[tuple[State, type[Any]], Rule] = {
     (state, given): rule for state, rules in _RULES.items() for given, rule in rules.items()
 }
-"""Complete: every state has a rule for every input."""
+"""The rules by state and input, which are complete: every state has a rule for every input."""

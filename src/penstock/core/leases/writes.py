@@ -1,4 +1,4 @@
-"""Each conditional write to a lease as a value, its three outcomes, and what a row that was read back tells of it.
+"""Each conditional write to a lease is a value, with three outcomes; a row that was read back shows which one it had.
 
 The writes are the KCL's, with conditions that are at least as strict: everything that an owner writes raises the
 counter by one and asks for the counter, owner and checkpoint owner that the writer last saw. So of all writes that
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a write is for."""
+    """The purposes of a write."""
 
     TAKE = "take"
     RENEW = "renew"
@@ -63,7 +63,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A conditional change of one row that exists. ``None`` as a value means that the attribute is, or becomes, absent.
+    """A conditional change of one row that exists. A value of ``None`` means that the attribute is, or becomes, absent.
 
     A delete changes nothing: the row goes.
     """
@@ -78,12 +78,12 @@ class Write:
         return attributes is not None and all(attributes.get(name) == value for name, value in self.expects)
 
     def onto(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """The row's plain attributes with the changes made."""
+        """Return the row's plain attributes with the changes made."""
         after = {**attributes, **dict(self.changes)}
         return {name: value for name, value in after.items() if value is not None}
 
     def change_of(self, name: str) -> Any:
-        """What the attribute becomes; None when it is removed, or left alone."""
+        """Return what the attribute becomes; None when it is removed, or left alone."""
         return dict(self.changes).get(name)
 
 
@@ -103,13 +103,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No answer, or an error that tells nothing: the write may be applied, now or even later."""
+    """No answer came, or an error without an outcome: the write may be applied, now or even later."""
 
     reason: str
 
 
 Outcome: TypeAlias = Done | Refused | Unknown
-"""What became of a write."""
+"""The outcomes of a write."""
 
 _PROGRESS = frozenset({CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE})
 
@@ -118,8 +118,9 @@ _PROGRESS = frozenset({CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE})
 
 
 def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
-    """Own the lease from now on, whichever worker had it; a handoff under way is dropped. ``process``: which one of
-    the worker's name it is. Without it two processes of one name would each take the other's write for their own.
+    """Return a write that makes the worker the owner, whichever worker had the lease; a handoff under way is dropped.
+    ``process`` is the process of the worker's name. Without it two processes of one name would each take the other's
+    write for their own.
     """
     switched = row.actual_owner is not None and row.actual_owner != worker
     return _owners(
@@ -131,8 +132,8 @@ def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
 
 
 def renew(row: LeaseRow, throughput_kib_s: float | None = None, read_until_ms: int | None = None) -> Write:
-    """Show that the owner lives. What was measured is stored with it: for a KCL leader, for balancing, for a later
-    owner.
+    """Return a write that shows that the owner lives. Measurements are stored with it: for a KCL leader, for balancing,
+    for a later owner.
     """
     return _owners(row, Kind.RENEW, _measured(row, throughput_kib_s, read_until_ms))
 
@@ -140,20 +141,20 @@ def renew(row: LeaseRow, throughput_kib_s: float | None = None, read_until_ms: i
 def checkpoint(
     row: LeaseRow, to: Checkpoint, throughput_kib_s: float | None = None, read_until_ms: int | None = None
 ) -> Write:
-    """Store progress, which is a renewal too. Raises ValueError for a step back."""
+    """Return a write that stores progress, which is a renewal too. Raises ValueError for a step back."""
     changes = _checkpointed(row, to) | _measured(row, throughput_kib_s, read_until_ms)
     return _owners(row, Kind.CHECKPOINT, changes)
 
 
 def prepare(row: LeaseRow, to: Checkpoint, state: bytes | None = None) -> Write:
-    """Store a checkpoint that is to be committed later (`checkpoint` does), with bytes of the application's."""
+    """Return a write of a checkpoint that `checkpoint` commits later, with bytes of the application's."""
     _forward(row, to)
     return _owners(row, Kind.PREPARE, pending_attributes(to, state))
 
 
 def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str | None = None) -> Write:
-    """Hand the lease to another worker, with the last checkpoint, in one write. Without it what is pending stays.
-    ``process``: which one of the worker's name is to have it, as its row tells.
+    """Return a write that hands the lease to another worker, with the last checkpoint. Without it what is pending
+    stays. ``process`` is the process of the worker's name that is to have it, as its row shows it.
     """
     changes = {} if to is None else _checkpointed(row, to)
     if worker != row.actual_owner:
@@ -162,10 +163,11 @@ def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str 
 
 
 def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) -> Write:
-    """Write a row anew that was deleted under its owner, as the owner knows it, with a higher counter. ``found``: what
-    was made in its place, and has no owner; None: nothing, and the write is a `create` (`creates`). ``lost``: the
-    owner's last write, where it may have been applied before the row was deleted. Then its counter has been seen, and
-    its checkpoint must not go back. To which worker it gave the lease is not kept.
+    """Return a write that restores a row that was deleted under its owner, as the owner knows it, with a higher
+    counter. ``found``: the row that was made in its place, and has no owner; None: there is none, and the write is a
+    `create` (`creates`). ``lost``: the owner's last write, where it may have been applied before the row was deleted.
+    Then its counter has been seen, and its checkpoint must not go back. The worker to which it gave the lease is not
+    kept.
     """
     changes = {name: value for name, value in _known(known, lost).items() if name not in known.others}
     if found is None:
@@ -176,7 +178,9 @@ def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) 
 
 
 def as_known(known: LeaseRow, lost: Write | None = None) -> LeaseRow:
-    """The same without an owner: for a row that is to be made where one is missing."""
+    """Return the row that `restore` would write, without an owner: for a row that is to be made where one is
+    missing.
+    """
     of_owner = (OWNER, CHECKPOINT_OWNER, PROCESS)
     after = {name: value for name, value in _known(known, lost).items() if value is not None and name not in of_owner}
     return lease_row(after)
@@ -189,12 +193,14 @@ def _known(known: LeaseRow, lost: Write | None) -> dict[str, Any]:
 
 
 def creates(write: Write) -> LeaseRow | None:
-    """The row that a write adds, where there is none; None for a write to one that is there."""
+    """Return the row that a write adds, where there is none; None for a write to a row that is there."""
     return lease_row(dict(write.changes)) if write.expects == ((KEY, None),) else None
 
 
 def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:
-    """Let the lease go, with the last checkpoint. If a KCL leader has named the next owner, that one has it now."""
+    """Return a write that lets the lease go, with the last checkpoint. If a KCL leader has named the next owner, that
+    worker has it then.
+    """
     changes = {} if to is None else _checkpointed(row, to)
     if row.handoff_to is None:
         changes[OWNER] = None
@@ -205,7 +211,9 @@ def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:
 
 
 def ask_handoff(row: LeaseRow, worker: str) -> Write:
-    """As the KCL 3.x's leader asks for a handoff: names the next owner, while the present one goes on."""
+    """Return a write that asks for a handoff as the KCL 3.x's leader does: it names the next owner, while the present
+    one goes on.
+    """
     if row.owner is None or row.checkpoint_owner is not None:
         raise ValueError(f"the lease {row.key} has no owner, or is being handed over")
     expects = ((OWNER, row.owner), (CHECKPOINT_OWNER, None))
@@ -213,8 +221,8 @@ def ask_handoff(row: LeaseRow, worker: str) -> Write:
 
 
 def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Write:
-    """Make of a lease of another stream one of this stream, as ``born`` has it. The counter goes on, so that tokens
-    grow. ``note``: a Spark query's.
+    """Return a write that makes of a lease of another stream a lease of this stream, as ``born`` has it. The counter
+    goes on, so that tokens grow. ``note`` is a Spark query's.
     """
     lost = dict.fromkeys(row.attributes().keys() - row.others.keys() - {KEY, COUNTER})
     changes = {**lost, **born.attributes(), COUNTER: row.counter + 1}
@@ -226,8 +234,9 @@ def begin_anew(row: LeaseRow, born: LeaseRow, *, note: str | None = None) -> Wri
 
 
 def move(row: LeaseRow, to: Checkpoint, *, children: frozenset[str] = frozenset()) -> Write:
-    """Let the lease go on elsewhere, forward or back, without an owner: what an operator writes. A checkpoint that was
-    prepared is dropped, and so is until when all was read. ``children``: of a shard that counts as ended from now on.
+    """Return a write by which an operator moves the lease forward or back, without an owner. A checkpoint that was
+    prepared is dropped, and so is the time up to which all was read. ``children`` are those of a shard that counts as
+    ended then.
     """
     changes: dict[str, Any] = {
         COUNTER: row.counter + 1,
@@ -246,7 +255,7 @@ def move(row: LeaseRow, to: Checkpoint, *, children: frozenset[str] = frozenset(
 
 
 def mark_stream(row: LeaseRow, of_stream: str) -> Write:
-    """Write down of which stream a lease is, unless that is written. No counter moves."""
+    """Return a write that names the stream of a lease, unless it is named. No counter moves."""
     return Write(Kind.METADATA, row.key, ((KEY, row.key), (OF_STREAM, None)), ((OF_STREAM, of_stream),))
 
 
@@ -257,7 +266,9 @@ def metadata(
     children: frozenset[str] | None = None,
     hash_range: tuple[int, int] | None = None,
 ) -> Write:
-    """Fill in what is known of the shard by now. No counter moves, so the write does not disturb the lease's owner."""
+    """Return a write that fills in what is known of the shard by now. No counter moves, so it does not disturb the
+    lease's owner.
+    """
     changes: dict[str, Any] = {}
     if parents:
         changes[PARENTS] = parents
@@ -271,7 +282,7 @@ def metadata(
 
 
 def delete(row: LeaseRow) -> Write:
-    """Remove the row as it was read: it stays when another write has changed it since."""
+    """Return a write that removes the row as it was read: the row stays when another write has changed it since."""
     return Write(Kind.DELETE, row.key, _as_seen(row), ())
 
 
@@ -298,9 +309,10 @@ def applied(write: Write, row: LeaseRow | None) -> bool:
 
 
 def resolve(write: Write, row: LeaseRow | None) -> Outcome:
-    """The outcome of a write that had none, by the row that a consistent read found after it.
+    """Return the outcome of a write that had none, by the row that a consistent read found after it.
 
-    Unknown again when the row is still as the write expects it: then it was not applied *yet*. Repeat it as it is.
+    It is Unknown again when the row is still as the write expects it: then it was not applied *yet*. Repeat it as it
+    is.
     """
     if applied(write, row):
         return Done(row)
@@ -323,7 +335,7 @@ def _of_process(row: LeaseRow, process: str | None) -> dict[str, Any]:
 
 def _owners(row: LeaseRow, kind: Kind, changes: dict[str, Any]) -> Write:
     if row.checkpoint_owner is not None and row.checkpoint_owner == row.owner:
-        changes = {CHECKPOINT_OWNER: None, **changes}  # the owner hands over to itself: it keeps the lease
+        changes = {CHECKPOINT_OWNER: None, **changes}  # The owner hands over to itself: it keeps the lease.
     return Write(kind, row.key, _as_seen(row), ((COUNTER, row.counter + 1), *changes.items()))
 
 
