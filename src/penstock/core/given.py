@@ -1,4 +1,4 @@
-"""Options as people give them: what is of a wrong type is a fault of its own, and never an error from the depths. For a
+"""Options as people give them: a value of a wrong type is a fault of its own, and never an error from the depths. For a
 name that is gone, the error says what there is now: no old name works beside the new one.
 """
 
@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
     """
 
     _at_least: ClassVar[Mapping[str, float]] = {}
-    """Numbers that may be 0, or that have another bound."""
+    """The bounds of numbers that may be 0, or that have another bound."""
     _functions: ClassVar[tuple[str, ...]] = ()
     """Options that are functions."""
     _hidden: ClassVar[tuple[str, ...]] = ()
@@ -64,11 +64,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        """The types of options whose default tells none. ``float`` takes whole numbers, too."""
+        """Return the types of options whose default shows none. ``float`` takes whole numbers, too."""
         return {}
 
     def _faults(self) -> list[str]:
-        """What else is wrong, when all types are right."""
+        """Return what else is wrong, when all types are right."""
         return []
 
     @classmethod
@@ -104,7 +104,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
 
 
 def shows_arguments(typed: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """A decorator for a constructor that takes ``**arguments`` of the TypedDict ``typed``. `help`, editors and
+    """Return a decorator for a constructor that takes ``**arguments`` of the TypedDict ``typed``. `help`, editors and
     `inspect.signature` then show each argument with its type and its default: None where ``defaults`` has no other.
     """
 
@@ -138,7 +138,7 @@ def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:
 
 
 def _not_as_default(given: Mapping[str, object], kinds: Mapping[str, type]) -> list[str]:
-    """What is of another type than its default."""
+    """Return a fault for each value that is of another type than its default."""
     numbers = {name: given[name] for name, kind in kinds.items() if kind in (int, float)}
     faults = not_numbers(numbers, whole=[name for name, kind in kinds.items() if kind is int])
     for name, kind in kinds.items():
@@ -151,7 +151,7 @@ def _not_as_default(given: Mapping[str, object], kinds: Mapping[str, type]) -> l
 
 
 def shown(value: object) -> str:
-    """A wrong value for a message: short ones that hold no secret as they are, others by their type."""
+    """Return a wrong value for a message: short ones that hold no secret as they are, others by their type."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, type):
@@ -160,7 +160,9 @@ def shown(value: object) -> str:
 
 
 def not_numbers(values: Mapping[str, object], *, optional: Iterable[str] = (), whole: Iterable[str] = ()) -> list[str]:
-    """What is no number; ``optional``: names that may be None, ``whole``: of whole numbers."""
+    """Return a fault for each value that is no number; ``optional``: names that may be None, ``whole``: names of whole
+    numbers.
+    """
     faults = []
     for name, value in values.items():
         if value is None and name in optional:
@@ -177,8 +179,8 @@ _KIND_NAMES: dict[object, str] = {int: "a whole number", float: "a number", None
 def not_of(
     values: Mapping[str, object], kinds: Mapping[str, tuple[type | str, ...]], *, optional: Iterable[str] = ()
 ) -> list[str]:
-    """What is of none of the kinds by its name. A kind that is a text is a type that is not looked at: only its name is
-    shown. ``optional``: names that may be None.
+    """Return a fault for each value that is of none of the kinds by its name. A kind that is a text is a type that is
+    not looked at: only its name is shown. ``optional``: names that may be None.
     """
     faults = []
     for name, allowed in kinds.items():
@@ -195,7 +197,7 @@ def not_of(
 
 
 def not_callable(values: Mapping[str, object], names: Iterable[str]) -> list[str]:
-    """What is no function, and not None."""
+    """Return a fault for each value that is no function, and not None."""
     return [
         f"{name} is a function, not {shown(value)}"
         for name in names
@@ -204,7 +206,7 @@ def not_callable(values: Mapping[str, object], names: Iterable[str]) -> list[str
 
 
 def lacks(value: Any, names: Iterable[str]) -> list[str]:
-    """The attributes that it has not."""
+    """Return the attributes that a value lacks."""
     return [name for name in names if not hasattr(value, name)]
 
 
@@ -319,7 +321,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 def withdrawn(place: str, names: Iterable[str]) -> list[str]:
-    """What to say of those of the names that were withdrawn from this place, a sentence each."""
+    """Return what to say of the names that were withdrawn from this place, a sentence each."""
     gone = NAMES.get(place, {})
     return [f"{name} {gone[name]}" for name in names if name in gone]
 
@@ -333,18 +335,18 @@ FLAGS = {
     "--ordered": "--ordered-by-key",
     "--ttl": "--record-ttl",
 }
-"""Options of commands."""
+"""The options of commands."""
 
 SPARK_OPTIONS = {"bufferbytes": "bufferBytesMax"}
-"""Options of ``format("penstock")``: the old name, in lower case as Spark compares them."""
+"""The options of ``format("penstock")``: the old name, in lower case as Spark compares them."""
 
 JOB_FIELDS = {
     ("deduplicate", "within"): "window",
     ("stamps", "within"): "window",
 }
-"""Fields of job files, with the table that each stands in."""
+"""The fields of job files, with the table that each stands in."""
 
 
 def is_called(new: str) -> str:
-    """What an error says of the name that takes the place of an old one."""
+    """Return what an error says of the name that takes the place of an old one."""
     return f"is called {new} since version 0.2"

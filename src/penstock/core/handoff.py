@@ -1,4 +1,4 @@
-"""How a lease moves from one live worker to another: a table of states and inputs for each of the two sides.
+"""A lease moves from one live worker to another by a table of states and inputs for each of the two sides.
 
 The owner goes on delivering while the receiver warms up. Then it stops, settles what is in flight, and gives the lease
 away in one conditional write, which the tenure (`penstock.core.leases.tenure`) repeats until its outcome is known. From
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class OwnerState(StrEnum):
-    """Where the owner is with one lease."""
+    """The states of the owner of one lease."""
 
     HOLDING = "holding"
     OFFERING = "offering"
@@ -38,7 +38,7 @@ class OwnerState(StrEnum):
     DRAINING = "draining"
     """Nothing more is delivered; what is in flight is being settled, for the receiver."""
     DRAINING_TO_FREE = "draining to free"
-    """The same, but no worker is there to give the lease to: it is freed when all is settled."""
+    """Nothing more is delivered; but no worker is there to give the lease to: it is freed when all is settled."""
     GIVING = "giving"
     """The write that gives the lease away is under way."""
     FREEING = "freeing"
@@ -48,7 +48,7 @@ class OwnerState(StrEnum):
 
 
 class OwnerInput(StrEnum):
-    """What the owner learns."""
+    """The inputs of the owner's side."""
 
     OFFER = "offer"
     """The lease goes to a worker that has to warm up: it asked for the lease, or was chosen by an owner that leaves."""
@@ -71,13 +71,13 @@ class OwnerInput(StrEnum):
     FINISHED = "finished"
     """The shard is read to its end and settled: there is nothing left to hand over."""
     ENDED = "ended"
-    """The tenure is over as it was asked for."""
+    """The tenure has ended as the worker asked."""
     LOST = "lost"
-    """The tenure is over against its will: another has the lease, or no write was confirmed in time."""
+    """The lease is lost: another worker has it, or no write was confirmed in time."""
 
 
 class OwnerCommand(StrEnum):
-    """What the owner is to do."""
+    """The commands of the owner's side."""
 
     NAME = "name"
     """Write into this worker's own row which worker gets the lease."""
@@ -141,7 +141,7 @@ _WRITING = {
 }
 
 OWNER: OwnerTable = MappingProxyType({**_DELIVERING, **_STOPPED, **_WRITING})
-"""(state, input) to (next state, commands in order)."""
+"""The owner's table: (state, input) to (next state, commands in order)."""
 
 
 # --- the owner: its side --------------------------------------------------------------------------
@@ -158,14 +158,14 @@ class OwnerSide:
         self.receiver: str | None = None
         """The worker that gets the lease; None while that is not decided."""
         self.tried: set[str] = set()
-        """Receivers that vanished, or did not answer: they are not chosen again."""
+        """The receivers that vanished, or did not answer: they are not chosen again."""
         self.due_s: float | None = None
-        """When `tick` has something to say; None: nothing is waited for."""
+        """The time at which `tick` has something to say; None: nothing is waited for."""
         self._warm_deadline_s = warm_deadline_s
         self._drain_deadline_s = drain_deadline_s
         self._offered_s = 0.0
-        self._answered = False  # the receiver was seen to want what it is offered
-        self._moves = False  # and its row has moved since it was offered, as far as that can be told
+        self._answered = False  # True: the receiver was seen to want what it is offered.
+        self._moves = False  # True: its row has moved since it was offered, as far as is known.
         self._by_leader = False
 
     @property
@@ -174,9 +174,9 @@ class OwnerSide:
         return self.state in DELIVERS
 
     def offer(self, receiver: str, now_s: float, *, cold: bool = False) -> tuple[OwnerCommand, ...]:
-        """Hand the lease to this worker. ``cold``: without waiting until it is warm.
+        """Hand the lease to this worker. ``cold``: do not wait until it is warm.
 
-        Nothing happens while another is being handed to, or once it is too late.
+        Nothing happens while the lease is being handed to another worker, or once it is too late.
         """
         given = OwnerInput.OFFER_COLD if cold else OwnerInput.OFFER
         if (self.state, given) not in OWNER:
@@ -195,8 +195,9 @@ class OwnerSide:
     def look(
         self, workers: Mapping[str, WorkerView], now_s: float, *, may_stop: bool = True
     ) -> tuple[OwnerCommand, ...]:
-        """The worker rows were read: is the receiver there, does it want the lease, is it warm? ``may_stop``: False
-        while so many other leases are on their way that this one is delivered for longer in place of waiting there.
+        """Note that the worker rows were read: is the receiver there, does it want the lease, is it warm? ``may_stop``:
+        False while so many other leases are on their way that this one is delivered for longer in place of waiting
+        there.
         """
         if self.receiver is None or self._by_leader:
             return ()
@@ -205,14 +206,16 @@ class OwnerSide:
         if view is None or not view.present or (self._answered and not wanted):
             return self.tell(OwnerInput.RECEIVER_GONE, now_s)
         self._answered = self._answered or wanted
-        # One that asked and died is not dead by its row for a while. But living ones write theirs often.
+        # A receiver that asked and died is not dead by its row for a while. But living ones write their rows often.
         period_s = view.failover_s / WRITES_PER_FAILOVER
         moved = view.unmoved_s < now_s - self._offered_s
         self._moves = self._moves or moved or not 0 < period_s < self._warm_deadline_s
         return self.tell(OwnerInput.WARM, now_s) if self.key in view.warm and may_stop else ()
 
     def tick(self, now_s: float, *, may_stop: bool = True) -> tuple[OwnerCommand, ...]:
-        """Time has passed: a deadline may be over. A receiver that showed no sign of life by then gets no lease."""
+        """Note that time has passed: a deadline may be over. A receiver that showed no sign of life by then gets no
+        lease.
+        """
         if self.due_s is None or now_s < self.due_s:
             return ()
         if self.state in _DRAINS:
@@ -223,7 +226,7 @@ class OwnerSide:
         return self.tell(OwnerInput.WARM_DEADLINE if lives else OwnerInput.RECEIVER_GONE, now_s)
 
     def tell(self, given: OwnerInput, now_s: float) -> tuple[OwnerCommand, ...]:
-        """Anything else that was learnt."""
+        """Take any other input."""
         before = self.state
         if (before, given) not in OWNER:
             return ()
@@ -246,20 +249,20 @@ class OwnerSide:
 
 
 class ReceiverState(StrEnum):
-    """Where a worker is with a lease that it does not hold."""
+    """The states of a worker with a lease that it does not hold."""
 
     IDLE = "idle"
     ASKING = "asking"
     WARMING = "warming"
     """The owner has named this worker, which reads from the stored checkpoint into a buffer."""
     WARM = "warm"
-    """It could deliver at once."""
+    """The worker could deliver at once."""
     PARTING = "parting"
-    """The owner names it no more: because the lease is given, or not to be given. The row tells."""
+    """The owner names the worker no more: because the lease is given, or not to be given. The row shows it."""
     LETTING_GO = "letting go"
     """This worker has changed its mind, but is still named: the lease may come all the same."""
     LAST_LOOK = "last look"
-    """As PARTING, without a buffer."""
+    """The owner names the worker no more, and there is no buffer: see PARTING."""
     TAKING = "taking"
     """The write that takes the lease is under way, or the tenure is about to begin without one."""
     HOLDING = "holding"
@@ -267,27 +270,27 @@ class ReceiverState(StrEnum):
 
 
 class ReceiverInput(StrEnum):
-    """What it learns."""
+    """The inputs of the receiver's side."""
 
     WANT = "want"
-    """The assignment gives it the lease, which another worker holds."""
+    """The assignment gives this worker the lease, which another worker holds."""
     DROP = "drop"
-    """The assignment does not any more, or this worker leaves."""
+    """The assignment does not give it the lease any more, or this worker leaves."""
     NAMED = "named"
-    """The owner's worker row, or a KCL leader in the lease's row, names it as the next owner."""
+    """The owner's worker row, or a KCL leader in the lease's row, names this worker as the next owner."""
     UNNAMED = "unnamed"
-    """Neither of the two names it any more."""
+    """Neither of the two names this worker any more."""
     WARMED = "warmed"
     """The buffer holds what follows the owner's position, or is full."""
     MINE = "mine"
-    """The lease's row names it as owner, and did not at a look that is younger than half the failover time.
+    """The lease's row names this worker as owner, and did not at a look that is younger than half the failover time.
 
     So the worker knows for how long no other one takes the lease.
     """
     MINE_UNSEEN = "mine unseen"
-    """The lease's row names it as owner, and it is not known since when."""
+    """The lease's row names this worker as owner, and it is not known since when."""
     THEIRS = "theirs"
-    """The lease's row names the owner that it waits for."""
+    """The lease's row names the owner that this worker waits for."""
     OTHERS = "others"
     """The lease's row names another worker, which lives."""
     TAKEABLE = "takeable"
@@ -301,17 +304,17 @@ class ReceiverInput(StrEnum):
 
 
 class ReceiverCommand(StrEnum):
-    """What it is to do."""
+    """The commands of the receiver's side."""
 
     SAY_WANTED = "say wanted"
-    """Write into the own worker row that it wants, or agrees to receive, the lease."""
+    """Write into the own worker row that this worker wants, or agrees to receive, the lease."""
     SAY_WARM = "say warm"
     UNSAY = "unsay"
     """Take both out of the own worker row."""
     WARM_UP = "warm up"
     """Read from the stored checkpoint into a bounded buffer, by polling; say when warm."""
     DISCARD = "discard"
-    """Stop that, drop the buffer."""
+    """Stop the warm-up, and drop the buffer."""
     READ = "read"
     """Read the lease's row, consistently, and say what it shows."""
     TAKE = "take"
@@ -386,7 +389,7 @@ _TAKING = {
 }
 
 RECEIVER: ReceiverTable = MappingProxyType({**_APART, **_NAMED, **_PARTING, **_TAKING})
-"""(state, input) to (next state, commands in order)."""
+"""The receiver's table: (state, input) to (next state, commands in order)."""
 
 
 # --- the receiver: its side -----------------------------------------------------------------------
@@ -402,11 +405,11 @@ class ReceiverSide:
         self.owner: str | None = None
         """The worker that the lease is to come from."""
         self.unmoved_s: float | None = None
-        """Send time of the last consistent look that still showed the former owner: what a tenure that begins
-        without a write counts its fence from.
+        """The send time of the last consistent look that still showed the former owner: a tenure that begins without a
+        write counts its fence from it.
         """
         self._failover_s = failover_s
-        self._since_s = float("-inf")  # looks that were sent before count no more
+        self._since_s = float("-inf")  # Looks that were sent before count no more.
         self._by_leader = False
 
     @property
@@ -415,24 +418,24 @@ class ReceiverSide:
         return self.state in POLLS
 
     def want(self, owner: str) -> tuple[ReceiverCommand, ...]:
-        """The assignment gives this worker a lease that ``owner`` holds."""
+        """Note that the assignment gives this worker a lease that ``owner`` holds."""
         if self.state is ReceiverState.IDLE:
             self.owner = owner
         return self.tell(ReceiverInput.WANT)
 
     def drop(self) -> tuple[ReceiverCommand, ...]:
-        """The assignment does not give the lease to this worker any more, or this worker leaves."""
+        """Note that the assignment does not give the lease to this worker any more, or that this worker leaves."""
         return self.tell(ReceiverInput.DROP)
 
     def look_at_owner(
         self, owner: WorkerView | None, now_s: float, *, leaving: bool = False
     ) -> tuple[ReceiverCommand, ...]:
-        """The row of the worker that owns the lease was read; None if there is none. ``leaving``: this worker does."""
+        """Take the row of the worker that owns the lease; None if there is none. ``leaving``: this worker leaves."""
         named = owner is not None and owner.gives.get(self.key) == self.me
         if not named:
             return () if self._by_leader else self.tell(ReceiverInput.UNNAMED, now_s)
         if leaving and self.state is ReceiverState.IDLE:
-            return ()  # without an answer the owner looks for another receiver
+            return ()  # Without an answer the owner looks for another receiver.
         assert owner is not None
         self.owner, self._by_leader = owner.id, False
         return self.tell(ReceiverInput.NAMED, now_s)
@@ -447,9 +450,10 @@ class ReceiverSide:
         planned: bool = False,
         leaving: bool = False,
     ) -> tuple[ReceiverCommand, ...]:
-        """The lease's row was read, consistently; None: it is gone.
+        """Take the lease's row from a consistent read; None: it is gone.
 
-        ``free``: it has no owner, or a dead one. ``planned``: the assignment gives it to this worker, which takes it
+        ``free``: the lease has no owner, or a dead one. ``planned``: the assignment gives it to this worker, which
+        takes it unasked; a worker that waits for it takes it in any case. ``leaving``: this worker leaves.
         unasked; one that waits for it takes it in any case. ``leaving``: this worker does.
         """
         if sent_s < self._since_s or self.state in (ReceiverState.TAKING, ReceiverState.HOLDING):
@@ -469,7 +473,7 @@ class ReceiverSide:
         )
 
     def _look_at_leader(self, lease: LeaseView, leaving: bool, now_s: float) -> tuple[ReceiverCommand, ...]:
-        """A KCL leader's word lies in the lease's own row."""
+        """Take a KCL leader's word, which lies in the lease's own row."""
         if lease.next_owner == self.me and not leaving:
             self._by_leader, self.owner = True, lease.owner
             return self.tell(ReceiverInput.NAMED, now_s)
@@ -479,7 +483,7 @@ class ReceiverSide:
         return ()
 
     def tell(self, given: ReceiverInput, now_s: float = float("-inf")) -> tuple[ReceiverCommand, ...]:
-        """Anything else that was learnt."""
+        """Take any other input."""
         if (self.state, given) not in RECEIVER:
             return ()
         self.state, commands = RECEIVER[self.state, given]

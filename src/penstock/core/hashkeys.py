@@ -1,4 +1,4 @@
-"""From a partition key to its hash key, and from a hash key to the shard that takes it.
+"""A partition key has a hash key, and a hash key belongs to the shard that takes it.
 
 A record's hash key is the MD5 of its partition key in UTF-8, read as an unsigned 128-bit number with the
 first byte highest; an explicit hash key takes its place (AWS API reference, PutRecord). A shard takes the
@@ -29,7 +29,7 @@ _DECIMAL_DIGITS_MAX = len(str(HASH_KEY_MAX))
 
 
 def hash_key(partition_key: str) -> int:
-    """The 128-bit hash key of a partition key.
+    """Return the 128-bit hash key of a partition key.
 
     Raises ``UnicodeEncodeError`` (a ValueError) for a key that has no UTF-8 form, which AWS does not take
     either.
@@ -38,13 +38,13 @@ def hash_key(partition_key: str) -> int:
 
 
 def hash_key_bytes(partition_key: str) -> bytes:
-    """The same as 16 bytes, the first one highest: they compare as the numbers do, and cost less."""
+    """Return the hash key as 16 bytes, the first one highest: they compare as the numbers do, and cost less."""
     digest: bytes = _md5(partition_key.encode()).digest()
     return digest
 
 
 def parse_hash_key(text: str) -> int:
-    """The hash key that AWS's decimal form stands for: ``0``, or digits without a leading zero.
+    """Return the hash key that AWS's decimal form stands for: ``0``, or digits without a leading zero.
 
     Raises ValueError for everything else, also above 2¹²⁸−1. Python's ``int`` alone would take signs, spaces,
     underscores and foreign digits.
@@ -61,7 +61,7 @@ def parse_hash_key(text: str) -> int:
 
 
 def even_ranges(shard_count: int) -> list[tuple[int, int]]:
-    """The inclusive hash ranges of a new stream with that many shards, as CreateStream deals them out.
+    """Return the inclusive hash ranges of a new stream with that many shards, as CreateStream deals them out.
 
     All are of equal size, but for the last, which takes the remainder too.
     """
@@ -90,7 +90,7 @@ class ShardMap:
             if left.last_hash_key >= right.first_hash_key:
                 raise ValueError(f"{left.shard_id} and {right.shard_id} are both open, and their hash ranges overlap")
         self.shards: tuple[ListedShard, ...] = tuple(taking)
-        """In the order of their ranges."""
+        """The shards in the order of their ranges."""
 
     def __len__(self) -> int:
         return len(self.shards)

@@ -1,4 +1,4 @@
-"""How often which value occurred: a histogram of logarithmic buckets that can be added to others without loss.
+"""A histogram says how often which value occurred: it has logarithmic buckets and can be added to others without loss.
 
 Its buckets are the same for every histogram and need no set-up, so two of them merge by adding counts, in any order,
 and a quantile of the merged one is as good as of one that saw all values.
@@ -17,28 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCALE = 5
-"""As OpenTelemetry and Prometheus name it: a bucket's bounds are 2 ** (1 / 2 ** SCALE) apart."""
+"""The scale, as OpenTelemetry and Prometheus name it: a bucket's bounds are 2 ** (1 / 2 ** SCALE) apart."""
 BUCKETS_PER_DOUBLING = 2**SCALE
 _GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # from one bucket to the next
 RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
-"""Of a quantile, against the value counted: 1.09 %. Half a bucket, measured from the bucket's harmonic middle."""
+"""The largest error of a quantile, against the value counted: 1.09 %. It is half a bucket, measured from its harmonic
+middle.
+"""
 
 _OLD_PER_DOUBLING = 20  # of version 0.1
 _OLD_ERROR_MAX = (2 ** (1 / _OLD_PER_DOUBLING) - 1) / (2 ** (1 / _OLD_PER_DOUBLING) + 1)
 CONVERTED_ERROR_MAX = (1 + _OLD_ERROR_MAX) * (1 + RELATIVE_ERROR_MAX) - 1
-"""Of a quantile of what version 0.1 has stored, which had 20 buckets for each doubling: 2.84 %. Each of its buckets
-goes as a whole to the one that holds its middle; what was exact stays so.
+"""The largest error of a quantile of what version 0.1 has stored, which had 20 buckets for each doubling: 2.84 %. Each
+of its buckets goes as a whole to the one that holds its middle; what was exact stays so.
 """
 
 _LOWEST_EXPONENT = -30
 _HIGHEST_EXPONENT = 50
 VALUE_MIN = 2.0**_LOWEST_EXPONENT
-"""Smaller values count as zero: 0.93 ns, where values are seconds."""
+"""The smallest value that does not count as zero: 0.93 ns, where values are seconds."""
 VALUE_MAX = 2.0**_HIGHEST_EXPONENT
-"""Larger values share the last bucket: 1 PiB, where values are bytes. ``max`` is still exact."""
+"""The value above which all share the last bucket: 1 PiB, where values are bytes. ``max`` is still exact."""
 _OFFSET = -_LOWEST_EXPONENT * BUCKETS_PER_DOUBLING  # of a stored index: VALUE_MIN is the upper bound of bucket 0
 BUCKETS_MAX = BUCKETS_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT) + 2
-"""More are never kept, whatever the values."""
+"""The most buckets that are kept, whatever the values."""
 
 _UNITS = 2.0**40  # the sum is kept in whole units of 2**-40: adding floats would depend on their order
 
@@ -47,14 +49,14 @@ class Histogram:
     """Counts of values >= 0 (seconds, bytes, attempts, ...), sparse: only buckets that hold something take memory.
 
     ``count``, ``min`` and ``max`` are exact; ``sum`` is exact but for 1e-12 per value; a quantile of values in
-    [`VALUE_MIN`, `VALUE_MAX`] is within `RELATIVE_ERROR_MAX`. Not for several threads at once.
+    [`VALUE_MIN`, `VALUE_MAX`] is within `RELATIVE_ERROR_MAX`. Only one thread at a time may use it.
     """
 
     __slots__ = ("_buckets", "_max", "_min", "_units", "_zeros", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        """How many values were counted."""
+        """The number of values that were counted."""
         self._zeros = 0
         self._buckets: dict[int, int] = {}
         self._units = 0
@@ -95,7 +97,7 @@ class Histogram:
         self._max = max(self._max, other._max)
 
     def copy(self) -> Histogram:
-        """Another one with the same counts."""
+        """Return another histogram with the same counts."""
         return self + Histogram()
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -128,7 +130,7 @@ class Histogram:
 
     @property
     def zeros(self) -> int:
-        """How many values were smaller than `VALUE_MIN`."""
+        """The number of values that were smaller than `VALUE_MIN`."""
         return self._zeros
 
     def buckets(self) -> Iterator[tuple[int, int]]:
@@ -141,7 +143,8 @@ class Histogram:
             yield index - _OFFSET - 1, counts[index]
 
     def quantile(self, q: float) -> float | None:
-        """The smallest value that at least the part ``q`` (0 to 1) of all values do not exceed; None without values.
+        """Return the smallest value that at least the part ``q`` (0 to 1) of all values do not exceed; None without
+        values.
 
         0 gives the smallest value and 1 the largest, both exactly.
         """
@@ -164,7 +167,7 @@ class Histogram:
         return min(max(value, self._min), self._max)
 
     def summary(self) -> dict[str, float | int | None]:
-        """The usual figures, for people: count, mean, min, p50, p90, p99, p999, max."""
+        """Return the usual figures, for people: count, mean, min, p50, p90, p99, p999, max."""
         quantiles = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
         return {
             "count": self.count,
@@ -175,7 +178,9 @@ class Histogram:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types; equal histograms give equal dicts. The sum is text: it may be above 64 bits."""
+        """Return all of it in JSON's types; equal histograms give equal dicts. The sum is text: it may be above 64
+        bits.
+        """
         return {
             "buckets_per_doubling": BUCKETS_PER_DOUBLING,
             "count": self.count,
@@ -188,8 +193,8 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Histogram:
-        """What `to_dict` gave, in this version or in 0.1 (see `CONVERTED_ERROR_MAX`). Raises ValueError when it is
-        something else, or of other buckets.
+        """Make a histogram of what `to_dict` returned, in this version or in 0.1 (see `CONVERTED_ERROR_MAX`). Raises
+        ValueError when it is something else, or of other buckets.
         """
         try:
             per_doubling = given["buckets_per_doubling"]
@@ -237,13 +242,13 @@ class Histogram:
 
 
 def _middle(index: int) -> float:
-    """The value that stands for a bucket: as far, relatively, from its lower end as from its upper one."""
+    """Return the value that stands for a bucket: as far, relatively, from its lower end as from its upper one."""
     low: float = 2.0 ** ((index - _OFFSET - 1) / BUCKETS_PER_DOUBLING)
     return low * (1 + RELATIVE_ERROR_MAX)
 
 
 def _converted(old: dict[int, int]) -> dict[int, int]:
-    """The buckets of version 0.1 as those of this one. Raises ValueError for a bucket that 0.1 did not have."""
+    """Return the buckets of version 0.1 as those of this one. Raises ValueError for a bucket that 0.1 did not have."""
     last = _OLD_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
     if any(not 0 <= index <= last for index in old):
         raise ValueError(f"version 0.1 had {last + 1} buckets")

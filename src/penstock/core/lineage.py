@@ -28,7 +28,9 @@ class Lineage:
     __slots__ = ("_children", "_generation", "_parents", "shards")
 
     def __init__(self, shards: Iterable[ListedShard]) -> None:
-        """From a listing in any order. Of a shard that comes twice the later one counts: it may be closed by then."""
+        """Make the graph of a listing in any order. Of a shard that comes twice the later entry counts: it may be
+        closed by then.
+        """
         by_id = {shard.shard_id: shard for shard in shards}
         parents = {
             shard_id: tuple(dict.fromkeys(parent for parent in shard.parents if parent in by_id))
@@ -52,25 +54,25 @@ class Lineage:
         return shard_id in self.shards
 
     def including(self, shards: Iterable[ListedShard]) -> Lineage:
-        """A lineage with these shards too, or with newer knowledge of the same ones."""
+        """Return a lineage with these shards too, or with newer knowledge of the same ones."""
         return Lineage([*self.shards.values(), *shards])
 
     # --- neighbours -----------------------------------------------------------------------------------
 
     def parents(self, shard_id: str) -> tuple[str, ...]:
-        """The parents that are known: none, one or two."""
+        """Return the parents that are known: none, one or two."""
         return self._parents[shard_id]
 
     def children(self, shard_id: str) -> tuple[str, ...]:
-        """The children that are known, in the order of their hash ranges."""
+        """Return the children that are known, in the order of their hash ranges."""
         return self._children[shard_id]
 
     def ancestors(self, shard_ids: Iterable[str]) -> set[str]:
-        """All that these shards come from, without themselves unless one is an ancestor of another."""
+        """Return all that these shards come from, without themselves unless one is an ancestor of another."""
         return _reachable(shard_ids, self._parents.__getitem__)
 
     def descendants(self, shard_ids: Iterable[str]) -> set[str]:
-        """All that comes from these shards, without themselves unless one is a descendant of another."""
+        """Return all that comes from these shards, without themselves unless one is a descendant of another."""
         return _reachable(shard_ids, self._children.__getitem__)
 
     # --- generations ----------------------------------------------------------------------------------
@@ -81,11 +83,13 @@ class Lineage:
         return tuple(one for one in self.shards if not self._parents[one])
 
     def generation(self, shard_id: str) -> int:
-        """0 for a root, else one more than the highest of its known parents'."""
+        """Return 0 for a root, else one more than the highest generation of its known parents."""
         return self._generation[shard_id]
 
     def generations(self) -> list[list[str]]:
-        """All shards by generation, each in the order of its hash ranges. No shard has an ancestor in its own."""
+        """Return all shards by generation, each in the order of its hash ranges. No shard has an ancestor in
+        its own.
+        """
         out: list[list[str]] = []
         for one in self.shards:  # the order is by generation, and none is left out
             if self._generation[one] == len(out):
@@ -96,7 +100,7 @@ class Lineage:
     # --- what may start -------------------------------------------------------------------------------
 
     def ready(self, finished: AbstractSet[str]) -> list[str]:
-        """The shards that may be read now: not finished themselves, with every known parent finished."""
+        """Return the shards that may be read now: not finished themselves, with every known parent finished."""
         return [
             one
             for one in self.shards
@@ -113,7 +117,7 @@ class Lineage:
         if unknown := wanted.difference(self.shards):
             raise ValueError(f"{len(unknown)} of these shards are unknown, {min(unknown)} among them")
         union = _Groups()
-        # What each shard hands to its children: the wanted shards nearest above them.
+        # Each shard hands the wanted shards nearest above it to its children.
         above: dict[str, frozenset[str]] = {}
         for one in self.shards:
             inherited = _union([above[parent] for parent in self._parents[one]])
@@ -131,12 +135,12 @@ class Lineage:
     # --- the hash range -------------------------------------------------------------------------------
 
     def open_shards(self) -> list[ListedShard]:
-        """The shards that take records, in the order of their hash ranges."""
+        """Return the shards that take records, in the order of their hash ranges."""
         taking = (shard for shard in self.shards.values() if not shard.closed)
         return sorted(taking, key=lambda shard: shard.first_hash_key)
 
     def holes(self, among: Iterable[str] | None = None) -> list[tuple[int, int]]:
-        """Hash ranges (inclusive) that none of these shards covers; by default, none of the open ones.
+        """Return hash ranges (inclusive) that none of these shards covers; by default, none of the open ones.
 
         A listing made during a reshard may have a hole for a moment; one that stays means that records are
         not read.
@@ -146,7 +150,7 @@ class Lineage:
 
 
 def holes(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What inclusive ranges, which may overlap, leave uncovered of 0 … 2¹²⁸-1, in order."""
+    """Return what inclusive ranges, which may overlap, leave uncovered of 0 … 2¹²⁸-1, in order."""
     out: list[tuple[int, int]] = []
     reached = 0  # all below is covered, or noted as a hole
     for first, last in sorted(ranges):
@@ -159,7 +163,7 @@ def holes(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _generations(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """Every shard's generation, worked out from the roots down."""
+    """Return every shard's generation, worked out from the roots down."""
     children: dict[str, list[str]] = {}
     waits_for: dict[str, int] = {}
     for one, known in parents.items():
@@ -192,7 +196,7 @@ def _reachable(starts: Iterable[str], steps: Callable[[str], tuple[str, ...]]) -
 
 
 def _union(sets: list[frozenset[str]]) -> frozenset[str]:
-    """The union; no copy where one of the sets is that already, or every shard of a long line would have one."""
+    """Return the union; no copy where one of the sets is that already, or every shard of a long line would have one."""
     largest = max(sets, key=len, default=frozenset())
     return largest if all(one <= largest for one in sets if one is not largest) else largest.union(*sets)
 
@@ -204,7 +208,7 @@ class _Groups:
         self._link: dict[str, str] = {}
 
     def of(self, one: str) -> str:
-        """The member that stands for the set of ``one``."""
+        """Return the member that stands for the set of ``one``."""
         link = self._link
         while one in link:
             above = link[one]

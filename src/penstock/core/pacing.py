@@ -1,4 +1,4 @@
-"""Keeping within a rate, waiting between attempts, learning how much a shard takes. Time and randomness are passed
+"""Pacing keeps within a rate, waits between attempts, and learns how much a shard takes. Time and randomness are passed
 in.
 """
 
@@ -56,7 +56,7 @@ class TokenBucket:
         self._at_s = now_s
 
     def take(self, now_s: float, *, records: int = 0, payload_bytes: int = 0) -> bool:
-        """Take both amounts if both are there, else nothing. True if taken."""
+        """Take both amounts if both are there, else nothing. Return whether they were taken."""
         self._refill(now_s)
         if not self._affords(records, payload_bytes):
             return False
@@ -71,7 +71,9 @@ class TokenBucket:
         self._bytes -= payload_bytes
 
     def wait_s(self, now_s: float, *, records: int = 0, payload_bytes: int = 0) -> float:
-        """Seconds until ``take`` of the same amounts succeeds, others not taking meanwhile; 0.0 if it does now."""
+        """Return the seconds until ``take`` of the same amounts succeeds, if others take nothing meanwhile; 0.0 if it
+        does now.
+        """
         self._refill(now_s)
         if self._affords(records, payload_bytes):
             return 0.0
@@ -80,12 +82,14 @@ class TokenBucket:
             wait = (records_needed - self._records) / self.records_per_s
         if self._bytes < (bytes_needed := min(payload_bytes, self.bytes_burst)):
             wait = max(wait, (bytes_needed - self._bytes) / self.bytes_per_s)
-        # A hair more than needed: rounding must not make a caller that wakes exactly then wait again.
+        # The wait is a hair more than needed: rounding must not make a caller that wakes exactly then wait again.
         wait = wait * (1 + 1e-9) + 1e-6
         return wait + max(0.0, self._at_s - now_s)
 
     def give_back(self, *, records: int = 0, payload_bytes: int = 0) -> None:
-        """Return what was taken but not used (a call that was never sent). Never above a full bucket."""
+        """Return what was taken but not used (a call that was never sent) to the bucket, which never gets more than
+        full.
+        """
         self._records = min(self.records_burst, self._records + records)
         self._bytes = min(self.bytes_burst, self._bytes + payload_bytes)
 
@@ -104,7 +108,7 @@ class TokenBucket:
         self._bytes = min(self._bytes, 0.0)
 
     def level(self, now_s: float) -> tuple[float, float]:
-        """(records, bytes) that are in the bucket; negative while in debt."""
+        """Return the (records, bytes) that are in the bucket; negative while in debt."""
         self._refill(now_s)
         return self._records, self._bytes
 
@@ -122,7 +126,7 @@ class TokenBucket:
 
 
 def full_jitter_s(attempt: int, *, base_s: float, cap_s: float, rng: Random) -> float:
-    """Seconds to wait before repeating, after ``attempt`` failures (1 = the first).
+    """Return the seconds to wait before repeating, after ``attempt`` failures (1 = the first).
 
     Uniform in [0, min(cap, base · 2^(attempt-1))].     "Full jitter" spreads clients that failed together
     over the whole interval (AWS Architecture Blog, Exponential Backoff And Jitter).
@@ -144,10 +148,10 @@ class Backoff:
         self.cap_s = cap_s
         self.rng = rng
         self.attempt = 0
-        """Failures since the last success."""
+        """The number of failures since the last success."""
 
     def next_s(self) -> float:
-        """Note a failure; the seconds to wait before the next attempt."""
+        """Note a failure; return the seconds to wait before the next attempt."""
         self.attempt += 1
         return full_jitter_s(self.attempt, base_s=self.base_s, cap_s=self.cap_s, rng=self.rng)
 
@@ -157,7 +161,7 @@ class Backoff:
 
 
 # --- a rate that is learnt ------------------------------------------------------------------------
-# The rate at which one producer writes to one shard, learnt from what the shard refuses.
+# A rate is learnt for one producer that writes to one shard, from what the shard refuses.
 #
 # A shard takes 1,000 records and 1 MiB a second from all its writers together, and tells each of them only what it
 # refuses. A producer is not told how many others there are.
@@ -187,13 +191,15 @@ class Backoff:
 # a small record sooner than for a large one: beside small records, a producer of aggregates gets less than half.
 
 START_SHARE = 0.5
-"""Where a producer starts. Alone it is at 1 a second later; many that start together are refused less than at 1."""
+"""The share at which a producer starts. Alone it is at 1 a second later; many that start together are refused less than
+at 1.
+"""
 
 RAMP_PER_S = 0.5
-"""How fast the share grows from the start until the first refusal, in shares a second."""
+"""The speed at which the share grows from the start until the first refusal, in shares a second."""
 
 GROWTH_PER_S = 0.01
-"""How fast the share grows once something was refused, in shares a second."""
+"""The speed at which the share grows once something was refused, in shares a second."""
 
 CUT_PER_S = 1.5
 """The share that is given up for each second's worth of the whole limit that was refused."""
@@ -202,25 +208,29 @@ KEPT = 0.85
 """No cut goes below this part of the rate that was accepted lately."""
 
 LATELY_S = 1.0
-"""What was accepted counts e-fold less after this time: no shorter than a second, by which a service may count."""
+"""The time after which what was accepted counts e-fold less: no shorter than a second, by which a service may count."""
 
 QUIET_S = 7.0
-"""So long after the last refusal the growth is twice as fast, after three times as long ten times as fast."""
+"""The time after the last refusal at which the growth is twice as fast; after three times as long it is ten times as
+fast.
+"""
 
 SHARE_MIN = 0.01
-"""At this share room is still asked for, however much is refused."""
+"""The share at which room is still asked for, however much is refused."""
 
 BURST_S = 0.25
-"""How much of the whole limit may be sent at once after a pause."""
+"""The part of the whole limit that may be sent at once after a pause, in seconds."""
 
 PORTION_S = 0.05
-"""How much of its own rate a producer that is held back gathers before it sends, on average."""
+"""The part of its own rate that a producer that is held back gathers before it sends, on average, in seconds."""
 
 BIG_PAUSE_S = 1.0
-"""A record larger than the burst waits for a pause of at most this long, in which the shard's own bucket fills."""
+"""The longest pause, in seconds, that a record larger than the burst waits for, in which the shard's own bucket
+fills.
+"""
 
 WAIT_MAX_S = 1.0
-"""No wait is longer, because the share may have grown by then."""
+"""The longest wait, in seconds, because the share may have grown by then."""
 
 _HELD_S = 0.005  # with less than so much of its rate in the bucket, a producer is held back
 _GROWN_S = 0.01  # growth is added up no more often
@@ -288,11 +298,11 @@ class AdaptiveRate:
 
     @property
     def share(self) -> float:
-        """The fraction of the shard's limit that it goes at, in (0, 1], as of the last call."""
+        """The fraction of the shard's limit that the producer goes at, in (0, 1], as of the last call."""
         return self._share
 
     def allowance(self, now_s: float) -> tuple[int, int]:
-        """(records, payload bytes) that may be sent now; (0, 0) when nothing may.
+        """Return the (records, payload bytes) that may be sent now; (0, 0) when nothing may.
 
         A record that does not fit into the bytes may go nevertheless if it is larger than the burst: ask ``wait_s``.
         """
@@ -318,12 +328,13 @@ class AdaptiveRate:
         records_left, bytes_left = bucket.level(now_s)
         left_s = min(records_left / bucket.records_per_s, bytes_left / bucket.bytes_per_s)
         if left_s < _HELD_S:
-            # A random size: producers of one size and one period would find the bucket empty, or full, for ever.
+            # The size is random: producers of one size and one period would find the bucket empty, or full, for ever.
             self._portion_s = PORTION_S * (0.5 + self._rng.random())
             self._opens_at_s = now_s + min(self._missing_s(records_left, bytes_left), PORTION_S)
 
     def wait_s(self, now_s: float, records: int, payload_bytes: int) -> float:
-        """Seconds until that much may be sent if nothing else is; 0.0: now. At most ``WAIT_MAX_S``: then ask again.
+        """Return the seconds until that much may be sent if nothing else is; 0.0: now. It is at most ``WAIT_MAX_S``:
+        then ask again.
 
         More than the burst waits for a full bucket; a record larger than it also until nothing was sent for as long as
         the shard's own bucket needs to take it.
@@ -336,7 +347,8 @@ class AdaptiveRate:
         if payload_bytes > records * self._bytes_burst:
             pause_s = min(BIG_PAUSE_S, payload_bytes / self._bytes_per_s)
             wait = max(wait, self._taken_at_s + pause_s - now_s)
-        # A microsecond more than needed: rounding must not make a caller that wakes exactly then wait again.
+        # The wait is a microsecond more than needed: rounding must not make a caller that wakes exactly then wait
+        # again.
         return min(wait + 1e-6, WAIT_MAX_S) if wait > 0 else 0.0
 
     def accepted(self, now_s: float, records: int, payload_bytes: int) -> None:
@@ -355,11 +367,11 @@ class AdaptiveRate:
         self._go_at(now_s, max(cut, kept, SHARE_MIN))
 
     def _limit_s(self, records: int, payload_bytes: int) -> float:
-        """An amount, in seconds of the shard's whole limit."""
+        """Return an amount in seconds of the shard's whole limit."""
         return max(records / self._records_per_s, payload_bytes / self._bytes_per_s)
 
     def _missing_s(self, records: float, payload_bytes: float) -> float:
-        """Seconds until a portion has gathered, of what is in the bucket now; 0.0 or less: it has."""
+        """Return the seconds until a portion has gathered, of what is in the bucket now; 0.0 or less: it has."""
         bucket, portion_s = self._bucket, self._portion_s or PORTION_S
         return max(
             portion_s - records / bucket.records_per_s,

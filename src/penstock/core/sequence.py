@@ -19,7 +19,7 @@ _SHARD_DIGITS_MAX = 20
 
 
 def version_of(sequence_number: int) -> int | None:
-    """2 for a sequence number of today's shape; None for a shape that is not known."""
+    """Return 2 for a sequence number of today's shape; None for a shape that is not known."""
     if sequence_number.bit_length() != _BITS:
         return None
     version = sequence_number >> _VERSION_SHIFT
@@ -27,7 +27,7 @@ def version_of(sequence_number: int) -> int | None:
 
 
 def shard_number_of(sequence_number: int) -> int | None:
-    """The number of the shard that gave out this sequence number, 7 for ``shardId-000000000007``.
+    """Return the number of the shard that gave out this sequence number, 7 for ``shardId-000000000007``.
 
     None for a sequence number of an unknown shape.
     """
@@ -37,14 +37,17 @@ def shard_number_of(sequence_number: int) -> int | None:
 
 
 def second_of(sequence_number: int) -> int | None:
-    """When its record arrived, in whole epoch seconds of the service's clock; None for a number of an unknown shape."""
+    """Return when its record arrived, in whole epoch seconds of the service's clock; None for a number of an unknown
+    shape.
+    """
     if version_of(sequence_number) is None:
         return None
     return (sequence_number >> _SECOND_SHIFT) & _SECOND_MASK
 
 
 def just_before(sequence_number: int) -> int:
-    """A number that stands before this record of a shard and behind all of its earlier ones; no record carries it.
+    """Return a number that stands before this record of a shard and behind all of its earlier ones; no record carries
+    it.
 
     Numbers of one shard differ by a counter in their highest bits, and below it by the second of arrival, in the 36
     bits above the shard's. This one has the same counter, a second earlier, and is otherwise as the service makes
@@ -56,7 +59,7 @@ def just_before(sequence_number: int) -> int:
 
 
 def shard_id_number(shard_id: str) -> int | None:
-    """7 for ``shardId-000000000007``; None for an id that is not written exactly so."""
+    """Return 7 for ``shardId-000000000007``; None for an id that is not written exactly so."""
     digits = shard_id.removeprefix(_SHARD_ID_PREFIX)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _SHARD_DIGITS_MAX):
         return None
@@ -65,7 +68,7 @@ def shard_id_number(shard_id: str) -> int | None:
 
 
 def shard_id_of(number: int) -> str:
-    """``shardId-000000000007`` for 7."""
+    """Return ``shardId-000000000007`` for 7."""
     if number < 0:
         raise ValueError("a shard's number is not negative")
     return f"{_SHARD_ID_PREFIX}{number:012d}"

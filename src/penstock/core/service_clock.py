@@ -13,7 +13,7 @@ DRIFT_MAX = 500e-6
 """Seconds per second by which two disciplined clocks may drift apart: 500 ppm is the most that ntpd slews."""
 
 HOST_SPREAD_MAX_S = 0.05
-"""How far apart the clocks of the service's own hosts may be before it counts as a jump."""
+"""The seconds by which the clocks of the service's own hosts may be apart before that counts as a jump."""
 
 
 class ServiceClock:
@@ -64,11 +64,11 @@ class ServiceClock:
         return self.observations > 0
 
     def lower(self, now_s: float) -> float:
-        """The service's clock shows at least this, in epoch seconds; -inf before the first observation."""
+        """Return the least that the service's clock shows, in epoch seconds; -inf before the first observation."""
         return now_s + self._low - self._drift_s(now_s)
 
     def upper(self, now_s: float) -> float:
-        """The service's clock shows at most this (epoch seconds); infinity before the first observation."""
+        """Return the most that the service's clock shows, in epoch seconds; infinity before the first observation."""
         return now_s + self._high + self._drift_s(now_s)
 
     @property
@@ -83,5 +83,5 @@ class ServiceClock:
         return (self._low + self._high) / 2
 
     def _drift_s(self, now_s: float) -> float:
-        """How much the clocks may have drifted apart since the last observation, in seconds."""
+        """Return how much the clocks may have drifted apart since the last observation, in seconds."""
         return self.drift_max * abs(now_s - self._at_s) if self.known else 0.0

@@ -1,4 +1,6 @@
-"""Which worker reads which shard, and which leases there are: decisions from what a worker sees, without any I/O."""
+"""Assignment decides which worker reads which shard, and which leases there are, from what a worker sees, without any
+I/O.
+"""
 
 from penstock.core.assignment.decide import Decision, Plan, decide, plan, receiver_for
 from penstock.core.assignment.kcl import Coordination, Finding, Fleet, FleetWatch, Place

@@ -1,4 +1,6 @@
-"""What one worker does now, by the rules of its fleet. A `Decision` has the same form for all three kinds of fleet."""
+"""The decision of what one worker does now, by the rules of its fleet. It has the same form for all three kinds of
+fleet.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.assignment.strategies import Strategy
 
 # --- a fleet of Penstock workers ------------------------------------------------------------------
-# One worker's part of an assignment: what it takes, asks for, and hands over. For fleets of Penstock workers alone.
+# A plan is one worker's part of an assignment: what it takes, asks for, and hands over. It is for fleets of Penstock
+# workers alone.
 #
 # Each worker looks at the leases and the worker rows, asks the strategy which worker should hold which lease, and does
 # its own part of the answer: it takes its leases that are free, and asks for those that other workers hold. Owners
@@ -28,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one worker does now. All are lease keys, in order."""
+    """The plan of one worker for now. All its entries are lease keys, in order."""
 
     take: tuple[str, ...] = ()
-    """Free: to be taken by a conditional write."""
+    """The free leases that this worker takes by a conditional write."""
     ask: tuple[str, ...] = ()
     """Other workers hold these leases, and this worker asks them for a handoff."""
     give: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
@@ -51,7 +54,7 @@ def plan(
     *,
     failover_s: float,
 ) -> Plan:
-    """What worker ``me`` does now.
+    """Return what worker ``me`` does now.
 
     A lease whose owner is no Penstock worker and whose counter moves is left alone. Leases that wait for a parent are
     assigned to no worker yet; one that holds such a lease all the same keeps it. A worker whose writes to leases fail
@@ -80,7 +83,8 @@ def plan(
 def receiver_for(
     key: str, load: Mapping[str, int], workers: Iterable[WorkerView], me: str, without: Collection[str] = ()
 ) -> str | None:
-    """The worker that gets a lease of a leaving one when the planned receiver did not come: one with the fewest leases.
+    """Return the worker that gets a lease of a leaving one when the planned receiver did not come: one with the fewest
+    leases.
 
     ``load`` counts the leases of each worker, with those that were promised to it already. ``without`` are workers
     that were tried. None: there is no such worker, and the row is freed.
@@ -98,7 +102,7 @@ def receiver_for(
 
 
 def _able(workers: Iterable[WorkerView], former: Collection[str | None]) -> list[WorkerView]:
-    """The workers that leases may go to: without those that lost a lease by their silence, as their writes fail."""
+    """Return the workers that leases may go to: not those that lost a lease by their silence, as their writes fail."""
     present = [worker for worker in workers if worker.present]
     return [worker for worker in present if worker.id not in former] or present
 
@@ -114,7 +118,9 @@ def _ask(
 def _preferred(
     leases: Iterable[LeaseView], startable: Iterable[LeaseView], present: Iterable[WorkerView]
 ) -> dict[str, str]:
-    """For a lease, the worker that could begin it with the least effort: it is warm already, or read a parent last."""
+    """Return for a lease the worker that could begin it with the least effort: it is warm already, or read a parent
+    last.
+    """
     last = {lease.key: lease.owner for lease in leases if lease.ended and lease.owner is not None}
     children = (lease for lease in startable if not last.keys().isdisjoint(lease.parents))
     heirs = {lease.key: next(last[parent] for parent in lease.parents if parent in last) for lease in children}
@@ -126,7 +132,7 @@ def _preferred(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """All are lease keys, in order."""
+    """The decision of one worker for now. All its entries are lease keys, in order."""
 
     take: tuple[str, ...] = ()
     """This worker takes these leases by a conditional write: they are free, or a KCL worker has too many."""
@@ -138,7 +144,7 @@ class Decision:
     free: tuple[str, ...] = ()
     """This worker holds these leases, and no worker should: it drains and frees them."""
     follow: Mapping[str, kcl.Step] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    """What the leader of a KCL 3.x fleet has written into the rows."""
+    """The steps that follow from what the leader of a KCL 3.x fleet has written into the rows."""
 
 
 def decide(  # noqa: PLR0913 - what a worker sees, and its rules
@@ -152,7 +158,7 @@ def decide(  # noqa: PLR0913 - what a worker sees, and its rules
     failover_s: float,
     steal_max: int = 1,
 ) -> Decision:
-    """One round of worker ``me``, which is one of ``workers`` (all of them Penstock's).
+    """Decide one round of worker ``me``, which is one of ``workers`` (all of them Penstock's).
 
     A strategy rules only where Penstock workers are alone. Among KCL workers, a Penstock worker keeps to the KCL's
     rule: equal counts in the 2.x, the leader's word in the 3.x. In any fleet, a Penstock worker that leaves hands its
@@ -198,7 +204,9 @@ def _leave(leases: Sequence[LeaseView], workers: Mapping[str, WorkerView], me: s
 
 
 def _granted(leases: Sequence[LeaseView], workers: Sequence[WorkerView], me: str, failover_s: float) -> dict[str, str]:
-    """Which of its leases this worker may hand to those that ask for them, one after another, by the KCL's rule."""
+    """Return which of its leases this worker may hand to those that ask for them, one after another, by the
+    KCL's rule.
+    """
     now = list(leases)
     give: dict[str, str] = {}
     for place, lease in enumerate(now):

@@ -1,4 +1,5 @@
-"""A fleet with KCL workers: which kind of fleet a worker is in, and what the worker does there.
+"""A fleet with KCL workers has rules of its own: here is which kind of fleet a worker is in, and what the worker does
+there.
 
 Penstock workers are alone, or with KCL 2.x workers, and do as those do; or they are with KCL 3.x workers, of which one
 leads, and do as that one says.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 REPORT_INTERVAL_S = 30.0
 """The time between two writes of a worker's metrics row, by default (``workerMetricsReporterFreqInMillis``)."""
 CLOCKS_APART_MAX_S = 300.0
-"""How far another machine's clock is believed to be off at most, when a metrics row is seen for the first time."""
+"""The most by which another machine's clock is believed to be off, when a metrics row is seen for the first time."""
 
 _BECOMES_3X = "CLIENT_VERSION_UPGRADE_FROM_2X"
 _TAKES_FOR_ITSELF = frozenset({"CLIENT_VERSION_INIT", "CLIENT_VERSION_2X", _BECOMES_3X})
@@ -50,18 +51,20 @@ class Fleet(StrEnum):
 
     ALONE = "alone"
     KCL2 = "kcl 2.x"
-    """Each takes and steals for itself."""
+    """The workers of the KCL 2.x: each takes and steals for itself."""
     KCL3 = "kcl 3.x"
-    """A leader assigns."""
+    """The workers of the KCL 3.x: a leader assigns."""
 
 
 class Place(StrEnum):
-    """Where a KCL 3.x fleet keeps the rows that are no leases."""
+    """The places where a KCL 3.x fleet keeps the rows that are no leases."""
 
     OWN_TABLES = "own tables"
-    """``<application>-CoordinatorState`` and ``-WorkerMetricStats``: applications that started on 3.0 to 3.4."""
+    """The tables ``<application>-CoordinatorState`` and ``-WorkerMetricStats``: applications that started on 3.0 to
+    3.4.
+    """
     LEASE_TABLE = "lease table"
-    """Beside the leases, told apart by ``entityType``: from 3.5 on."""
+    """The lease table, where ``entityType`` tells the rows apart: from 3.5 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,39 +72,40 @@ class Coordination:
     """The KCL 3.x's rows in one of the two places."""
 
     client_version: str | None = None
-    """``cv`` of the row ``Migration3.0``; None: there is no such row."""
+    """The value ``cv`` of the row ``Migration3.0``; None: there is no such row."""
     table_migration: str | None = None
-    """``tm`` of the row ``TableMigration3.5``."""
+    """The value ``tm`` of the row ``TableMigration3.5``."""
     updated_epoch_s: Mapping[str, int] = field(default_factory=lambda: _NOBODY, hash=False)
-    """``lut`` of the metrics rows, by worker id."""
+    """The values ``lut`` of the metrics rows, by worker id."""
     has_leader: bool = False
-    """There is a row of a leader that has not given up its place. The leader may be dead."""
+    """True when there is a row of a leader that has not given up its place. The leader may be dead."""
     show_cpu: frozenset[str] = frozenset()
-    """Workers whose metrics rows tell how busy their processors are."""
+    """The workers whose metrics rows show how busy their processors are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found."""
+    """The fleet that was found, and the places of its metrics rows."""
 
     fleet: Fleet
     metrics_in: tuple[Place, ...] = ()
-    """Where a worker has to show itself to the leader, and may: in a KCL 3.x fleet, while it moves its tables in both;
-    and in one that is to become one, in tables of its own only. In the lease table it would break the 2.x workers.
+    """The places where a worker has to show itself to the leader, and may: in a KCL 3.x fleet, while it moves its
+    tables in both; and in a fleet that is to become one, in tables of its own only. In the lease table it would break
+    the 2.x workers.
     """
 
 
 class FleetWatch:
-    """Looks at the tables from time to time (each minute) and says which fleet it is."""
+    """Looks at the tables at intervals (each minute) and says which fleet it is."""
 
     def __init__(self, *, failover_s: float, report_interval_s: float = REPORT_INTERVAL_S) -> None:
         self._failover_s = failover_s
-        # By the KCL leader's own rule a metrics row that has not moved for so long is a dead worker's.
+        # The KCL leader's own rule is that a metrics row that has not moved for this long is a dead worker's.
         self._stale_s = 2 * report_interval_s
         self._missed_s = min(self._stale_s, report_interval_s + failover_s)
         self.is_asleep = False
-        """True in a fleet that has no leader, and of which no lease moves: only metrics rows tell whether it lives."""
-        self._seen: dict[str, tuple[int, float]] = {}  # worker -> last update, and when it was first seen here
+        """True in a fleet that has no leader, and of which no lease moves: only metrics rows show whether it lives."""
+        self._seen: dict[str, tuple[int, float]] = {}  # Each worker's last update, and when first seen here.
 
     def look(
         self,
@@ -113,7 +117,8 @@ class FleetWatch:
         leases: Iterable[LeaseView],
         penstock_workers: Collection[str],
     ) -> Finding:
-        """``now_s`` is monotonic, ``now_epoch_s`` the wall clock; None for tables that do not exist.
+        """Find out the fleet. ``now_s`` is monotonic, ``now_epoch_s`` the wall clock; None for tables that do not
+        exist.
 
         ``penstock_workers`` are all that have a worker row, also the dead. An owner of a lease that is not among them
         is a KCL worker.
@@ -127,7 +132,7 @@ class FleetWatch:
             for lease in leases
             if lease.owner is not None
             and lease.owner not in penstock_workers
-            and not lease.ended  # an ended lease keeps the name of its last owner, long after that one left
+            and not lease.ended  # An ended lease keeps its last owner's name, long after that one left.
             and lease.unmoved_s <= self._failover_s
         }
         has_leader = any(rows.has_leader for rows in places.values())
@@ -173,7 +178,7 @@ def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -
 
 
 # --- the rows that tell ---------------------------------------------------------------------------
-# The rows that a KCL 3.x fleet keeps besides leases, as plain attributes: read, and the one that we write.
+# A KCL 3.x fleet keeps rows besides leases, as plain attributes: those that are read, and the one that we write.
 #
 # ``Migration3.0`` and ``TableMigration3.5`` say how the fleet works and where its rows are. ``Leader`` names its
 # leader. A metrics row per worker shows to the leader that it lives and how busy it is. Shapes: KCL 3.5.1
@@ -181,16 +186,16 @@ def _current(modes: Mapping[Place, str], places: Mapping[Place, Coordination]) -
 
 
 COORDINATOR_KEY = "key"
-"""Of a table ``-CoordinatorState``."""
+"""The key of a row in a table ``-CoordinatorState``."""
 METRICS_KEY = "wid"
-"""Of a table ``-WorkerMetricStats``."""
+"""The key of a row in a table ``-WorkerMetricStats``."""
 METRICS_ENTITY = "WORKER_METRIC_STATS"
 UPDATED = "lut"
 SAMPLES = "sts"
 CPU = "C"
 CPU_MAX = 100
 SAMPLES_MAX = 10
-"""A metrics row shows up to this many samples of how busy the processors are, each a percentage up to that."""
+"""The most samples in a metrics row of how busy the processors are, each a percentage."""
 
 _MIGRATION = "Migration3.0"
 _TABLE_MIGRATION = "TableMigration3.5"
@@ -199,13 +204,13 @@ _SUPPORTS_ONE_TABLE = 1
 
 
 def beside_leases(foreign: Rows) -> Coordination:
-    """From the rows of a lease table that are no leases, by their keys."""
+    """Read the rows of a lease table that are no leases, by their keys."""
     metrics = {key: row for key, row in foreign.items() if row.get(ENTITY) == METRICS_ENTITY}
     return coordination(foreign, metrics)
 
 
 def coordination(states: Rows, metrics: Rows) -> Coordination:
-    """From coordinator rows and metrics rows, by their keys. What cannot be read is left out."""
+    """Read coordinator rows and metrics rows, by their keys. What cannot be read is left out."""
     updated = {key: row[UPDATED] for key, row in metrics.items() if isinstance(row.get(UPDATED), int)}
     samples = {key: row.get(SAMPLES) for key, row in metrics.items()}
     return Coordination(
@@ -219,7 +224,9 @@ def coordination(states: Rows, metrics: Rows) -> Coordination:
 
 
 def metrics_row(place: Place, worker_id: str, epoch_s: float, cpu_percents: Sequence[float] = ()) -> dict[str, Any]:
-    """The metrics row of a worker. Without ``cpu_percents`` (the oldest first) the leader goes by what is read."""
+    """Return the metrics row of a worker. Without ``cpu_percents`` (the oldest first) the leader goes by what
+    is read.
+    """
     now = int(epoch_s)
     row: dict[str, Any] = {
         UPDATED: now,
@@ -239,7 +246,7 @@ def _text(rows: Rows, key: str, name: str) -> str | None:
 
 
 # --- KCL 2.x --------------------------------------------------------------------------------------
-# Taking and stealing as workers of the KCL 2.x do, for a fleet that has some of them (its ``DynamoDBLeaseTaker``).
+# A fleet that has some workers of the KCL 2.x takes and steals as these do (its ``DynamoDBLeaseTaker``).
 #
 # Each worker decides for itself: it looks at the owners of those leases whose counters move. Penstock workers do
 # better among each other than the KCL's workers do, since they see each other's rows: a worker without a lease counts
@@ -247,20 +254,21 @@ def _text(rows: Rows, key: str, name: str) -> str | None:
 # stolen.
 
 VERY_OLD_FAILOVERS = 3
-"""A lease that no worker has renewed or taken for so many failover times is taken by any worker with room for it, also
-by one that has its target already."""
+"""The failover times after which a lease that no worker has renewed or taken is taken by any worker with room for it,
+also by a worker that has its target already.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What a worker does in one round. All are lease keys."""
+    """The moves of a worker in one round. All its entries are lease keys."""
 
     take: tuple[str, ...] = ()
-    """No worker renews these leases."""
+    """The leases that no worker renews, and this worker takes."""
     steal: tuple[str, ...] = ()
-    """A KCL worker has too many leases, and these are taken from it by a write that moves their counters."""
+    """The leases that a KCL worker has too many of: they are taken from it by a write that moves their counters."""
     ask: tuple[str, ...] = ()
-    """A Penstock worker has too many leases, and is asked to hand these over."""
+    """The leases that a Penstock worker has too many of: it is asked to hand them over."""
 
 
 def moves(
@@ -273,7 +281,7 @@ def moves(
     leases_max: int | None = None,
     steal_max: int = 1,
 ) -> Moves:
-    """One round of worker ``me``.
+    """Return the moves of one round of worker ``me``.
 
     As in the KCL, leases of shards that have ended count until they are deleted. ``workers`` are the Penstock workers;
     of the KCL's only those are known that own a lease.
@@ -315,7 +323,7 @@ class _Round:
             wait_s = max(failover_s, failovers.get(lease.owner or "", failover_s))
             if lease.owner is not None and (lease.owner == me or lease.unmoved_s <= wait_s):
                 self.renewed.append(lease)
-            elif lease.key in readable:  # unlike the KCL, which takes what it cannot read, or has read, too
+            elif lease.key in readable:  # The KCL takes what it cannot read, or has read, too.
                 self.available.append(lease)
         self.held = Counter(lease.owner for lease in self.renewed if lease.owner is not None)
         everybody = {*self.held, *self.ours}
@@ -350,7 +358,8 @@ class _Round:
         return tuple(dict.fromkeys([*chosen, *very_old]))[: self.room]
 
     def _share_of(self, keys: Sequence[str], surplus: int, count: int) -> tuple[str, ...]:
-        """Of the leases that several Penstock workers go for, the part of worker ``me``: every n-th, from its place on.
+        """Return the part of worker ``me`` of the leases that several Penstock workers go for: every n-th, from its
+        place on.
 
         When no other worker is in need, it chooses at random among all of them, as a KCL worker does.
         """
@@ -367,7 +376,7 @@ class _Round:
 
 
 # --- KCL 3.x --------------------------------------------------------------------------------------
-# What a worker does in a KCL 3.x fleet, whose leader alone assigns leases. A follower never takes one.
+# In a KCL 3.x fleet the leader alone assigns leases. A follower never takes one.
 #
 # The leader writes the name of the new owner into the lease's row. It does so at once for a lease that is free or
 # whose owner is silent. Where a live owner reads the shard, it writes the name of the next owner beside that of the
@@ -375,11 +384,11 @@ class _Round:
 
 
 class Step(StrEnum):
-    """What a worker does with a lease."""
+    """The steps of a worker with a lease."""
 
     NOTHING = "nothing"
     READ = "read"
-    """It is assigned to this worker: adopt it, unless it is held already."""
+    """The lease is assigned to this worker: adopt it, unless it is held already."""
     WARM_UP = "warm up"
     """This worker is the next owner; the present one still reads."""
     HAND_OVER = "hand over"
@@ -392,9 +401,9 @@ class Step(StrEnum):
 
 
 def step(lease: LeaseView, me: str) -> Step:
-    """What worker ``me`` does with this lease now.
+    """Return what worker ``me`` does with this lease now.
 
-    Also of a lease that has ended: the KCL keeps its row, with an owner, until it is cleaned up, and hands over none.
+    The lease may have ended: the KCL keeps its row, with an owner, until it is cleaned up, and hands over none.
     """
     if lease.ended:
         return Step.NOTHING
@@ -406,6 +415,6 @@ def step(lease: LeaseView, me: str) -> Step:
 
 
 def steps(leases: Iterable[LeaseView], me: str) -> dict[str, Step]:
-    """The same for many, without those that are none of ``me``'s business."""
+    """Return the steps for many leases, without those that are none of ``me``'s business."""
     found = {lease.key: step(lease, me) for lease in leases}
     return {key: one for key, one in found.items() if one is not Step.NOTHING}

@@ -26,76 +26,78 @@ if TYPE_CHECKING:
 
 
 # --- what strategies are given --------------------------------------------------------------------
-# A lease and a worker, as an observer sees them at one time, in whatever kind of row.
+# A view is a lease or a worker as an observer sees it at one time, in whatever kind of row.
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """A lease. Keys of leases stand for shards throughout, also among parents and children."""
+    """A lease as an observer sees it. Keys of leases stand for shards throughout, also among parents and children."""
 
     key: str
     owner: str | None = None
-    """The worker that may read it now; for a lease that has ended, the worker that read its last record. None: free."""
+    """The worker that may read the lease now; for a lease that has ended, the worker that read its last record. None:
+    free.
+    """
     next_owner: str | None = None
-    """The worker that the KCL 3.x's leader wants it handed over to."""
+    """The worker that the KCL 3.x's leader wants the lease handed over to."""
     ended: bool = False
     """True when the shard is read to its end."""
     started: bool = True
     """False while the checkpoint still says where to begin."""
     parents: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
-    """As the row tells; empty until a worker writes them."""
+    """The keys of the children that the row names; empty until a worker writes them."""
     unmoved_s: float = 0.0
-    """For how long the observer has seen its counter stand still; 0 when it sees it for the first time."""
+    """The seconds for which the observer has seen the counter stand still; 0 when it sees it for the first time."""
     throughput_kib_s: float | None = None
-    """What its owner read of late, KiB/s. None: not known."""
+    """The rate that the owner read of late, in KiB/s. None: not known."""
     hash_range: tuple[int, int] | None = None
-    """Inclusive. None: the row does not tell."""
+    """The hash range of the shard; both bounds belong to it. None: the row does not name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A Penstock worker, as its row tells."""
+    """A Penstock worker, as its row shows it."""
 
     id: str
     alive: bool = True
-    """False once its row has not moved for the failover time."""
+    """False once the worker's row has not moved for the failover time."""
     leaving: bool = False
-    """It hands over what it holds, and takes nothing."""
+    """True: the worker hands over what it holds, and takes nothing."""
     failover_s: float = 0.0
-    """Its own failover time: another worker takes its leases only after at least as long a silence."""
+    """The worker's own failover time: another worker takes its leases only after at least as long a silence."""
     unmoved_s: float = 0.0
-    """For how long the observer has seen its row stand still."""
+    """The seconds for which the observer has seen the worker's row stand still."""
     leases_max: int | None = None
-    """How many it will hold at most."""
+    """The most leases that the worker will hold."""
     avoids: frozenset[str] = frozenset()
-    """Leases that it gave up and will not have back for now."""
+    """The leases that the worker gave up and will not have back for now."""
     wants: frozenset[str] = frozenset()
-    """Leases of others that it asks for, or has agreed to receive."""
+    """The leases of others that the worker asks for, or has agreed to receive."""
     gives: Mapping[str, str] = field(default_factory=lambda: _NONE, hash=False)
-    """Leases that it is about to hand over, and the worker that gets each."""
+    """The leases that the worker is about to hand over, and the worker that gets each."""
     warm: frozenset[str] = frozenset()
-    """Leases that it could deliver from at once."""
+    """The leases that the worker could deliver from at once."""
     process: str | None = None
-    """Which process of its id it is; None: its row does not tell."""
+    """The process of the worker's id; None: its row does not name it."""
 
     @property
     def present(self) -> bool:
-        """True when leases may go to it."""
+        """True when leases may go to the worker."""
         return self.alive and not self.leaving
 
 
 def startable(leases: Iterable[LeaseView]) -> list[LeaseView]:
-    """The leases that may be read now: not ended, and each parent is absent or ended (as the KCL has it)."""
+    """Return the leases that may be read now: not ended, and each parent is absent or ended (as the KCL has it)."""
     listed = list(leases)
     reading = {lease.key for lease in listed if not lease.ended}
     return [lease for lease in listed if lease.key in reading and reading.isdisjoint(lease.parents)]
 
 
 ABANDONED_FAILOVERS = 3
-"""A lease whose counter has not moved for as many failover times is free though its owner lives.
+"""The failover times after which a lease whose counter has not moved is free though its owner lives.
 
 The owner stopped delivering after one failover time and gave the lease up after two. It could not write that into the
 row, or it has forgotten the lease.
@@ -103,7 +105,7 @@ row, or it has forgotten the lease.
 
 
 def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: float) -> bool:
-    """True when any worker may take it: it has no owner, a dead one, or one that has given it up.
+    """True when any worker may take the lease: it has no owner, a dead one, or one that has given it up.
 
     A Penstock worker is dead when its row says so. Of others nothing is known but the lease's own counter.
     """
@@ -116,20 +118,20 @@ def is_free(lease: LeaseView, workers: Mapping[str, WorkerView], failover_s: flo
 
 
 # --- views of rows --------------------------------------------------------------------------------
-# From rows, and what was observed of them, to what decisions look at.
+# Rows, and what was observed of them, become the views that decisions look at.
 
 _NOT_BEGUN = (Checkpoint.AT_TIMESTAMP, Checkpoint.TRIM_HORIZON)
 
 
 def lease_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
-    """``unmoved_s``: for how long the observer has seen the row's counter stand still."""
+    """Return the view of a lease. ``unmoved_s``: for how long the observer has seen the row's counter stand still."""
     known = row.first_hash_key is not None and row.last_hash_key is not None
     return LeaseView(
         key=row.key,
         owner=row.actual_owner,
         next_owner=row.handoff_to,
         ended=row.ended,
-        # As the KCL counts when it cleans up: LATEST is as good as a position.
+        # The KCL counts so when it cleans up: LATEST is as good as a position.
         started=row.checkpoint not in _NOT_BEGUN,
         parents=_keys(row, row.parents),
         children=_keys(row, row.children),
@@ -140,14 +142,18 @@ def lease_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
 
 
 def shard_view(row: LeaseRow, unmoved_s: float = 0.0) -> LeaseView:
-    """The same by the bare ids of shards, as what looks at one stream's lineage wants it (births, served, holes)."""
+    """Return the view of a lease by the bare ids of shards, for what looks at one stream's lineage (births, served,
+    holes).
+    """
     view = lease_view(row, unmoved_s)
     parents, children = tuple(sorted(row.parents)), tuple(sorted(row.children))
     return replace(view, key=LeaseKey.parse(row.key).shard_id, parents=parents, children=children)
 
 
 def worker_view(row: WorkerRow, *, alive: bool = True, unmoved_s: float = 0.0) -> WorkerView:
-    """``alive``: the row has moved within the failover time; ``unmoved_s``: for how long it was seen to stand still."""
+    """Return the view of a worker. ``alive``: its row has moved within the failover time; ``unmoved_s``: for how long
+    the row was seen to stand still.
+    """
     return WorkerView(
         id=row.worker_id,
         alive=alive,
@@ -164,25 +170,25 @@ def worker_view(row: WorkerRow, *, alive: bool = True, unmoved_s: float = 0.0) -
 
 
 def _keys(row: LeaseRow, shard_ids: frozenset[str]) -> tuple[str, ...]:
-    """Rows of multi-stream tables name parents and children by bare ids too."""
+    """Return keys of leases: rows of multi-stream tables name parents and children by bare ids too."""
     return tuple(sorted(one if row.stream is None else f"{row.stream}:{one}" for one in shard_ids))
 
 
 # --- strategies -----------------------------------------------------------------------------------
 # --- placing and moving ---------------------------------------------------------------------------
-# Which worker should hold which leases: they are placed and moved until no move makes the loads more equal.
+# Leases are placed with workers and moved until no move makes the loads more equal.
 #
 # A lease stays with its owner unless a move lessens that owner's load without making another's as high. Moves depend
 # only on which worker holds which lease, and `balance` ends when no move is left. So once a fleet has carried out an
 # answer, the next answer is the same, and moves nothing. Weights are whole numbers, so that sums do not depend on
 # their order.
 
-_BEHIND_ALL = "\U0010ffff"  # sorts behind every key
-_Item = tuple[int, str]  # weight, key
+_BEHIND_ALL = "\U0010ffff"  # It sorts behind every key.
+_Item = tuple[int, str]  # An item is a weight and a key.
 
 
 class _Load:
-    """A worker and what it is to hold."""
+    """A worker and the leases that it is to hold."""
 
     __slots__ = ("avoids", "count", "count_max", "held", "id", "new", "total")
 
@@ -192,12 +198,13 @@ class _Load:
         self.count_max = worker.leases_max
         self.count = 0
         self.total = 0
-        # Both are sorted: what the worker had before, and what it is given now, which costs nothing to give elsewhere.
+        # Both lists are sorted: what the worker had before, and what it is given now, which costs nothing to give
+        # elsewhere.
         self.held: list[_Item] = []
         self.new: list[_Item] = []
 
     def takes(self, key: str) -> bool:
-        """True when there is room for one more, and it may be this one."""
+        """True when there is room for one more lease, and it may be this one."""
         return (self.count_max is None or self.count < self.count_max) and key not in self.avoids
 
     def add(self, item: _Item, *, new: bool) -> None:
@@ -219,7 +226,8 @@ def balance(
     tolerance: float = 0.0,
     preferred: Mapping[str, str],
 ) -> dict[str, str]:
-    """A worker for each lease that one can be found for. A lease that no other worker has room for stays where it is.
+    """Return a worker for each lease that one can be found for. A lease that no other worker has room for stays where
+    it is.
 
     ``leases`` are those that may be read, with an owner only where it is one of ``workers``, which are all present.
     ``weights`` has a number above zero for each lease. Nothing is moved while no worker's load is more than
@@ -234,7 +242,7 @@ def balance(
     free = _to_the_preferred(free, by_id, preferred, ceil(len(leases) / len(loads)))
     left = _to_the_idle(free, loads)
     while _even_out(loads, tolerance) and left:
-        left = _to_the_idle(left, loads)  # a move may have made room for a lease that others avoid
+        left = _to_the_idle(left, loads)  # A move may have made room for a lease that others avoid.
     placed = {key: load.id for load in loads for _, key in (*load.held, *load.new)}
     owners = {lease.key: lease.owner for lease in leases if lease.owner is not None}
     return {key: owners[key] for _, key in left if key in owners} | placed
@@ -303,7 +311,7 @@ def _even_out(loads: list[_Load], tolerance: float) -> bool:
 
 def _move_one(loads: list[_Load], enough: float, gain_min: float) -> bool:
     loads.sort(key=_by_load)
-    for new in (True, False):  # a lease that was given only now costs nothing to give elsewhere
+    for new in (True, False):  # A lease that was given only now costs nothing to give elsewhere.
         for giver in reversed(loads):
             if giver.total <= enough:
                 break
@@ -320,7 +328,8 @@ def _move_one(loads: list[_Load], enough: float, gain_min: float) -> bool:
 def _move(giver: _Load, receiver: _Load, gain_min: float, *, new: bool) -> bool:
     """Move one lease if that helps: one that the giver has been given only now, or one that it had before.
 
-    It is the largest that leaves the receiver not above the giver; where each is too large for that, one after which
+    The lease is the largest that leaves the receiver not above the giver; where each is too large for that, one after
+    which the higher of both is clearly lower than before.
     the higher of both is clearly lower than before.
     """
     of = giver.new if new else giver.held
@@ -331,7 +340,7 @@ def _move(giver: _Load, receiver: _Load, gain_min: float, *, new: bool) -> bool:
             _carry_over(of, of[at], giver, receiver)
             return True
     for item in of[end:]:
-        gain = difference - item[0]  # less than the weight, or it would fit
+        gain = difference - item[0]  # It is less than the weight, or it would fit.
         if gain <= 0 or gain < gain_min:
             break
         if receiver.takes(item[1]):
@@ -356,7 +365,7 @@ class Strategy(Protocol):
     def __call__(
         self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
     ) -> Mapping[str, str]:
-        """Leases by key to workers by id; no worker holds a lease that is not in the answer.
+        """Return leases by key to workers by id; no worker holds a lease that is not in the answer.
 
         A lease has an owner only where that is one of ``workers``. ``preferred`` names, for leases whose parents have
         ended, the worker that read a parent last.
@@ -364,7 +373,7 @@ class Strategy(Protocol):
 
 
 class EqualCounts:
-    """As many leases for each worker, give or take one, with as few moves as possible. The default."""
+    """Deals out as many leases to each worker, give or take one, with as few moves as possible. It is the default."""
 
     def __call__(
         self, leases: Sequence[LeaseView], workers: Sequence[WorkerView], preferred: Mapping[str, str], /
@@ -377,7 +386,7 @@ EQUAL_COUNTS = EqualCounts()
 
 
 class ByThroughput:
-    """As much to read for each worker.
+    """Deals out as much to read to each worker.
 
     A lease weighs what its owner read of late plus ``base_kib_s``, since a silent shard costs something too; one that
     no worker has read yet weighs as much as the mean of the others. Leases move when a worker has more than
@@ -408,7 +417,7 @@ class ByThroughput:
 
 
 class Fixed:
-    """Lists: these leases for this worker.
+    """Deals out leases by lists: these leases to this worker.
 
     A child of a listed shard is for the same worker. ``others`` deals out the leases that are in no list, or that are
     listed for a worker that is not there. With None, a lease that is in no list stays with the worker of its parent,
@@ -448,7 +457,7 @@ class Fixed:
 
 
 class Custom:
-    """A function of the user's, whose answers are checked.
+    """Asks a function of the user's, whose answers are checked.
 
     The function gets leases and workers, and returns worker ids by lease key. No worker holds a lease that it leaves
     out: the records of that shard wait.

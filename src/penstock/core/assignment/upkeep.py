@@ -1,4 +1,4 @@
-"""Which leases there are: those to create, those that have served and are deleted, and holes."""
+"""Upkeep finds out which leases there are to be: those to create, those that have served and are deleted, and holes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.model import ListedShard, StartingPosition
 
 # --- leases to create -----------------------------------------------------------------------------
-# Which leases to create for which shards: the first ones, and those that are missing later.
+# Leases are created for shards: the first ones, and those that are missing later.
 #
 # Usually no search is needed: the worker that reads a shard to its end creates the leases of its children. The
 # functions of this module find the first leases of an application, and those that are missing after a fault, after a
@@ -29,14 +29,14 @@ class Birth:
 
     shard: ListedShard
     start: str
-    """Its checkpoint: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
+    """The checkpoint of the lease: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
 
 
 def births_at_end(children: Iterable[ListedShard], held: Mapping[str, bool]) -> list[Birth]:
-    """The leases of the children that a shard's end named, as far as they may be created now.
+    """Return the leases of the children that a shard's end named, as far as they may be created now.
 
     They start at their beginning, whatever the application's start is. A child of two parents that both have a lease
-    waits by itself until both have ended. One whose other parent has none is left out, see `needs_search`.
+    waits by itself until both have ended. A child whose other parent has none is left out, see `needs_search`.
     """
     ordered = sorted(children, key=lambda shard: shard.first_hash_key)
     return [Birth(child, "TRIM_HORIZON") for child in ordered if not needs_search([child], held)]
@@ -52,8 +52,8 @@ def needs_search(children: Iterable[ListedShard], held: Mapping[str, bool]) -> b
 
 
 def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> list[ListedShard]:
-    """The children of a shard that ended without a word of them, as it was trimmed; without those that have
-    descendants which are read, or were: they are done.
+    """Return the children of a shard that ended without a word of them, as it was trimmed; children that have
+    descendants which are read, or were, are left out: they are done.
     """
     if shard_id not in lineage:
         return []
@@ -64,12 +64,13 @@ def children_of(shard_id: str, lineage: Lineage, held: Mapping[str, bool]) -> li
 def births_beyond_end(
     children: Iterable[ListedShard], lineage: Lineage, held: Mapping[str, bool], start: StartingPosition
 ) -> list[Birth]:
-    """The leases to create when a shard's end alone does not tell them: of its children, and of whatever is missing.
+    """Return the leases to create when a shard's end alone does not show them: those of its children, and whatever is
+    missing.
 
     A child of two parents that both have a lease gets its own at once, as in `births_at_end`. Else two parents that end
     at the same moment would each leave it to the other, which is not stored as ended yet.
     """
-    # By the leases that there are, not by what is stored as ended: of two trimmed parents that end at one moment,
+    # The leases that there are decide, not what is stored as ended: of two trimmed parents that end at one moment,
     # neither would make the child's lease.
     sure = [child for child in children if not needs_search([child], held)]
     found = births_at_end(sure, held)
@@ -84,7 +85,7 @@ def births(
     *,
     open_at_start: Collection[str] | None = None,
 ) -> list[Birth]:
-    """The leases that are missing, parents before children.
+    """Return the leases that are missing, parents before children.
 
     ``lineage`` is a full listing, ``held`` says of each shard that has a lease whether it has ended.
 
@@ -103,15 +104,15 @@ def births(
 
 
 def missing_of(gone: Iterable[str], lineage: Lineage, held: Mapping[str, bool]) -> list[str]:
-    """Of shards whose leases were deleted, those that have none still. One that has a descendant with a lease is done:
-    its own lease was cleaned up.
+    """Return the shards whose leases were deleted, and that have none still. A shard that has a descendant with a lease
+    is done: its own lease was cleaned up.
     """
     done = lineage.ancestors(one for one in held if one in lineage)
     return [one for one in gone if one in lineage and one not in held and one not in done]
 
 
 class _Search:
-    """From shards without a lease up to where reading has to begin."""
+    """The search from shards without a lease up to where reading has to begin."""
 
     def __init__(
         self, lineage: Lineage, held: Mapping[str, bool], kind: str, open_at_start: Collection[str] | None
@@ -121,7 +122,7 @@ class _Search:
         self.held = held
         known = [one for one in held if one in lineage]
         self.done = lineage.ancestors(known) | {one for one in known if held[one]}
-        # Shards that are, or come from, something that is being read or was.
+        # These shards are, or come from, something that is being read or was.
         self.touched = lineage.descendants(self.done.union(known))
         self.snapshot = frozenset(open_at_start or ())
         self.after_snapshot = lineage.descendants(one for one in self.snapshot if one in lineage)
@@ -141,7 +142,7 @@ class _Search:
         return found
 
     def _look(self, one: str) -> tuple[str | None, list[str]]:
-        """Where reading this shard begins, if it is to be created now; else which of its parents to look at."""
+        """Return where reading this shard begins, if it is to be created now; else which of its parents to look at."""
         parents = self.lineage.parents(one)
         unread = [parent for parent in parents if parent not in self.done]
         if one in self.touched:
@@ -160,7 +161,7 @@ class _Search:
 
 
 def served(leases: Iterable[LeaseView], lineage: Lineage) -> list[str]:
-    """The leases that no worker needs any more, to be deleted in this order.
+    """Return the leases that no worker needs any more, to be deleted in this order.
 
     A lease has served when its shard has ended, its parents' leases are gone, and each of its children has a lease
     that has begun to move: until then it is what says that the children may start, and at their beginning. Shards
@@ -207,13 +208,13 @@ class HoleAudit:
         self._seen: dict[tuple[int, int], int] = {}
 
     def look(self, leases: Iterable[LeaseView], lineage: Lineage | None = None) -> list[tuple[int, int]]:
-        """The holes (inclusive ranges) that were there at this look and at those before it: repair them now.
+        """Return the holes (inclusive ranges) that were there at this look and at those before it: repair them now.
 
-        What is missing `penstock.core.assignment.upkeep` tells, from a full listing. If that finds nothing, records of
-        the hole wait for a parent that is still read: a merge's child has no lease before both its parents have one.
+        `births` says what is missing, from a full listing. If it finds nothing, records of the hole wait for a parent
+        that is still read: a merge's child has no lease before both its parents have one.
 
-        A table without a lease that is read is one hole, at once. Where a row does not tell its range, ``lineage``
-        may; else nothing is known, and this look does not count.
+        A table without a lease that is read is one hole, at once. Where a row does not name its range, ``lineage`` may;
+        else nothing is known, and this look does not count.
         """
         ranges: list[tuple[int, int]] = []
         for lease in leases:

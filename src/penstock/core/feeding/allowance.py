@@ -1,4 +1,5 @@
-"""What a shard's next fetch may take: of what the shard gives to all its readers, and of its consumer's memory.
+"""The allowance is what a shard's next fetch may take: of what the shard gives to all its readers, and of its
+consumer's memory.
 
 A shard takes 5 GetRecords calls and gives 2 MiB a second, to all its readers together, and no answer tells how many
 they are. So a reader keeps to a rate of its own (`PollPace`) that falls when a call is refused, and rises a little with
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 READ_BYTES_PER_S = 2 * 2**20
-"""What a shard gives in a second, to all its readers together (AWS API reference, GetRecords)."""
+"""The bytes that a shard gives in a second, to all its readers together (AWS API reference, GetRecords)."""
 RECORDS_MAX = 10_000
 """The most records of one GetRecords (AWS API reference)."""
 IDLE_JITTER = 0.1
@@ -62,12 +63,15 @@ IDLE_GROWTH = 1.5
 BACKOFF_MAX_S = 10.0
 """The longest pause after refusals or failures."""
 CALLS_PER_S_MIN = 0.4
-"""A reader whose calls are refused sends fewer, but never fewer than this: no reader is ever pushed aside altogether.
+"""A reader whose calls are refused sends fewer, but never fewer than this: no reader is ever pushed aside
+altogether.
 """
 
 
 class PollingOptions(Options, frozen=True, kw_only=True):
-    """How often to call. Some of the shard's five calls are left to others: a worker that warms up, a console."""
+    """The options of how often to call. Some of the shard's five calls are left to others: a worker that warms up, a
+    console.
+    """
 
     interval_s: float = 0.24
     """The time between two calls while records come: records are delivered within a quarter of a second (KCL:
@@ -111,8 +115,8 @@ class PollPace:
         return max(0.0, self._next_s - now_s)
 
     def answered(self, *, sent_s: float, payload_bytes: int, at_tip: bool) -> None:
-        """An answer to a call that was sent at ``sent_s``; without any bytes it counts as empty. ``at_tip``: nothing is
-        known to follow it.
+        """Note an answer to a call that was sent at ``sent_s``; without any bytes it counts as empty. ``at_tip``:
+        nothing is known to follow it.
         """
         wanted = 1 / self.options.interval_s
         self._refusals = 0
@@ -136,7 +140,7 @@ class PollPace:
             self._next_s = max(sent_s + 1 / self._calls_per_s, self._bytes_free_at_s)
 
     def refused(self, now_s: float) -> None:
-        """The shard's limits refused a call."""
+        """Note that the shard's limits refused a call."""
         self._refusals += 1
         self._eager = False
         self._calls_per_s = max(min(CALLS_PER_S_MIN, self._calls_per_s), self._calls_per_s * DECREASE)
@@ -144,7 +148,7 @@ class PollPace:
         self._next_s = max(now_s + pause_s, self._bytes_free_at_s)
 
     def failed(self, now_s: float) -> None:
-        """A call failed for another reason than the limits."""
+        """Note that a call failed for another reason than the limits."""
         self._refusals += 1
         longest_s = min(BACKOFF_MAX_S, self.options.interval_s * 2.0 ** min(self._refusals, 16))
         self._next_s = now_s + self._rng.uniform(self.options.interval_s / 2, longest_s)
@@ -153,7 +157,9 @@ class PollPace:
 _MIB = 1024 * 1024
 BUFFER_BYTES_MAX = 256 * _MIB
 PAGE_BYTES_MAX = 16 * _MIB
-"""The most memory that one page takes, about: 10 MiB of data (AWS API reference, GetRecords), and what Python adds."""
+"""The most memory that one page takes, by estimate: 10 MiB of data (AWS API reference, GetRecords), and what Python
+adds.
+"""
 FIRST_RECORD_BYTES = 64 * 1024
 """The size that a Kinesis record counts with until a page has shown better: an aggregate of tiny records takes that."""
 WORTH_BYTES = 256 * 1024
@@ -163,7 +169,7 @@ FALL = 0.7
 
 
 class Buffer:
-    """The bound of one consumer."""
+    """The buffer of one consumer: the bound that its shards share."""
 
     def __init__(
         self,
@@ -172,19 +178,19 @@ class Buffer:
         shard_bytes_max: int | None = None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """``shard_bytes_max``: what one shard may hold; None: as much as the bound. ``lock``: it is held during each
-        change, where several threads make them; the same thread may take it again.
+        """``shard_bytes_max``: the most bytes that one shard may hold; None: as much as the bound. ``lock``: it is held
+        during each change, where several threads make them; the same thread may take it again.
         """
         self.lock = nullcontext() if lock is None else lock
         self.bytes_max = bytes_max
         self.shard_bytes_max = bytes_max if shard_bytes_max is None else shard_bytes_max
         self._shares: set[Share] = set()
-        self._used: dict[Share, None] = {}  # the shares that hold or have reserved something
-        self._waiting: dict[Share, None] = {}  # in the order in which they asked
-        self._beyond: int | None = 0  # what all shares together have of the common half; None: it is to be counted
+        self._used: dict[Share, None] = {}  # The shares that hold or have reserved something.
+        self._waiting: dict[Share, None] = {}  # They stand in the order in which they asked.
+        self._beyond: int | None = 0  # The bytes that all shares have of the common half; None: to be counted.
 
     def share(self, wake: Callable[[], None]) -> Share:
-        """Room for one shard. ``wake`` is called when a share that got no room may ask again."""
+        """Return room for one shard. ``wake`` is called when a share that got no room may ask again."""
         with self.lock:
             share = Share(self, wake)
             self._shares.add(share)
@@ -193,24 +199,24 @@ class Buffer:
 
     @property
     def bytes_held(self) -> int:
-        """What all shards hold and have reserved."""
+        """The bytes that all shards hold and have reserved."""
         return sum(share.held + share.reserved for share in self._shares)
 
     @property
     def part_bytes(self) -> int:
-        """A shard's part of the half that is divided."""
+        """The bytes of a shard's part of the half that is divided."""
         return self.bytes_max // 2 // max(1, len(self._shares))
 
     @property
     def common_left(self) -> int:
-        """What is left of the half that is for shards that are behind."""
+        """The bytes that are left of the half that is for shards that are behind."""
         if self._beyond is None:
             part_bytes = self.part_bytes
             self._beyond = sum(max(0, share.held + share.reserved - part_bytes) for share in self._used)
         return max(0, self.bytes_max // 2 - self._beyond)
 
     def leave(self, share: Share) -> None:
-        """A share is not used any more: what it had is free."""
+        """Let a share go: what it had is free."""
         with self.lock:
             if share in self._shares:
                 self._shares.remove(share)
@@ -220,7 +226,7 @@ class Buffer:
                 self.wake_next()
 
     def wait(self, share: Share) -> None:
-        """Put a share at the end of the line of those that are to be woken, unless it stands there."""
+        """Put a share at the end of the line of shares that are to be woken, unless it stands there."""
         self._waiting.setdefault(share)
 
     def wake_next(self) -> None:
@@ -232,7 +238,7 @@ class Buffer:
                 return
 
     def changed(self, share: Share, beyond: int) -> None:
-        """What a share takes is another amount now, of the common half so much more (less: below 0)."""
+        """Note that a share takes another amount now: ``beyond`` bytes more of the common half (less: below 0)."""
         if share.held + share.reserved:
             self._used[share] = None
         else:
@@ -243,22 +249,22 @@ class Buffer:
             self.wake_next()
 
     def _divide(self) -> None:
-        """The parts are other ones when a share comes or goes. What they make of the common half is counted when it is
-        asked for: a thousand shards that come at once would else cost a million looks.
+        """Divide anew: the parts are other ones when a share comes or goes. What they make of the common half is
+        counted when it is asked for: a thousand shards that come at once would otherwise cost a million looks.
         """
         self._beyond = None
 
 
 class Share:
-    """What one shard holds, and what it may fetch."""
+    """The bytes that one shard holds, and what it may fetch."""
 
     __slots__ = ("_buffer", "_has_left", "_record_bytes", "_wake", "held", "reserved", "waits")
 
     def __init__(self, buffer: Buffer, wake: Callable[[], None]) -> None:
         self.held = 0
-        """Memory that records of the shard take which were fetched and are not settled."""
+        """The memory of the shard's records that were fetched and are not settled."""
         self.reserved = 0
-        """The same of the page that is asked for."""
+        """The memory that is reserved for the page that is asked for."""
         self.waits = False
         """True from the moment in which there is no room until the share is woken."""
         self._buffer = buffer
@@ -267,8 +273,8 @@ class Share:
         self._has_left = False
 
     def ask(self, *, behind: bool) -> int | None:
-        """How many Kinesis records may be fetched now: their room is reserved until `came`. None: there is no room, and
-        the share will be woken. ``behind``: the last page did not reach the tip.
+        """Return how many Kinesis records may be fetched now: their room is reserved until `came`. None: there is no
+        room, and the share will be woken. ``behind``: the last page did not reach the tip.
         """
         with self._buffer.lock:
             return self._ask(behind)
@@ -296,7 +302,7 @@ class Share:
         return records
 
     def came(self, records: int, held_bytes: int) -> None:
-        """A page of so many Kinesis records came, or none did (0). What of it is kept is told by `change`."""
+        """Note that a page of ``records`` Kinesis records came, or none did (0). `change` says what of it is kept."""
         if records:
             mean = max(1, held_bytes // records)
             self._record_bytes = max(mean, int((self._record_bytes or 0) * FALL))
@@ -304,7 +310,7 @@ class Share:
             self._reserve(0)
 
     def change(self, held_bytes: int) -> None:
-        """The shard holds so many bytes more; below 0: so many less."""
+        """Add ``held_bytes`` to what the shard holds; a number below 0 subtracts."""
         with self._buffer.lock:
             before = self.beyond
             self.held += held_bytes
@@ -314,14 +320,14 @@ class Share:
                     self.woken()
 
     def leave(self) -> None:
-        """Nothing more is fetched, and what is held counts no more."""
+        """Leave the buffer: nothing more is fetched, and what is held counts no more."""
         with self._buffer.lock:
             self._has_left = True
             self._buffer.leave(self)
             self.woken()
 
     def woken(self) -> bool:
-        """Let it ask again. False: it does not wait."""
+        """Let the share ask again. False: it does not wait."""
         waited, self.waits = self.waits, False
         if waited:
             self._wake()
@@ -329,7 +335,7 @@ class Share:
 
     @property
     def beyond(self) -> int:
-        """What the share has of the common half."""
+        """The bytes that the share has of the common half."""
         return max(0, self.held + self.reserved - self._buffer.part_bytes)
 
     def _reserve(self, reserved: int) -> None:

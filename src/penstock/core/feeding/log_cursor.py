@@ -39,19 +39,20 @@ if TYPE_CHECKING:
 BARREN_PAGES_MAX = 4
 """After this many pages in a row that brought nothing, a record that should have come is not there."""
 FALL_MIN_MS = 1_000
-"""A MillisBehindLatest that falls by less than this says nothing far from the tip: it is measured at different moments.
+"""A MillisBehindLatest that falls by less than this says nothing far from the tip: it is measured at different
+moments.
 """
 NEAR_TIP_MS = 60_000
 """An iterator that is no further behind than this is not at a trimmed number: a retention is a day or more."""
 SERVICE_CLOCK_S = 2.0
-"""How far the service's time, as its answers tell it, may be ahead of what it is."""
+"""The seconds by which the service's time, as its answers show it, may be ahead of what it is."""
 
 
 # --- pages without records ------------------------------------------------------------------------
 
 
 class Meaning(StrEnum):
-    """What a page without records means."""
+    """The meanings of a page without records."""
 
     END = "end"
     """The iterator is gone: the shard has no more records."""
@@ -81,10 +82,11 @@ class Silence:
 
     def __init__(self) -> None:
         self.barren = 0
-        """Pages in a row that brought nothing: no record, and no stretch of the log."""
+        """The number of pages in a row that brought nothing: no record, and no stretch of the log."""
         self.reached_s: float | None = None
         """The service's time (epoch seconds) up to which the log is crossed: no record before it is unread. None: no
-        page said so since the last record."""
+        page said so since the last record.
+        """
         self._mark_ms: int | None = None
 
     @property
@@ -93,11 +95,10 @@ class Silence:
         return self.barren >= BARREN_PAGES_MAX
 
     def empty(self, behind_ms: int | None, *, is_last: bool, asked_s: float | None) -> Meaning:
-        """A page without records. ``behind_ms``: its MillisBehindLatest, if it is told. ``asked_s``: the service's time
-        when the page was asked for, or before.
+        """Return the meaning of a page without records. ``behind_ms``: its MillisBehindLatest, if it is known.
+        ``asked_s``: the service's time when the page was asked for, or before.
 
-        One page alone, far from the tip, may be that of a trimmed number: the next one tells whether the iterator
-        moves.
+        A single page, far from the tip, may be that of a trimmed number: the next one shows whether the iterator moves.
         """
         if is_last:
             return Meaning.END
@@ -116,16 +117,18 @@ class Silence:
         return Meaning.CROSSING
 
     def records(self, behind_ms: int | None) -> None:
-        """A page with records came; ``behind_ms`` is its MillisBehindLatest, if it is told."""
+        """Note that a page with records came; ``behind_ms`` is its MillisBehindLatest, if it is known."""
         self.barren = 0
         self.reached_s, self._mark_ms = None, behind_ms
 
     def begin(self) -> None:
-        """Another iterator begins elsewhere."""
+        """Begin anew: another iterator begins elsewhere."""
         self.records(None)
 
     def moved(self) -> None:
-        """Another iterator begins within the silence, or before it: its pages are compared with its own first one."""
+        """Go on: another iterator begins within the silence, or before it. Its pages are compared with its own first
+        one.
+        """
         self.barren, self._mark_ms = 0, None
 
     def _has_fallen(self, behind_ms: int) -> bool:
@@ -137,7 +140,7 @@ class Silence:
 
 
 class State(StrEnum):
-    """What is known of the place at which the log is read."""
+    """The states of a cursor: what is known of the place at which the log is read."""
 
     FRESH = "fresh"
     """Nothing has come yet, and no record is known that has to come: the log is read from its oldest record, from a
@@ -148,23 +151,23 @@ class State(StrEnum):
     known of what is behind it.
     """
     OVERTAKEN = "overtaken"
-    """That record did not come, or its number was refused, or the retention may have passed it. The log is read from
-    its oldest record on (or from the record's time), and nothing has come yet.
+    """The record that is sought did not come, or its number was refused, or the retention may have passed it. The log
+    is read from its oldest record on (or from the record's time), and nothing has come yet.
     """
     PASSING = "passing"
-    """The same, and older records have come: so what was sought is not lost by trimming, and they are passed over until
-    it comes.
+    """Older records than the one that is sought have come: so it is not lost by trimming, and they are passed over
+    until it comes.
     """
     READING = "reading"
     """All that comes is new."""
     TIP = "at the tip"
-    """The same, and the last answer said that nothing more has arrived yet."""
+    """All that comes is new, and the last answer said that nothing more has arrived yet."""
     ENDED = "ended"
     """The shard has no more records, or is gone."""
 
 
 class Sign(StrEnum):
-    """What a cursor is told: what an answer of the service is for it, or what became of the iterator."""
+    """The inputs of a cursor: what an answer of the service is for it, or what became of the iterator."""
 
     NEXT = "next records"
     """Records came, and nothing is sought."""
@@ -181,7 +184,9 @@ class Sign(StrEnum):
     STANDING = "standing"
     """An empty page that brought nothing."""
     NOWHERE = "nowhere"
-    """The same, so often that a record that has to come is not there; or the shard's end where it has to come."""
+    """Empty pages brought nothing so often that a record that has to come is not there; or the shard ended where it has
+    to come.
+    """
     TIP = "the tip"
     """An empty page, and nothing is behind."""
     END = "the end"
@@ -197,14 +202,14 @@ class Sign(StrEnum):
 
 
 class Does(StrEnum):
-    """What is to be done next."""
+    """The things that a reader may have to do next."""
 
     READ = "read"
     """Go on with the iterator that the page has brought."""
     ASK = "ask"
     """The iterator is worth nothing: ask for another one (`LogCursor.ask`)."""
     STOP = "stop"
-    """Nothing more comes."""
+    """Stop: nothing more comes."""
 
 
 class Next(NamedTuple):
@@ -213,7 +218,7 @@ class Next(NamedTuple):
     state: State
     does: Does = Does.READ
     is_loss: bool = False
-    """What was sought is gone, and so may be what followed it: that is told."""
+    """True when what was sought is gone, and so may be what followed it: the reader reports that."""
 
 
 _ANEW = Next(State.OVERTAKEN, Does.ASK)
@@ -224,7 +229,7 @@ _ENDED_LOSS = Next(State.ENDED, Does.STOP, is_loss=True)
 
 
 def _unmet(state: State, **others: Next) -> dict[Sign, Next]:
-    """Of a state in which a record is sought: an empty page changes nothing."""
+    """Return the entries of a state in which a record is sought: an empty page changes nothing."""
     stays = Next(state)
     return {
         Sign.OLDER: stays,
@@ -243,7 +248,7 @@ def _unmet(state: State, **others: Next) -> dict[Sign, Next]:
 
 
 def _met(state: State, **others: Next) -> dict[Sign, Next]:
-    """Of a state in which all that comes is new."""
+    """Return the entries of a state in which all that comes is new."""
     return {
         Sign.NEXT: _READING,
         Sign.CROSSING: _READING,
@@ -264,7 +269,7 @@ TABLE: Mapping[State, Mapping[Sign, Next]] = {
     State.OVERTAKEN: _unmet(
         State.OVERTAKEN,
         OLDER=Next(State.PASSING),
-        # Nothing is left at all: whatever comes from now on is new.
+        # Nothing is left at all: whatever comes after this is new.
         TIP=Next(State.TIP, is_loss=True),
     ),
     State.PASSING: _unmet(State.PASSING),
@@ -275,22 +280,23 @@ TABLE: Mapping[State, Mapping[Sign, Next]] = {
 """What follows in each state. A sign that is not there cannot come in that state."""
 
 UNMET = frozenset({State.SEEKING, State.OVERTAKEN, State.PASSING})
-"""A record is sought."""
+"""The states in which a record is sought."""
 
 
 # --- the machine ----------------------------------------------------------------------------------
 
 
 class Policy(NamedTuple):
-    """What the readers of a log want differently."""
+    """The choices in which the readers of a log differ."""
 
     by_time: bool = False
-    """Where a record is looked for anew. True: from the time on at which it arrived. False: from the oldest record on.
+    """The place where a record is looked for anew. True: from the time on at which it arrived. False: from the oldest
+    record on.
     """
     returns: bool = False
-    """Where another iterator is asked for while the log is read. True: at the last record that came, which has to come
-    again: so what is trimmed behind it is noticed. False: behind it; the reader says when its number is too old
-    (`LogCursor.passed`).
+    """The place where another iterator is asked for while the log is read. True: at the last record that came, which
+    has to come again: so what is trimmed behind it is noticed. False: behind it; the reader says when its number is too
+    old (`LogCursor.passed`).
     """
     expects: bool = False
     """True: it is known that more has to come, or is to be known whether the iterator leads anywhere: so barren pages
@@ -301,18 +307,20 @@ class Policy(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What an input has led to."""
+    """The step that an input has led to."""
 
     sign: Sign
     does: Does
     is_loss: bool = False
-    """What was sought (`LogCursor.missing`) is not there: it is told with this answer."""
+    """True when what was sought (`LogCursor.missing`) is not there: the reader reports it with this answer."""
     start: int = 0
-    """The first record of the page that does not lie before what is sought; that one is among them, if it is there."""
+    """The index of the first record of the page that does not lie before what is sought; that one is among them, if it
+    is there.
+    """
 
 
 class LogCursor:
-    """Where one shard's log is read. The reader tells what happens, and does what the `Step` says."""
+    """The cursor of one shard's log. The reader tells it what happens, and does what the `Step` says."""
 
     __slots__ = (
         "_asked", "_continuation", "_last", "_last_s", "_policy", "anchor", "anchor_s", "begin", "missing", "silence",
@@ -334,17 +342,17 @@ class LogCursor:
         """
         self._policy = policy
         self.begin = IteratorAt.trim_horizon() if begin is None else begin
-        """Where reading begins while nothing is known to lie before."""
+        """The place where reading begins while nothing is known to lie before."""
         self.anchor = anchor
         """The number of the record that is sought, or was sought last."""
         self.anchor_s = anchor_s
-        """When it arrived: epoch seconds."""
+        """The arrival time of the record that is sought, in epoch seconds."""
         self.state = State.FRESH if anchor is None else State.OVERTAKEN if is_doubted else State.SEEKING
         self.missing: int | None = anchor if is_doubted else None
-        """What was sought and did not come: the number of a record, or how far a subscription had come."""
+        """The thing that was sought and did not come: the number of a record, or how far a subscription had come."""
         self.silence = Silence()
         """The pages since the last record."""
-        self._last: int | None = None  # the last record that came since the log was begun, or begun anew
+        self._last: int | None = None  # The last record that came since the log was begun, or begun anew.
         self._last_s = 0.0
         self._continuation: int | None = None
         self._asked: IteratorAt | None = None
@@ -356,7 +364,7 @@ class LogCursor:
 
     @property
     def by_number(self) -> bool:
-        """True when it was asked for at a number, or behind one."""
+        """True when the iterator was asked for at a number, or behind one."""
         return self._asked is not None and self._asked.sequence_number is not None
 
     @property
@@ -372,12 +380,13 @@ class LogCursor:
     # --- inputs ---------------------------------------------------------------------------------
 
     def ask(self) -> IteratorAt:
-        """There is no iterator: where to ask for one, or for a subscription."""
+        """Return where to ask for an iterator, or for a subscription: there is none."""
         self._go(Sign.LOST)
         if self._policy.returns:
             self._return()
         at = self._place()
-        # Asked for at the same place again, an iterator goes on: one that expires with each page would else count none.
+        # An iterator that is asked for at the same place again goes on: one that expires with each page would otherwise
+        # count none.
         if at != self._asked or self._policy.returns:
             self.silence.moved()
         self._asked = at
@@ -393,11 +402,11 @@ class LogCursor:
         horizon_s: float | None = None,
         tip_counts: bool = True,
     ) -> Step:
-        """An answer came. ``behind_ms``: its MillisBehindLatest, if it is told. ``is_last``: the shard has no more.
+        """Take an answer. ``behind_ms``: its MillisBehindLatest, if it is known. ``is_last``: the shard has no more.
 
         ``asked_s``: the service's time (epoch seconds) when it was asked for, or before. ``horizon_s``: the oldest
-        arrival time that the retention covers, if that is known. ``tip_counts``: False: that the tip is reached proves
-        nothing yet.
+        arrival time that the retention covers, if that is known. ``tip_counts``: False: it proves nothing yet that the
+        tip is reached.
         """
         if not records:
             meaning = self.silence.empty(behind_ms, is_last=is_last, asked_s=asked_s)
@@ -417,24 +426,24 @@ class LogCursor:
         return step
 
     def unread(self, records: Sequence[T], step: Step) -> Sequence[T]:
-        """Those of a page's records that did not come before: without what was sought, and what lies before it."""
+        """Return a page's records that did not come before: not what was sought, nor what lies before it."""
         found = records[step.start :]
         return found[1:] if step.sign is Sign.MET and found and _number(found[0]) == self.anchor else found
 
     def continues_at(self, number: int | None) -> None:
-        """A subscription's event: another one goes on behind this number, which may be beyond the last record."""
+        """Take a subscription's event: another one goes on behind this number, which may be beyond the last record."""
         self._continuation = number
 
     def refused(self) -> Step:
-        """The service took no iterator at the number that it was asked for by (`by_number`)."""
+        """Note that the service took no iterator at the number that it was asked for by (`by_number`)."""
         return self._step(Sign.REFUSED)
 
     def passed(self) -> Step:
-        """The last record that came is so old that its number will be trimmed before it is asked for."""
+        """Note that the last record that came is so old that its number will be trimmed before it is asked for."""
         return self._step(Sign.PASSED)
 
     def gone(self) -> Step:
-        """The service does not know the shard any more."""
+        """Note that the service does not know the shard any more."""
         return self._step(Sign.GONE)
 
     # --- parts ----------------------------------------------------------------------------------
@@ -457,7 +466,7 @@ class LogCursor:
         return Step(sign, found.does, found.is_loss and self.missing is not None, start)
 
     def _begin_anew(self) -> None:
-        """What came last is to come again. Should it be there after all, what lies before it is passed over."""
+        """Begin anew: what came last is to come again. If it is there after all, what lies before it is passed over."""
         if self.is_met and self._last is not None:
             self.anchor, self.anchor_s = self._last, self._last_s
         # Where nothing was read yet there is only the place up to which a subscription found nothing.
@@ -466,7 +475,7 @@ class LogCursor:
         self.silence.begin()
 
     def _return(self) -> None:
-        """The record that came last has to come again; one that is sought is looked for as if none had come yet."""
+        """Let the record that came last come again; a record that is sought is looked for as if none had come yet."""
         if self.is_met and self._last is not None:
             self.anchor, self.anchor_s, self._last, self.state = self._last, self._last_s, None, State.SEEKING
         elif self.state is State.PASSING:
@@ -489,7 +498,7 @@ class LogCursor:
         return IteratorAt.trim_horizon()
 
     def _sought(self, records: Sequence[RawRecord]) -> tuple[int, Sign]:
-        """Where in a page the sought record is, or the first one behind it."""
+        """Return where in a page the sought record is, or the first record behind it."""
         if self.anchor is None:
             return 0, Sign.BEYOND
         start = bisect_left(records, self.anchor, key=_number)

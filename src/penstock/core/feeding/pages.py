@@ -1,4 +1,4 @@
-"""The pages of a shard: as a source answers them, and what they are for a consumer.
+"""The pages of a shard have two forms: as a source answers them, and what they are for a consumer.
 
 A source answers by a call (GetRecords), or by the events of a subscription (`ReadPage`). A consumer gets user records:
 aggregates are opened, and a `Record` is made when the program looks at one. A handler that counts, or hands the data
@@ -42,19 +42,19 @@ class RawRecord(Protocol):
 
     @property
     def data(self) -> bytes:
-        """As it was put."""
+        """The data of the record, as it was put."""
 
     @property
     def sequence_number(self) -> str:
-        """In decimal."""
+        """The sequence number in decimal."""
 
     @property
     def approximate_arrival_timestamp(self) -> float:
-        """Epoch seconds, of milliseconds' precision."""
+        """The arrival time in epoch seconds, of milliseconds' precision."""
 
     @property
     def partition_key(self) -> str | None:
-        """None where the stream has none (some emulators)."""
+        """The partition key; None where the stream has none (some emulators)."""
 
 
 class ChildShard(NamedTuple):
@@ -67,24 +67,26 @@ class ChildShard(NamedTuple):
 
 
 class StreamFacts(NamedTuple):
-    """A stream as a whole."""
+    """The facts of a stream as a whole."""
 
     arn: str
     created_s: int
-    """Epoch seconds: tells a stream from another that had its name before."""
+    """The time of creation in epoch seconds. It distinguishes a stream from another that had its name before."""
     retention_s: float
     ignores_keys: bool
     """True where the service spreads records as it likes (record distribution AUTO): no order by key can hold."""
 
 
 class Retention:
-    """For how long a stream keeps its records, as all feeds of its shards know it: that may change while they read."""
+    """The time for which a stream keeps its records, as all feeds of its shards know it: it may change while
+    they read.
+    """
 
     __slots__ = ("seconds",)
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
-        """None: it is not known."""
+        """The retention in seconds; None: it is not known."""
 
     def horizon_s(self, service_now_s: float) -> float | None:
         """The oldest arrival time that is still kept, by the service's time (epoch seconds both); None: not known."""
@@ -96,26 +98,30 @@ class ReadPage(NamedTuple):
 
     records: Sequence[RawRecord]
     millis_behind_latest: int | None
-    """How old the shard's newest record is at the page's end; 0 at the tip. None: not told."""
+    """The time by which the page's end is behind the shard's tip, in milliseconds; 0 at the tip. None: it is
+    not known.
+    """
     next_iterator: str | None = None
-    """GetRecords: the iterator for the next page. None: the shard has ended."""
+    """The iterator for the next page, of GetRecords. None: the shard has ended."""
     continuation: str | None = None
-    """SubscribeToShard: the sequence number after which another subscription goes on. None: the shard has ended."""
+    """The sequence number after which another subscription goes on, of SubscribeToShard. None: the shard has ended."""
     children: tuple[ChildShard, ...] = ()
-    """Told with the last page of a closed shard."""
+    """The children of a closed shard, which come with its last page."""
 
     @property
     def is_last(self) -> bool:
-        """True when the shard has no more records than those."""
+        """True when the shard has no more records than those of this page."""
         return self.next_iterator is None and self.continuation is None
 
 
 PLAIN_BYTES = 333
-"""What the process grows by for a Kinesis record beside its data and its key (measured on CPython 3.11, Linux)."""
+"""The bytes by which the process grows for a Kinesis record beside its data and its key (measured on CPython 3.11,
+Linux).
+"""
 INNER_BYTES = 200
-"""What Python needs for a user record of an aggregate beside its data, its key included: keys repeat."""
+"""The bytes that Python needs for a user record of an aggregate beside its data, its key included: keys repeat."""
 RECORD_BYTES = 230
-"""What Python needs for a `Record` that is made of either."""
+"""The bytes that Python needs for a `Record` that is made of either."""
 KEYS_SAMPLED = 16
 """The number of keys of a page that are measured: the bound of memory needs no more."""
 
@@ -127,14 +133,14 @@ class ShardView(NamedTuple):
     shard_id: str
     first_hash_key: int
     last_hash_key: int
-    """Inclusive, of the shard's range."""
+    """The largest hash key of the shard's range, which belongs to it."""
     outside: OutsidePolicy = OutsidePolicy.DELIVER
 
 
 Inner: TypeAlias = tuple[int, str, int | None, Tags]
 """A user record's sub-sequence number, partition key, explicit hash key and tags."""
 _NOT_INNER: Inner = (-1, "", None, ())
-"""Stands for a plain record."""
+"""The stand-in for a plain record."""
 
 
 class UserRecords(Sequence[Record]):
@@ -153,9 +159,9 @@ class UserRecords(Sequence[Record]):
         datas: Sequence[bytes] | None = None,
         aggregate_bytes: int = 0,
     ) -> None:
-        """``raws`` has the Kinesis record of each user record. ``inner``: what its aggregate says of each; None when
-        all are plain records. ``aggregate_bytes``: the memory of the Kinesis records, which stay for as long as one of
-        their user records does.
+        """``raws`` has the Kinesis record of each user record. ``inner`` has what its aggregate says of each; None when
+        all are plain records. ``aggregate_bytes`` is the memory of the Kinesis records, which stay for as long as one
+        of their user records does.
         """
         self._aggregate_bytes = aggregate_bytes
         self._payload_bytes: int | None = None
@@ -166,26 +172,26 @@ class UserRecords(Sequence[Record]):
 
     @property
     def shard_id(self) -> str:
-        """The shard that they come from."""
+        """The shard that the records come from."""
         return self._shard.shard_id
 
     @property
     def datas(self) -> Sequence[bytes]:
-        """The data of each, in order."""
+        """The data of each record, in order."""
         if self._datas is None:
             self._datas = [raw.data for raw in self._raws]
         return self._datas
 
     @property
     def payload_bytes(self) -> int:
-        """Data of all of them. The pace, the buffer and the ledger ask for it, each with every page."""
+        """The data bytes of all records. The pace, the buffer and the ledger ask for them, each with every page."""
         if self._payload_bytes is None:
             self._payload_bytes = sum(map(len, self.datas))
         return self._payload_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The memory that these records take, about: their data, and what Python needs for each of them."""
+        """The memory that these records take, by estimate: their data, and what Python needs for each of them."""
         count = len(self._raws)
         if not count:
             return 0
@@ -195,12 +201,14 @@ class UserRecords(Sequence[Record]):
         return self.payload_bytes + count * (PLAIN_BYTES + sum(keys) // len(keys))
 
     def columns(self) -> Iterator[tuple[RawRecord, Inner | None, bytes]]:
-        """The Kinesis record of each, what its aggregate says of it (None: it is a plain record), and its data."""
+        """Iterate over the Kinesis record of each, what its aggregate says of it (None: it is a plain record), and its
+        data.
+        """
         inner = repeat(None) if self._inner is None else (None if one[0] < 0 else one for one in self._inner)
         return zip(self._raws, inner, self.datas, strict=False)
 
     def position(self, index: int) -> Position:
-        """Where a record stands, without making it."""
+        """Return the position of a record, without making the record."""
         sub = 0 if self._inner is None else max(0, self._inner[index][0])
         return Position(int(self._raws[index].sequence_number), sub)
 
@@ -262,18 +270,18 @@ class UserRecords(Sequence[Record]):
 
 
 class Opened(NamedTuple):
-    """A page's user records, and what was noticed on the way."""
+    """The user records of a page, and what was noticed on the way."""
 
     records: UserRecords
     aggregates: int = 0
     outside: int = 0
-    """Aggregates with a record of another shard's range."""
+    """The number of aggregates with a record of another shard's range."""
     dropped: int = 0
-    """User records that were in those, where they are dropped."""
+    """The number of user records that were in those aggregates, where they are dropped."""
 
 
 def opened(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None) -> Opened:
-    """The user records of Kinesis records, without those up to and with ``done``, which lies in the first one.
+    """Return the user records of Kinesis records, without those up to and with ``done``, which lies in the first one.
 
     Raises AggregateError where the shard is read so.
     """
@@ -338,7 +346,9 @@ def _arrival(raw: RawRecord) -> dt.datetime:
 TRIM_MARGIN_S = 60.0
 """The reader stops counting on a record this long before the retention lets go of it."""
 FEEDING = Policy()
-"""A consumer's: an iterator goes on behind the last record, and what is trimmed is looked for from the oldest on."""
+"""The policy of a consumer: an iterator goes on behind the last record, and what is trimmed is looked for from the
+oldest on.
+"""
 
 
 class Trimmed(NamedTuple):
@@ -346,7 +356,7 @@ class Trimmed(NamedTuple):
 
     position: Position
     resumes_at: Position | None
-    """The oldest record that is left; None while the shard has none."""
+    """The position of the oldest record that is left; None while the shard has none."""
     surely_nothing_lost: bool
     """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
 
@@ -359,17 +369,17 @@ class Taken(NamedTuple):
     """The last position of the page, also where its records were left out; None if it has none that is new."""
     millis_behind_latest: int | None
     ended: bool
-    """The shard has no more records: ``children`` go on."""
+    """True when the shard has no more records: ``children`` go on."""
     children: tuple[ChildShard, ...]
     outside: int
-    """Aggregates that held records of another shard's range."""
+    """The number of aggregates that held records of another shard's range."""
     dropped: int
-    """User records that were left out because of that."""
+    """The number of user records that were left out because of that."""
     trimmed: Trimmed | None
 
 
 class FeedCursor:
-    """Where one shard is read. ``start`` says where to ask for an iterator (or a subscription) when there is none."""
+    """The cursor of one shard. ``start`` says where to ask for an iterator (or a subscription) when there is none."""
 
     def __init__(
         self,
@@ -380,8 +390,8 @@ class FeedCursor:
         read_until_s: float | None = None,
     ) -> None:
         """``checkpoint``: read what follows it. ``timestamp_s``: the application's start (epoch seconds), where the
-        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled: where
-        the checkpoint is LATEST, reading goes on from there.
+        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled: where the
+        checkpoint is LATEST, reading goes on from there.
         """
         if checkpoint.is_end:
             raise ValueError(f"{shard.shard_id} is read to its end")
@@ -395,15 +405,19 @@ class FeedCursor:
             anchor=None if self._done is None else self._done.sequence_number,
         )
         self.read_until_s = read_until_s
-        """All that had arrived by then (epoch seconds) was handed on, or settled before. None: it is not known."""
+        """The time (epoch seconds) up to which all that had arrived was handed on, or settled before. None: it is not
+        known.
+        """
         self.payload_bytes = 0
-        """How much came so far. The feed counts it, and the worker computes the throughput from it."""
+        """The bytes of payload that came so far. The feed counts them, and the worker computes the throughput from
+        them.
+        """
         self._latest_s = read_until_s if checkpoint == Checkpoint.LATEST else None  # that moment, once it is known
         self._settled_until_s = read_until_s
         self._reached_s: float | None = None  # when the last record came, or how far a subscription was (epoch seconds)
-        self._end: Position | None = None  # all that was taken ends there
-        self._is_stored = True  # what a loss is counted from is a checkpoint, not what was read since
-        self._gap_is_told = False  # for as long as the reader is slower than the retention
+        self._end: Position | None = None  # All that was taken ends there.
+        self._is_stored = True  # A loss is counted from a checkpoint, not from what was read since.
+        self._gap_is_told = False  # It stays so for as long as the reader is slower than the retention.
 
     @property
     def shard_id(self) -> str:
@@ -412,11 +426,11 @@ class FeedCursor:
 
     @property
     def state(self) -> State:
-        """What is known of the place at which the log is read."""
+        """The state of the log's cursor: what is known of the place at which the log is read."""
         return self._log.state
 
     def continues_at(self, sequence_number: str | None, *, service_now_s: float | None = None) -> None:
-        """A subscription's event: the next one goes on behind this number, which may be beyond the last record.
+        """Take a subscription's event: the next one goes on behind this number, which may be beyond the last record.
         ``service_now_s`` is the service's time (epoch seconds) when it came.
         """
         self._log.continues_at(None if sequence_number is None else int(sequence_number))
@@ -424,21 +438,23 @@ class FeedCursor:
             self._reached_s = service_now_s
 
     def start(self, service_now_s: float, *, horizon_s: float | None = None) -> IteratorAt:
-        """Where to ask. ``service_now_s`` is the service's time, epoch seconds; ``horizon_s`` the oldest arrival time
-        that the stream's retention covers, if it is known.
+        """Return where to ask. ``service_now_s`` is the service's time, epoch seconds; ``horizon_s`` the oldest arrival
+        time that the stream's retention covers, if it is known.
         """
         if horizon_s is not None and self._reached_s is not None and self._reached_s <= horizon_s + TRIM_MARGIN_S:
             self._begins_anew()
             self._log.passed()
         at = self._log.ask()
         if at == IteratorAt.latest():
-            # From now on LATEST means this moment, however often it is asked for.
+            # LATEST means this moment after this, however often it is asked for.
             self._latest_s = service_now_s
             self._log.begin = IteratorAt.at_timestamp(service_now_s)
         return at
 
     def refused(self) -> bool:
-        """The service refused the sequence number (some do when it is trimmed). True: `start` names another place."""
+        """Note that the service refused the sequence number (some do when it is trimmed). True: `start` names another
+        place.
+        """
         if not self._log.by_number:
             return False
         self._begins_anew()
@@ -482,7 +498,9 @@ class FeedCursor:
         return taken
 
     def gone(self, *, horizon_s: float | None = None) -> Taken:
-        """The shard is in no listing any more: its last record is older than the retention. So it has ended."""
+        """Return what a page means when the shard is in no listing any more: its last record is older than the
+        retention, and it has ended.
+        """
         self._begins_anew()
         step = self._log.gone()
         found = Opened(UserRecords(self._shard, ()))
@@ -492,14 +510,14 @@ class FeedCursor:
     # --- what is lost ---------------------------------------------------------------------------
 
     def _begins_anew(self, was_met: bool | None = None) -> None:
-        """What was read last is looked for from the oldest record on."""
-        if self._log.is_met if was_met is None else was_met:  # the checkpoint counts no more: much was read since
+        """Look from the oldest record on for what was read last."""
+        if self._log.is_met if was_met is None else was_met:  # The checkpoint counts no more: much was read since.
             self._is_stored, self._settled_until_s = False, self.read_until_s
             self._done = self._end or self._done
         self._reached_s = None
 
     def _missing(self) -> Position | None:
-        """What the log's cursor has not found again."""
+        """Return what the log's cursor has not found again."""
         number, done = self._log.missing, self._done
         if number is None:
             return None
@@ -507,7 +525,7 @@ class FeedCursor:
 
     def _trimmed(self, missing: Position | None, found: Opened, horizon_s: float | None) -> Trimmed | None:
         is_covered = self._is_covered(horizon_s)
-        if missing is None or (is_covered and not self._is_stored):  # a shard that is silent while it is read: no news
+        if missing is None or (is_covered and not self._is_stored):  # A silent shard that is read is no news.
             return None
         return Trimmed(missing, found.records.position(0) if len(found.records) else None, is_covered)
 
@@ -517,8 +535,8 @@ class FeedCursor:
 
     def _is_a_gap(self, page: ReadPage, horizon_s: float | None) -> bool:
         """True when records before these may have been trimmed unread: the last one was older than the retention, these
-        are not, and the shard was not silent. Once, for as long as it stays so: the iterator of a reader that is slower
-        than the retention passes over what is gone, and no answer says so.
+        are not, and the shard was not silent. It is True once, for as long as it stays so: the iterator of a reader
+        that is slower than the retention passes over what is gone, and no answer says so.
         """
         if self._reached_s is None or horizon_s is None or page.millis_behind_latest is None:
             return False
@@ -533,7 +551,7 @@ class FeedCursor:
     # --- until when all is read -----------------------------------------------------------------
 
     def _note_reached(self, reached_s: float | None) -> None:
-        """Note until when all is read, if the page tells: at the tip, and on the way there over a silence."""
+        """Note until when all is read, if the page shows it: at the tip, and on the way there over a silence."""
         if reached_s is None or self._log.state in (State.SEEKING, State.OVERTAKEN):
             return
         until_s = reached_s - SERVICE_CLOCK_S
@@ -555,7 +573,7 @@ class FeedCursor:
 
 
 def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: float | None) -> IteratorAt:
-    """Where a log is read from that has no stored position."""
+    """Return where a log is read from that has no stored position."""
     if checkpoint == Checkpoint.LATEST:
         return IteratorAt.latest() if read_until_s is None else IteratorAt.at_timestamp(read_until_s)
     if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is not None:
@@ -564,7 +582,7 @@ def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: 
 
 
 def _end_of(raws: Sequence[RawRecord], records: UserRecords) -> Position | None:
-    """The last position of Kinesis records of which these user records were handed on."""
+    """Return the last position of Kinesis records of which these user records were handed on."""
     if not raws:
         return None
     last = int(raws[-1].sequence_number)
