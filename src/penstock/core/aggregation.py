@@ -1,4 +1,5 @@
-"""The KPL's aggregates: many user records in one Kinesis record. Their bytes; aggregates opened, and built.
+"""The KPL's aggregates hold many user records in one Kinesis record. Here are their bytes; aggregates are opened, and
+built.
 
 A record is an aggregate when it can be opened whole. Whatever cannot be, for whatever reason, is a plain
 record, whose bytes are handed on untouched; :func:`why_plain` tells the reason. This is the rule of the KCL
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 # --- the bytes ------------------------------------------------------------------------------------
-# The bytes of a KPL aggregate: magic, one protobuf message, the MD5 of that message.
+# A KPL aggregate consists of a magic, one protobuf message, and the MD5 of that message.
 #
 # ::
 #
@@ -77,10 +78,10 @@ TAGS = 4 << 3 | DELIMITED
 TAG_KEY = 1 << 3 | DELIMITED
 TAG_VALUE = 2 << 3 | DELIMITED
 
-FIELD_1 = 1 << 3  # the least tag: fields count from 1
+FIELD_1 = 1 << 3  # It is the least tag: fields count from 1.
 
 VARINT_BYTES_MAX = 10
-"""A varint carries 64 bits, seven a byte."""
+"""The most bytes of a varint, which carries 64 bits, seven a byte."""
 
 
 class MalformedError(Exception):
@@ -92,7 +93,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def varint(value: int) -> bytes:
-    """``value`` (not negative) as a varint."""
+    """Return ``value`` (not negative) as a varint."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -101,12 +102,12 @@ def varint(value: int) -> bytes:
 
 
 def varint_bytes(value: int) -> int:
-    """How many bytes ``varint(value)`` has."""
+    """Return how many bytes ``varint(value)`` has."""
     return (value.bit_length() + 6) // 7 or 1
 
 
 def read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The varint at ``at``, and where it ends. IndexError when the message ends first."""
+    """Return the varint at ``at``, and where it ends. Raises IndexError when the message ends first."""
     value = shift = 0
     for position in range(at, at + VARINT_BYTES_MAX):
         byte = message[position]
@@ -118,7 +119,7 @@ def read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def read_tag(message: bytes, at: int) -> tuple[int, int]:
-    """The tag of the field at ``at``, and where it ends."""
+    """Return the tag of the field at ``at``, and where it ends."""
     tag, end = read_varint(message, at)
     if not FIELD_1 <= tag < 1 << 32:
         raise MalformedError("a field has no valid number")
@@ -128,7 +129,7 @@ def read_tag(message: bytes, at: int) -> tuple[int, int]:
 
 
 def read_delimited(message: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes whose length stands at ``at``, and where they end."""
+    """Return the bytes whose length stands at ``at``, and where they end."""
     size, start = read_varint(message, at)
     if start + size > len(message):
         raise MalformedError("a field reaches beyond the end of its message")
@@ -136,7 +137,7 @@ def read_delimited(message: bytes, at: int) -> tuple[bytes, int]:
 
 
 def skip_value(message: bytes, at: int, tag: int) -> int:
-    """Where the value of an unknown field ends: ``at`` is behind its tag."""
+    """Return where the value of an unknown field ends: ``at`` is behind its tag."""
     wire_type = tag & 7
     if wire_type == VARINT:
         end = read_varint(message, at)[1]
@@ -154,7 +155,7 @@ def skip_value(message: bytes, at: int, tag: int) -> int:
 
 
 # --- fields ---------------------------------------------------------------------------------------
-# The fields of an aggregate's message, encoded one at a time and by columns.
+# The fields of an aggregate's message are encoded one at a time and by columns.
 #
 # By columns there is no step of the interpreter per user record: sizes, headers and data are lists that are
 # looked up, interleaved and joined whole. Whatever is remembered for it is bounded, and holds what follows from
@@ -162,12 +163,14 @@ def skip_value(message: bytes, at: int, tag: int) -> int:
 # ever replaced by more of the same.
 
 COLUMN_INDEX_MAX = (1 << 14) - 1
-"""User records by column point at the first entries of the table only: up to here an index has one or two bytes."""
+"""The largest index of user records by column: they point at the first entries of the table only, in one or two
+bytes.
+"""
 
 _PARTITION_KEY_CHARACTERS_MAX = 256
 _SHAPES_MAX = 4096
 _READY_SIZES_MAX = 32
-_READY_HEADERS_MAX = 1024  # of one size: with 32 sizes less than 2 MiB
+_READY_HEADERS_MAX = 1024  # They are of one size: with 32 sizes less than 2 MiB.
 _ONE_BYTE_MAX = 0x7F
 
 _RECORDS = bytes((RECORDS,))
@@ -180,13 +183,16 @@ _EXPLICIT_HASH_KEY_TABLE = bytes((EXPLICIT_HASH_KEY_TABLE,))
 _key_refs = tuple(_PARTITION_KEY_INDEX + varint(index) for index in range(_ONE_BYTE_MAX + 1))
 _ready_headers: dict[int, list[bytes]] = {}  # size of the data -> all that stands before it, by table index
 
-# What stands before a key in the table, by the key's length, for keys in ASCII. There is no key of length 0, so what
-# stands there is not ASCII, as longer keys have no entry here: both are left to the way that tells what is wrong.
+# This is what stands before a key in the table, by the key's length, for keys in ASCII. There is no key of length 0, so
+# what stands there is not ASCII, as longer keys have no entry here: both are left to the way that finds out what is
+# wrong.
 _ASCII_HEADS = ("\x80", *(chr(PARTITION_KEY_TABLE) + chr(length) for length in range(1, _ONE_BYTE_MAX + 1)))
 
 
 class _Shapes(dict[int, tuple[bytes, bytes, int]]):
-    """By the size of the data: what stands before a user record's indexes, what before its data, its whole size."""
+    """The shapes of user records by the size of the data: the bytes before the indexes and before the data, and the
+    whole size.
+    """
 
     def __init__(self, refs_bytes: int) -> None:
         self._refs_bytes = refs_bytes
@@ -206,24 +212,24 @@ SHAPES = tuple(_Shapes(refs_bytes) for refs_bytes in range(23))  # two indexes h
 
 
 def key_ref(index: int) -> bytes:
-    """The field of a user record that points at its partition key in the table."""
+    """Return the field of a user record that points at its partition key in the table."""
     return _key_refs[index] if index <= _ONE_BYTE_MAX else _PARTITION_KEY_INDEX + varint(index)
 
 
 def hash_key_ref(index: int) -> bytes:
-    """The field of a user record that points at its explicit hash key in the table."""
+    """Return the field of a user record that points at its explicit hash key in the table."""
     return _EXPLICIT_HASH_KEY_INDEX + varint(index)
 
 
 def tag_fields(tags: Iterable[tuple[str, str]]) -> bytes:
-    """The fields of a user record that hold its tags. They stand behind its data."""
+    """Return the fields of a user record that hold its tags. They stand behind its data."""
     return b"".join(
         _field(TAGS, _field(TAG_KEY, key.encode()) + _field(TAG_VALUE, value.encode())) for key, value in tags
     )
 
 
 def tagged_head(inner_bytes: int) -> bytes:
-    """What stands before a user record of so many bytes: `SHAPES` has that of records without tags."""
+    """Return what stands before a user record of ``inner_bytes`` bytes: `SHAPES` has that of records without tags."""
     return _RECORDS + varint(inner_bytes)
 
 
@@ -232,17 +238,17 @@ def _field(tag: int, value: bytes) -> bytes:
 
 
 def ref_bytes(index: int) -> int:
-    """The size of either of them."""
+    """Return the size of the field that points at a key or a hash key."""
     return 1 + varint_bytes(index)
 
 
 def entry_bytes(text_bytes: int) -> int:
-    """The size of a table entry with that many bytes of text."""
+    """Return the size of a table entry with that many bytes of text."""
     return 1 + varint_bytes(text_bytes) + text_bytes
 
 
 def key_entry(partition_key: str) -> bytes:
-    """The table entry of a partition key. AggregateError if Kinesis does not take it."""
+    """Return the table entry of a partition key. Raises AggregateError if Kinesis does not take it."""
     if not 1 <= len(partition_key) <= _PARTITION_KEY_CHARACTERS_MAX:
         raise AggregateError(
             f"a partition key has 1 to {_PARTITION_KEY_CHARACTERS_MAX} characters, not {len(partition_key)}"
@@ -255,7 +261,7 @@ def key_entry(partition_key: str) -> bytes:
 
 
 def hash_key_entry(explicit_hash_key: int) -> bytes:
-    """The table entry of an explicit hash key. AggregateError if it is none."""
+    """Return the table entry of an explicit hash key. Raises AggregateError if it is none."""
     if not 0 <= explicit_hash_key <= HASH_KEY_MAX:
         raise AggregateError("an explicit hash key lies between 0 and 2**128-1")
     text = str(explicit_hash_key).encode()
@@ -263,7 +269,9 @@ def hash_key_entry(explicit_hash_key: int) -> bytes:
 
 
 def key_entries(partition_keys: Sequence[str]) -> bytes:
-    """The table entries of these partition keys, one behind the other. AggregateError as ``key_entry``."""
+    """Return the table entries of these partition keys, one behind the other. Raises AggregateError like
+    ``key_entry``.
+    """
     try:
         lengths = list(map(len, partition_keys))
         if lengths.count(lengths[0]) == len(lengths):
@@ -274,15 +282,15 @@ def key_entries(partition_keys: Sequence[str]) -> bytes:
             parts[::2] = itemgetter(*lengths)(_ASCII_HEADS)
             parts[1::2] = partition_keys
             text = "".join(parts)
-        if text.isascii():  # so every length in characters is the length in bytes
+        if text.isascii():  # Every length in characters is the length in bytes.
             return text.encode()
     except IndexError:
-        pass  # there is no key, or a long one
+        pass  # There is no key, or a long one.
     return b"".join(map(key_entry, partition_keys))
 
 
 def first_refused(partition_keys: Iterable[str]) -> int:
-    """The position of the first partition key that Kinesis does not take; their count if it takes them all."""
+    """Return the position of the first partition key that Kinesis does not take; their count if it takes them all."""
     refused = 0
     with suppress(AggregateError):
         for key in partition_keys:
@@ -292,7 +300,7 @@ def first_refused(partition_keys: Iterable[str]) -> int:
 
 
 def user_records(indexes: Sequence[int], index_max: int, datas: Sequence[bytes], sizes: list[int]) -> bytes:
-    """User records without explicit hash keys, one behind the other: at least two.
+    """Return user records without explicit hash keys, one behind the other: at least two.
 
     ``indexes`` point into the table, none beyond ``index_max``, which is at most ``COLUMN_INDEX_MAX``; ``sizes``
     are those of ``datas``. All three have one length.
@@ -319,7 +327,7 @@ def user_records(indexes: Sequence[int], index_max: int, datas: Sequence[bytes],
 
 
 def _headers_of(data_bytes: int, index_max: int, worth: int) -> list[bytes] | None:
-    """All that stands before data of this size, by table index; None where the shapes of any size are quicker.
+    """Return all that stands before data of this size, by table index; None where the shapes of any size are quicker.
 
     That is so when more headers than ``worth`` would have to be made.
     """
@@ -338,7 +346,7 @@ def _headers_of(data_bytes: int, index_max: int, worth: int) -> list[bytes] | No
 
 
 def _key_refs_to(index_max: int) -> tuple[bytes, ...]:
-    """The fields that point at partition keys, by table index, up to this one at least."""
+    """Return the fields that point at partition keys, by table index, up to this one at least."""
     global _key_refs
     refs = _key_refs
     if len(refs) <= index_max:
@@ -347,7 +355,7 @@ def _key_refs_to(index_max: int) -> tuple[bytes, ...]:
 
 
 # --- opening aggregates ---------------------------------------------------------------------------
-# Opening KPL aggregates: bounded, with no object per user record unless asked for, and without losing one.
+# KPL aggregates are opened within bounds, with no object per user record unless asked for, and without losing one.
 #
 # A record is an aggregate when it can be opened whole. Whatever cannot be, for whatever reason, is a plain
 # record, whose bytes are handed on untouched; :func:`why_plain` tells the reason. This is the rule of the KCL
@@ -368,17 +376,18 @@ _FRAME_START = len(MAGIC)
 
 
 class AggregateLimits(NamedTuple):
-    """What an aggregate may hold at most to be opened. One that holds more is handed on as a plain record."""
+    """The limits of an aggregate that is opened. One that holds more is handed on as a plain record."""
 
     records_max: int = 200_000
-    """User records. The default is more than fit into 1 MiB, as the smallest takes six bytes."""
+    """The most user records. The default is more than fit into 1 MiB, as the smallest takes six bytes."""
     table_entries_max: int = 400_000
-    """Partition keys and explicit hash keys in the tables, together: one of each for every user record."""
+    """The most partition keys and explicit hash keys in the tables, together: one of each for every user record."""
     bytes_max: int = 10 * 1024 * 1024
-    """The whole aggregate. Kinesis takes records of up to 10 MiB."""
+    """The most bytes of the whole aggregate. Kinesis takes records of up to 10 MiB."""
     key_bytes_max: int = 1024
-    """One partition key: Kinesis takes 256 characters, of up to four bytes each. All user records may name the same
-    key: without this limit a record of 10 MiB could become a terabyte of rows."""
+    """The most bytes of one partition key: Kinesis takes 256 characters, of up to four bytes each. All user records may
+    name the same key: without this limit a record of 10 MiB could become a terabyte of rows.
+    """
 
 
 DEFAULT_LIMITS = AggregateLimits()
@@ -389,10 +398,10 @@ class UserRecord(NamedTuple):
 
     partition_key: str
     explicit_hash_key: int | None
-    """None where its producer gave none."""
+    """The explicit hash key; None where the producer gave none."""
     data: bytes
     sub_sequence_number: int
-    """0-based index in the aggregate."""
+    """The 0-based index in the aggregate."""
 
 
 class Aggregate:
@@ -422,30 +431,30 @@ class Aggregate:
         return map(UserRecord, self.partition_keys(), self.explicit_hash_keys(), self.datas, count())
 
     def partition_keys(self) -> Iterator[str]:
-        """The partition keys, by sub-sequence number."""
+        """Iterate over the partition keys, by sub-sequence number."""
         return map(self._key_table.__getitem__, self._key_indexes)
 
     def explicit_hash_keys(self) -> Iterator[int | None]:
-        """The explicit hash keys, by sub-sequence number; None where the producer gave none."""
+        """Iterate over the explicit hash keys, by sub-sequence number; None where the producer gave none."""
         if not self._explicit:
             return repeat(None, len(self.datas))
         return map(self._explicit.get, range(len(self.datas)))
 
     def explicit_hash_key_texts(self) -> Iterator[str | None]:
-        """As ``explicit_hash_keys``, but decimal text: columns of Arrow and Spark hold no 128-bit integers."""
+        """See `explicit_hash_keys`: this has decimal text, as columns of Arrow and Spark hold no 128-bit integers."""
         if not self._explicit:
             return repeat(None, len(self.datas))
         return (None if key is None else str(key) for key in self.explicit_hash_keys())
 
     def tags(self) -> Iterator[Tags]:
-        """The tags, by sub-sequence number. The KPL writes none."""
+        """Iterate over the tags, by sub-sequence number. The KPL writes none."""
         if not self._tags:
             return repeat((), len(self.datas))
         tags = self._tags
         return (tags.get(number, ()) for number in range(len(self.datas)))
 
     def outside(self, first_hash_key: int, last_hash_key: int) -> list[int]:
-        """Sub-sequence numbers of the user records whose hash key is outside a shard's range, bounds inclusive.
+        """Return sub-sequence numbers of the user records whose hash key is outside a shard's range, bounds inclusive.
 
         A user record's hash key is its explicit one, else the MD5 of its partition key. The KCL drops the
         whole aggregate if there is a single one: a producer with an old shard map wrote it to this shard,
@@ -468,12 +477,16 @@ class Aggregate:
 
 
 def is_aggregate(data: bytes) -> bool:
-    """True when magic and length are right, so that opening is worth trying. Cheap: for every record of a stream."""
+    """True when magic and length are right, so that opening is worth trying. It is cheap: for every record of a
+    stream.
+    """
     return data[:_FRAME_START] == MAGIC and len(data) > FRAME_BYTES
 
 
 def open_aggregate(data: bytes, limits: AggregateLimits = DEFAULT_LIMITS) -> Aggregate | None:
-    """The aggregate that ``data`` is; None if it is a plain record, to be handed on as it is. Never raises."""
+    """Return the aggregate that ``data`` is; None if it is a plain record, to be handed on as it is. It never
+    raises.
+    """
     if data[:_FRAME_START] != MAGIC or len(data) <= FRAME_BYTES:
         return None
     try:
@@ -483,7 +496,7 @@ def open_aggregate(data: bytes, limits: AggregateLimits = DEFAULT_LIMITS) -> Agg
 
 
 def why_plain(data: bytes, limits: AggregateLimits = DEFAULT_LIMITS) -> str | None:
-    """Why :func:`open_aggregate` takes ``data`` for a plain record; None if it does not.
+    """Return why :func:`open_aggregate` takes ``data`` for a plain record; None if it does not.
 
     For events and diagnosis: the text holds neither payload nor keys.
     """
@@ -505,7 +518,7 @@ def append_user_records(
     explicit_hash_keys: list[str | None],
     limits: AggregateLimits = DEFAULT_LIMITS,
 ) -> int:
-    """Append the user records of an aggregate to three columns; how many were appended.
+    """Append the user records of an aggregate to three columns; return how many were appended.
 
     0 when ``data`` is a plain record; then nothing was appended. Explicit hash keys come as decimal text.
     """
@@ -638,8 +651,8 @@ def _read_record(
 
 
 def _read_user_tag(user_tag: bytes) -> tuple[str, str]:
-    """The key and the value of a tag. A broken one breaks the message: its key is required. Text that is not UTF-8 is
-    replaced, as protobuf's readers do not look at it.
+    """Return the key and the value of a tag. A broken one breaks the message: its key is required. Text that is not
+    UTF-8 is replaced, as protobuf's readers do not look at it.
     """
     key: bytes | None = None
     value = b""
@@ -688,13 +701,13 @@ def _hash_key_from(text: bytes) -> int:
 
 
 # --- building aggregates --------------------------------------------------------------------------
-# Building KPL aggregates, byte for byte as the KPL does; their exact size is known before each addition.
+# KPL aggregates are built byte for byte as the KPL does; their exact size is known before each addition.
 
 CONTAINER_PARTITION_KEY = "a"
 """The partition key of all the KPL's aggregates; the explicit hash key beside it says where one goes."""
 
 AGGREGATE_BYTES_MAX = 51_200
-"""The KPL's default for AggregationMaxSize."""
+"""The size of an aggregate by default, which is the KPL's default for AggregationMaxSize."""
 
 _SLICE_MIN = 10  # measured: fewer user records are added sooner one by one than as a slice
 
@@ -705,7 +718,9 @@ class Container(NamedTuple):
     data: bytes
     partition_key: str
     explicit_hash_key: int
-    """Always given, as by the KPL: its first user record's own, or the MD5 of that one's partition key."""
+    """The hash key, always given, as by the KPL: its first user record's own, or the MD5 of that one's
+    partition key.
+    """
     user_records: int
 
 
@@ -738,16 +753,16 @@ class Aggregator:
             raise ValueError("bytes_max and records_max must be at least 1")
         self.bytes_max = bytes_max
         self.records_max = records_max
-        # Only to guess how many user records fit; right or wrong, the containers are the same.
+        # These only serve to guess how many user records fit; right or wrong, the containers are the same.
         self._extra_bytes = 16  # what a user record takes besides its data, lately
         self._window = 512  # how many to look at: somewhat more than went into the last container
         self._clear()
 
     def _clear(self) -> None:
         self.user_records = 0
-        """How many are in the container."""
+        """The number of user records in the container."""
         self.data_bytes = 0
-        """The data of the user records, without anything around it."""
+        """The data bytes of the user records, without anything around them."""
         self.framed_bytes = FRAME_BYTES
         """The container's exact size as an aggregate, magic and digest included."""
         self._first: tuple[str, int | None, bytes] = ("", None, b"")
@@ -829,7 +844,7 @@ class Aggregator:
         return number
 
     def _add_slice(self, partition_keys: Sequence[str], datas: Sequence[bytes], start: int, stop: int) -> int:
-        """Add a slice of the columns as a whole; where it ends. That is ``start`` when a slice is not worth it.
+        """Add a slice of the columns as a whole; return where it ends. That is ``start`` when a slice is not worth it.
 
         How many fit is a guess, on the low side: to add some more takes less than to cut some off.
         """
@@ -866,7 +881,7 @@ class Aggregator:
         return start + added
 
     def _add_columns(self, keys: Sequence[str], datas: Sequence[bytes], sizes: list[int]) -> int:
-        """Add as many of these user records as there is room for; how many. Nothing was added if it raises."""
+        """Add as many of these user records as there is room for; return how many. Nothing was added if it raises."""
         key_indexes, known = self._key_indexes, len(self._key_indexes)
         key_indexes.default_factory = count(known).__next__
         try:
@@ -899,12 +914,12 @@ class Aggregator:
         return fitting
 
     def _cut_table(self, keys_kept: int) -> list[str]:
-        """Take the last partition keys out of the table, down to this many; those that were taken."""
+        """Take the last partition keys out of the table, down to this many; return those that were taken."""
         key_indexes = self._key_indexes
         return [key_indexes.popitem()[0] for _ in range(len(key_indexes) - keys_kept)]
 
     def finish(self) -> Container | None:
-        """The container with what was added since the last call, or None if nothing was; the next begins empty.
+        """Return the container with what was added since the last call, or None if nothing was; the next begins empty.
 
         A single user record is sent as it is. But one that is itself a whole aggregate is framed, against
         the KPL's habit: readers would open it, and its user would not get back what was put. One with tags is
@@ -924,13 +939,14 @@ class Aggregator:
         return container
 
     def framed(self) -> bytes:
-        """The bytes of what was added, as an aggregate even if it is one user record."""
+        """Return the bytes of what was added, as an aggregate even if it is one user record."""
         message = b"".join(self._key_entries + self._hash_entries + self._parts)
         return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
 
 
 def encode_aggregate(records: Iterable[tuple[str, bytes, int | None]]) -> bytes:
-    """The bytes of one aggregate of all these (partition key, data, explicit hash key), framed even if it is one.
+    """Return the bytes of one aggregate of all these (partition key, data, explicit hash key), framed even if it is
+    one.
 
     Raises AggregateError if there is no record, and as :meth:`Aggregator.add` does.
     """
