@@ -277,8 +277,8 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Tags that both tables are made with."""
     owner_index: bool = False
-    """Also add the index by owner that workers of the KCL 3.x need to a table that is there without it. A new table has
-    it in any case.
+    """True: the index by owner that workers of the KCL 3.x need is also added to a table that is there without it. A
+    new table has it in any case.
     """
     deletion_protection: bool = False
     """True: tables that Penstock makes cannot be deleted before an administrator switches this off at the table."""

@@ -181,7 +181,7 @@ _PARTITION_KEY_TABLE = bytes((PARTITION_KEY_TABLE,))
 _EXPLICIT_HASH_KEY_TABLE = bytes((EXPLICIT_HASH_KEY_TABLE,))
 
 _key_refs = tuple(_PARTITION_KEY_INDEX + varint(index) for index in range(_ONE_BYTE_MAX + 1))
-_ready_headers: dict[int, list[bytes]] = {}  # size of the data -> all that stands before it, by table index
+_ready_headers: dict[int, list[bytes]] = {}  # What stands before the data, by its size and table index.
 
 # This is what stands before a key in the table, by the key's length, for keys in ASCII. There is no key of length 0, so
 # what stands there is not ASCII, as longer keys have no entry here: both are left to the way that finds out what is
@@ -207,7 +207,7 @@ class _Shapes(dict[int, tuple[bytes, bytes, int]]):
         return shape
 
 
-SHAPES = tuple(_Shapes(refs_bytes) for refs_bytes in range(23))  # two indexes have at most 2 x 11 bytes
+SHAPES = tuple(_Shapes(refs_bytes) for refs_bytes in range(23))  # Two indexes have at most 2 x 11 bytes.
 """The shape of every user record: ``before, middle, total = SHAPES[refs_bytes][data_bytes]``."""
 
 
@@ -371,7 +371,7 @@ def _key_refs_to(index_max: int) -> tuple[bytes, ...]:
 # replacement characters), signs in hash keys, protobuf groups and padded field tags make a plain record. As in
 # the KCL, an aggregate inside an aggregate is not opened.
 
-_HASH_KEY_TEXT_BYTES_MAX = 64  # 39 digits, and leading zeros, which the KCL reads too
+_HASH_KEY_TEXT_BYTES_MAX = 64  # A key has 39 digits, and leading zeros, which the KCL reads too.
 _FRAME_START = len(MAGIC)
 
 
@@ -419,8 +419,8 @@ class Aggregate:
     ) -> None:
         self._key_table = key_table
         self._key_indexes = key_indexes
-        self._explicit = explicit  # sub-sequence number -> explicit hash key, of those that have one
-        self._tags = tags  # sub-sequence number -> its tags, of those that have some
+        self._explicit = explicit  # The explicit hash keys, by sub-sequence number.
+        self._tags = tags  # The tags, by sub-sequence number.
         self.datas = datas
         """The payloads, by sub-sequence number."""
 
@@ -557,7 +557,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
         if at == end:
             break
         tag = message[at]
-        if tag & 0x87 != DELIMITED:  # none of ours, which are delimited and have tags of one byte
+        if tag & 0x87 != DELIMITED:  # It is none of ours, which are delimited, with tags of one byte.
             tag, start = read_tag(message, at)
             at = skip_value(message, start, tag)
             continue
@@ -572,7 +572,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
         if at > end:
             raise MalformedError("a field reaches beyond the end of its message")
         if tag == RECORDS:
-            # 08 index 1A size data, index and size in one or two bytes
+            # The bytes are: 08 index 1A size data, index and size in one or two bytes.
             index, inner = message[start + 1], start + 2
             if index > 0x7F:
                 index = index & 0x7F | message[inner] << 7
@@ -709,7 +709,7 @@ CONTAINER_PARTITION_KEY = "a"
 AGGREGATE_BYTES_MAX = 51_200
 """The size of an aggregate by default, which is the KPL's default for AggregationMaxSize."""
 
-_SLICE_MIN = 10  # measured: fewer user records are added sooner one by one than as a slice
+_SLICE_MIN = 10  # This was measured: fewer are added sooner one by one.
 
 
 class Container(NamedTuple):
@@ -754,8 +754,8 @@ class Aggregator:
         self.bytes_max = bytes_max
         self.records_max = records_max
         # These only serve to guess how many user records fit; right or wrong, the containers are the same.
-        self._extra_bytes = 16  # what a user record takes besides its data, lately
-        self._window = 512  # how many to look at: somewhat more than went into the last container
+        self._extra_bytes = 16  # The bytes that a user record takes besides its data, lately.
+        self._window = 512  # The number to look at: more than went into the last container.
         self._clear()
 
     def _clear(self) -> None:
@@ -766,11 +766,11 @@ class Aggregator:
         self.framed_bytes = FRAME_BYTES
         """The container's exact size as an aggregate, magic and digest included."""
         self._first: tuple[str, int | None, bytes] = ("", None, b"")
-        self._key_indexes: defaultdict[str, int] = defaultdict()  # in the order of the table
+        self._key_indexes: defaultdict[str, int] = defaultdict()  # The keys stand in the order of the table.
         self._key_entries: list[bytes] = []
         self._hash_indexes: dict[int, int] = {}
         self._hash_entries: list[bytes] = []
-        self._parts: list[bytes] = []  # of the user records
+        self._parts: list[bytes] = []  # The parts are those of the user records.
         self._has_tags = False
 
     def __len__(self) -> int:
@@ -780,7 +780,7 @@ class Aggregator:
         """Add a user record. False if the container has no room for it: nothing was added, ``finish`` is due.
 
         Raises AggregateError for a partition key that is empty, longer than 256 characters or without a UTF-8
-        form, and for a hash key outside 0 … 2¹²⁸-1. ``tags``: those of the user record (``format.tag_fields``).
+        form, and for a hash key outside 0 … 2¹²⁸-1. ``tags``: those of the user record (``tag_fields``).
         """
         new_key, new_hash = b"", b""
         index = self._key_indexes.get(partition_key)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 try:
     # The interpreter's own: for a short text it takes half the time of hashlib's, which goes through OpenSSL.
     from _md5 import md5 as _md5  # type: ignore[import-not-found]
-except ImportError:  # not every interpreter is built with it
+except ImportError:  # Not every interpreter is built with it.
     _md5 = partial(hashlib.md5, usedforsecurity=False)
 
 __all__ = ["HASH_KEY_MAX", "ShardMap", "even_ranges", "hash_key", "parse_hash_key"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SCALE = 5
 """The scale, as OpenTelemetry and Prometheus name it: a bucket's bounds are 2 ** (1 / 2 ** SCALE) apart."""
 BUCKETS_PER_DOUBLING = 2**SCALE
-_GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # from one bucket to the next
+_GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # This leads from one bucket to the next.
 RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
 """The largest error of a quantile, against the value counted: 1.09 %. It is half a bucket, measured from its harmonic
 middle.
@@ -254,7 +254,7 @@ def _converted(old: dict[int, int]) -> dict[int, int]:
         raise ValueError(f"version 0.1 had {last + 1} buckets")
     found: dict[int, int] = {}
     for index, count in old.items():
-        exponent = index / _OLD_PER_DOUBLING + _LOWEST_EXPONENT + log2(1 + _OLD_ERROR_MAX)  # of its middle
+        exponent = index / _OLD_PER_DOUBLING + _LOWEST_EXPONENT + log2(1 + _OLD_ERROR_MAX)  # The middle's.
         new = BUCKETS_MAX - 1 if index == last else ceil(exponent * BUCKETS_PER_DOUBLING) + _OFFSET
         found[new] = found.get(new, 0) + count
     return found

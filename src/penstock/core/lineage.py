@@ -152,7 +152,7 @@ class Lineage:
 def holes(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return what inclusive ranges, which may overlap, leave uncovered of 0 … 2¹²⁸-1, in order."""
     out: list[tuple[int, int]] = []
-    reached = 0  # all below is covered, or noted as a hole
+    reached = 0  # All below is covered, or noted as a hole.
     for first, last in sorted(ranges):
         if first > reached:
             out.append((reached, first - 1))
@@ -172,7 +172,7 @@ def _generations(parents: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
             children.setdefault(parent, []).append(one)
     generation = {one: 0 for one, count in waits_for.items() if count == 0}
     queue = list(generation)
-    for one in queue:  # grows while it is read
+    for one in queue:  # The queue grows while it is read.
         for child in children.get(one, ()):
             waits_for[child] -= 1
             if waits_for[child] == 0:
@@ -213,7 +213,7 @@ class _Groups:
         while one in link:
             above = link[one]
             if above in link:
-                link[one] = link[above]  # halves the way for the next search
+                link[one] = link[above]  # This halves the way for the next search.
             one = above
         return one
 

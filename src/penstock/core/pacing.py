@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-_DOUBLINGS_MAX = 1000  # 2.0**1024 does not fit into a float
+_DOUBLINGS_MAX = 1000  # 2.0**1024 does not fit into a float.
 
 
 class TokenBucket:
@@ -232,12 +232,12 @@ fills.
 WAIT_MAX_S = 1.0
 """The longest wait, in seconds, because the share may have grown by then."""
 
-_HELD_S = 0.005  # with less than so much of its rate in the bucket, a producer is held back
-_GROWN_S = 0.01  # growth is added up no more often
+_HELD_S = 0.005  # A producer with less of its rate in the bucket is held back.
+_GROWN_S = 0.01  # Growth is added up no more often than this.
 
 
 class AdaptiveRate:
-    """How much may be written to one shard now, by a producer that does not know of the shard's other writers.
+    """The rate that may be written to one shard now, by a producer that does not know of the shard's other writers.
 
     ``now_s`` is of any clock that the caller uses throughout, in seconds; amounts are Kinesis records and payload
     bytes (data and partition keys). What is sent is taken, whether it will be accepted or not; what is sent again is
@@ -291,7 +291,7 @@ class AdaptiveRate:
         self._rng = rng
         self._ramping = True
         self._grown_at_s = self._refused_at_s = self._faded_at_s = now_s
-        self._accepted_lately_s = self._share * LATELY_S  # as if it had gone on so before
+        self._accepted_lately_s = self._share * LATELY_S  # It begins as if it had gone on so before.
         self._taken_at_s = now_s - BIG_PAUSE_S
         self._portion_s = 0.0  # above 0: held back until so much has gathered, in seconds of its own rate
         self._opens_at_s = now_s

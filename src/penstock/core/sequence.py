@@ -1,4 +1,4 @@
-"""What can be read out of a sequence number, and out of a shard id.
+"""A sequence number says something of its shard and its time, and so does a shard id.
 
 AWS documents sequence numbers as opaque and growing. The KCL (``SequenceNumberValidator``) knows more about
 today's: they have 186 bits (56 decimal digits), of which the highest two say version 2, and bits 4 to 35 are

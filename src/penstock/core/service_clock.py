@@ -1,4 +1,4 @@
-"""What time it is at the service, as an interval, learnt from the ``Date`` of its answers.
+"""The service clock knows what time it is at the service, as an interval, learnt from the ``Date`` of its answers.
 
 A cut-off that is ahead of the service's clock is refused, and one that is too far behind costs latency. The
 ``Date`` header has whole seconds only, but many answers together say more than one: each bounds the
@@ -73,7 +73,7 @@ class ServiceClock:
 
     @property
     def offset_s(self) -> float:
-        """What to add to the local clock to get near the service's; 0.0 before the first observation.
+        """The seconds to add to the local clock to get near the service's; 0.0 before the first observation.
 
         0.0 as well while the bounds allow that both clocks agree: a clock that is right is not made worse by
         half a second.

@@ -107,7 +107,7 @@ class Upkeep:
 
 
 class Mine(Container[str]):
-    """What a worker knows of itself. It contains the keys of the leases that the worker holds, from the claim on."""
+    """The worker's knowledge of itself. It contains the keys of the leases that the worker holds, from the claim on."""
 
     def __init__(self, terms: Terms, strategy: Strategy, rng: Random) -> None:
         """``strategy`` says which worker should hold which lease."""

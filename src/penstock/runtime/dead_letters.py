@@ -312,7 +312,7 @@ class LetterWriter:
             if is_cancelled():
                 raise
             return error  # What the sink waited for was cancelled.
-        except Exception as error:  # a function of the user's, a full disk, a stream that is gone: it stays unsettled
+        except Exception as error:  # The user's function, a full disk, a stream that is gone: it stays unsettled.
             return error
         return None
 

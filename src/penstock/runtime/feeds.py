@@ -726,7 +726,7 @@ class Unreadable(NamedTuple):
 
 
 class Read(NamedTuple, Generic[R]):
-    """What a deserializer made of a delivery."""
+    """The result of a deserializer for a delivery."""
 
     delivery: Delivery[R]
     """The records that are left of the delivery by the policy: maybe none."""

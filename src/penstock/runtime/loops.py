@@ -65,7 +65,7 @@ class Asked(Generic[T]):
         """Cancel the work: the thread waits no longer."""
         self._is_cancelled = True
         if not self.reply.done():
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:

@@ -198,7 +198,7 @@ class Settling:
         self.saw_another_shard = self.saw_another_shard or changed
 
     def decide(self, now_s: float) -> bool:
-        """With a fresh map, look again at aggregates that landed elsewhere. True if some are still undecided."""
+        """Look again with a fresh map at aggregates that landed elsewhere. True if some are still undecided."""
         undecided, self._undecided = self._undecided, {}
         for load, result in undecided.items():
             self._landed(load, result, now_s)

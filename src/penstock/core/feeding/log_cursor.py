@@ -277,7 +277,7 @@ TABLE: Mapping[State, Mapping[Sign, Next]] = {
     State.TIP: _met(State.TIP),
     State.ENDED: {Sign.LOST: _ENDED, Sign.GONE: _ENDED},
 }
-"""What follows in each state. A sign that is not there cannot come in that state."""
+"""The table of what follows in each state. A sign that is not there cannot come in that state."""
 
 UNMET = frozenset({State.SEEKING, State.OVERTAKEN, State.PASSING})
 """The states in which a record is sought."""

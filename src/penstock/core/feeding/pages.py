@@ -362,7 +362,7 @@ class Trimmed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a page means for the reader of the shard."""
+    """The meaning of a page for the reader of the shard."""
 
     records: UserRecords
     ends_at: Position | None
@@ -412,9 +412,9 @@ class FeedCursor:
         """The bytes of payload that came so far. The feed counts them, and the worker computes the throughput from
         them.
         """
-        self._latest_s = read_until_s if checkpoint == Checkpoint.LATEST else None  # that moment, once it is known
+        self._latest_s = read_until_s if checkpoint == Checkpoint.LATEST else None  # It is that moment, once known.
         self._settled_until_s = read_until_s
-        self._reached_s: float | None = None  # when the last record came, or how far a subscription was (epoch seconds)
+        self._reached_s: float | None = None  # The last record came then, or a subscription was there (epoch seconds).
         self._end: Position | None = None  # All that was taken ends there.
         self._is_stored = True  # A loss is counted from a checkpoint, not from what was read since.
         self._gap_is_told = False  # It stays so for as long as the reader is slower than the retention.

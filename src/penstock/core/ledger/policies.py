@@ -175,8 +175,8 @@ class SettlingOptions(Options, frozen=True, kw_only=True):
     skipped.
     """
     log_errors: str = "place"
-    """What is told of a handler's error: ``"place"``, its class and the lines of code; or ``"with_message"``, also its
-    message and the traceback, which may hold what a record holds.
+    """What an event says of a handler's error: ``"place"``, its class and the lines of code; or ``"with_message"``,
+    also its message and the traceback, which may hold what a record holds.
     """
 
     @classmethod

@@ -110,7 +110,7 @@ class ConsumerCore:
         own = {name: given.pop(name, None) for name in OWN}
         _check_types({"stream": stream, "application": application, "deserializer": deserializer, **own})
         self.application = application
-        self.worker_id = own["worker_id"] or ""  # drawn by `start`: before a fork it would be that of several processes
+        self.worker_id = own["worker_id"] or ""  # `start` draws it: before a fork several processes would share it
         self.options = consumer_options(given)
         self._of_several = isinstance(stream, list | tuple)
         self._given: Sequence[Any] = stream if self._of_several else [stream]  # type: ignore[assignment]

@@ -205,7 +205,7 @@ class ProducerCore(Generic[H]):
         """Have the loop look soon: something was put. Raises ProducerClosedError."""
         self.check_open()
         if not self._threaded:
-            self._begin()  # raises on another loop
+            self._begin()  # This raises on another loop.
         if self._awake:
             return
         assert self._call_soon is not None
@@ -313,7 +313,7 @@ class ProducerCore(Generic[H]):
             await asyncio.shield(self._ending)
 
     async def give_up(self) -> None:
-        """See `SyncProducer`: end the producer at once; every record gets its outcome."""
+        """End the producer at once, without a flush: every record gets its outcome."""
         self._closed = True
         await self._end()
 

@@ -49,7 +49,7 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
         chunk, index = self._chunk, self._index
         told = chunk.told
         outcome = told[index] if index < len(told) else None
-        if isinstance(outcome, PutResult):  # the usual case, without a call
+        if isinstance(outcome, PutResult):  # This is the usual case, without a call.
             return outcome
         if not chunk.is_settled(index):
             yield from settled(chunk, index).__await__()
