@@ -446,7 +446,7 @@ class FeedCursor:
             self._log.passed()
         at = self._log.ask()
         if at == IteratorAt.latest():
-            # LATEST means this moment after this, however often it is asked for.
+            # Each later LATEST means this moment, however often it is asked for.
             self._latest_s = service_now_s
             self._log.begin = IteratorAt.at_timestamp(service_now_s)
         return at

@@ -13,8 +13,8 @@ the machine uses it come first in the answer, as `Emit`.
 | `LEAVING` | nothing | - | - | - | OVER |
 | `OVER` | nothing | - | - | - | - |
 
-`HandOver` has the last checkpoint stored in each stage, also in the stage `OVER`: the tenure may outlive the reading, where
-a record cannot be read. `Seek` begins another ledger in the same stage.
+`HandOver` has the last checkpoint stored in each stage, also in the stage `OVER`: the tenure may outlive the reading,
+where a record cannot be read. `Seek` begins another ledger in the same stage.
 
 A drain is in one of the stages but the first. The drain is over, and `Drained` says so, when its deadline comes, or
 when the listeners have had their last words and nothing is waited for any more (`ShardMachine.waits_for`):
