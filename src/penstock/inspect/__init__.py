@@ -1,9 +1,9 @@
-"""The read model: what streams, shards and applications are like now, with what it cost to look.
+"""The read model says what streams, shards and applications are like now, and what calls the look has cost.
 
-An `Inspector` only reads, leaves most of each shard's calls to others, and needs no running Penstock application. The
-command-line tools show this model and nothing else. `plan_seek` and `plan_import` only read too; `apply_plan` is what
-writes. Names are loaded when first used, so that commands that look at
-nothing start as fast as before.
+An `Inspector` only reads, leaves most of each shard's calls to other readers, and needs no running Penstock
+application. The command-line tools show this model and nothing else. `plan_seek` and `plan_import` only read too;
+`apply_plan` is what writes. A name is loaded when a program first uses it, so that commands that need no inspection
+start as fast as without this package.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ _HOMES = {
     "prices_from": "penstock.inspect.costs",
     "unknown": "penstock.inspect.checks",
 }
-"""The module of each name: that one is loaded for it, and no other."""
+"""The module of each public name. A use of the name loads this module, and no other."""
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

@@ -1,4 +1,5 @@
-"""Applications as their tables show them: leases, workers, and which consumer wrote them. Nothing is called here.
+"""Applications as their tables show them: leases, workers, and which consumer wrote the rows. No service is called
+here.
 
 One table may hold the leases of a KCL 1.x, 2.x or 3.x, of Penstock, or of several of these at a time.
 """
@@ -44,11 +45,11 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     """``on demand`` or ``provisioned``."""
     read_units: int | None = None
     write_units: int | None = None
-    """Provisioned capacity."""
+    """The provisioned writes a second, as ``read_units`` are the reads; None: the table is billed by its calls."""
     items: int | None = None
-    """As DynamoDB counted them some hours ago."""
+    """The number of items that DynamoDB counted some hours ago."""
     indexes: dict[str, str] = {}
-    """Status by name."""
+    """The status of each index, by the index's name."""
 
 
 class ApplicationFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +60,11 @@ class ApplicationFound(msgspec.Struct, frozen=True, kw_only=True):
     """``dynamodb``, ``sqlite`` or ``postgresql``."""
     table: str
     workers_table: bool = False
-    """There is a table of Penstock's workers beside the leases."""
+    """True: there is a table of Penstock's workers beside the leases."""
     coordinator_table: bool = False
-    """There is a table of the KCL 3.0 to 3.4 beside the leases."""
+    """True: there is a table of the KCL 3.0 to 3.4 beside the leases."""
     leases: int | None = None
-    """As the store counts rows; DynamoDB does so every six hours."""
+    """The number of rows that the store counts; DynamoDB counts them every six hours."""
 
 
 class ApplicationsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,13 +77,13 @@ class ApplicationsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a Spark query stands in a shard, as the row's note has it."""
+    """Where a Spark query stands in a shard, as the note of the lease's row has it."""
 
     kind: str
     """``next`` (the record with this number comes next), ``after``, ``since``, ``beginning`` or ``ended``."""
     sequence_number: str | None
     read_until: dt.datetime | None
-    """All that had arrived by then is read, or is not wanted."""
+    """All records that had arrived by then are read, or are not wanted."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     shard_id: str
     stream: str | None
-    """What the row tells of the stream: a name, or nothing."""
+    """The stream's name, where the row has it."""
     owner: str | None
     """The worker that may read and checkpoint now."""
     next_owner: str | None
@@ -101,7 +102,7 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     """A sequence number, TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END."""
     sub_sequence_number: int
     checkpoint_at: dt.datetime | None
-    """When the record at the checkpoint arrived, as its sequence number tells."""
+    """When the record at the checkpoint arrived, by its sequence number."""
     pending_checkpoint: str | None
     switches: int
     """Changes of owner since the last checkpoint."""
@@ -111,9 +112,9 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     first_hash_key: str | None
     last_hash_key: str | None
     read_until: dt.datetime | None
-    """All that had arrived by then is settled (Penstock alone writes this)."""
+    """All records that had arrived by then are settled (Penstock alone writes this)."""
     process: str | None = None
-    """Which process of the owner's name has it (Penstock alone writes this)."""
+    """Which process of the owner's name has the lease (Penstock alone writes this)."""
     query: QueryPosition | None = None
     """Where the Spark query stands that keeps the row up; no worker owns it meanwhile."""
 
@@ -123,33 +124,33 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     leases: int
-    """That it may read now."""
+    """The number of unfinished leases whose shards the worker may read now."""
     kind: str
     """``penstock``, ``kcl 3.x`` or, where leases alone name it, ``kcl``."""
     leader: bool = False
-    """It is the leader of a KCL 3.x fleet."""
+    """True: the worker is the leader of a KCL 3.x fleet."""
     leaving: bool = False
     version: str | None = None
     counter: int | None = None
-    """Grows with each write of its row."""
+    """A number that grows with each write of the worker's row."""
     failover_s: float | None = None
     updated_at: dt.datetime | None = None
     """When a KCL 3.x worker wrote its metrics row last."""
 
 
 class ApplicationView(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the tables of an application tell."""
+    """All that the tables of an application say."""
 
     name: str
     store: str
     kinds: list[str]
     """Which consumers have written the rows."""
     streams: list[str]
-    """Those that rows name. A KCL table for one stream names none."""
+    """The streams that rows name. A KCL table for one stream names none."""
     leases: list[LeaseView]
     workers: list[WorkerView]
     unreadable: dict[str, str]
-    """Why, by the keys of rows that cannot be read as leases."""
+    """The keys of rows that cannot be read as leases, each with the reason."""
     other_rows: list[str]
     """Keys of rows that are no leases, such as those of the KCL 3.5."""
     client_version: str | None
@@ -157,13 +158,13 @@ class ApplicationView(msgspec.Struct, frozen=True, kw_only=True):
     table_migration: str | None
     tables: list[TableView]
     listed: bool = True
-    """False: the credentials do not show the rows, so that no leases here means nothing."""
+    """False: the credentials do not show the rows, so an empty ``leases`` means nothing."""
     beside: tuple[str, ...] = ()
-    """Ends of the names of tables that were found beside the leases: ``-CoordinatorState``."""
+    """The suffixes of the names of tables that were found beside the leases, as ``-CoordinatorState``."""
 
 
 class ApplicationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One application."""
+    """The report of one application."""
 
     schema: str = "penstock.application/1"
     application: ApplicationView
@@ -172,7 +173,7 @@ class ApplicationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApplicationRows(NamedTuple):
-    """What was read of an application."""
+    """The rows that were read of an application."""
 
     listing: Listing
     workers: Sequence[WorkerRow] = ()
@@ -181,13 +182,13 @@ class ApplicationRows(NamedTuple):
     """Rows of the KCL 3.0 to 3.4 by their keys; None: there is no such table, or it is not shown."""
     tables: Sequence[TableView] = ()
     listed: bool = True
-    """False: the rows are not shown."""
+    """False: the credentials do not show the rows."""
     beside: Sequence[str] = ()
-    """Ends of the names of tables that are there beside the leases."""
+    """The suffixes of the names of tables that are there beside the leases."""
 
 
 def application_view(name: str, store: str, rows: ApplicationRows) -> ApplicationView:
-    """All of it. No row makes this fail."""
+    """Return the view of an application by all of its rows. No row makes this fail."""
     listing = rows.listing
     leases = [lease_view(row) for row in sorted(listing.rows, key=lambda row: row.key)]
     states: Rows = {**listing.foreign, **(rows.states or {})}
@@ -213,7 +214,7 @@ def application_view(name: str, store: str, rows: ApplicationRows) -> Applicatio
 
 
 def only_stream(application: ApplicationView) -> str:
-    """The stream that an application's rows name. Raises OptionError."""
+    """Return the one stream that an application's rows name. Raises OptionError where they name none, or several."""
     if len(application.streams) == 1:
         return application.streams[0]
     found = ", ".join(application.streams)
@@ -225,7 +226,7 @@ def only_stream(application: ApplicationView) -> str:
 
 
 def lease_view(row: LeaseRow) -> LeaseView:
-    """One lease."""
+    """Return the view of one lease."""
     key = LeaseKey.parse(row.key)
     checkpoint = row.checkpoint
     at_s = second_of(checkpoint.position.sequence_number) if checkpoint.is_position else None
@@ -256,7 +257,9 @@ def lease_view(row: LeaseRow) -> LeaseView:
 
 
 def query_position(row: LeaseRow) -> QueryPosition | None:
-    """The position of the Spark query that keeps the row up; None for a row that a worker has, or has moved since."""
+    """Return the position of the Spark query that keeps the row up to date; None for a row that a worker has, or that
+    something else has moved since.
+    """
     note = str(row.others.get(NOTE, "")).partition(" ")[2]
     if not note or row.actual_owner is not None:
         return None
@@ -293,7 +296,7 @@ def _workers(
         for row in rows
     }
     for worker_id, updated_s in known.updated_epoch_s.items():
-        # A Penstock worker shows itself to a KCL 3.x leader by such a row too.
+        # A Penstock worker shows itself to a KCL 3.x leader by such a row, too: its own row has said more.
         if worker_id not in views:
             views[worker_id] = WorkerView(
                 worker_id=worker_id,
@@ -336,7 +339,7 @@ def _name(arn: str) -> str:
 
 
 def _time(epoch_s: float | None) -> dt.datetime | None:
-    """None also for what no datetime can hold: rows are written by anything."""
+    """Return the time as a datetime; None for None, and for what no datetime can hold: any program may write rows."""
     try:
         return None if epoch_s is None else utc(epoch_s)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
-"""A reader of Avro's binary encoding for records of any origin: whatever the schema and the data are, it takes bounded
+"""Read Avro's binary encoding for records of any origin: whatever the schema and the data are, the reader takes bounded
 memory, bounded depth, and time linear in the data.
 
-It is small on purpose: it makes values of JSON to look at, with the writer's schema alone. Libraries for Avro read a
-schema that refers to itself until the stack ends, and as many empty values as the data claims.
+The reader is small on purpose: it makes values of JSON to look at, with the writer's schema alone. Libraries for Avro
+read a schema that refers to itself until the stack ends, and as many empty values as the data claims.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from penstock.errors import PenstockError
 
 DEPTH_MAX = 64
-"""Of values in values."""
+"""How deep values may lie in values, and types in types."""
 VALUES_MAX = 200_000
-"""In one record. Values without a byte, as a null's, cost nothing in the data and are counted, too."""
+"""The values that one record may have. Values without a byte, such as null, cost nothing in the data and count, too."""
 NODES_MAX = 10_000
-"""Types in one schema."""
+"""The types that one schema may have."""
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _LONG_BYTES_MAX = 10
@@ -31,22 +31,22 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class AvroError(PenstockError):
-    """It is no Avro schema, or the data is not of it. The message shows no data."""
+    """A text is no Avro schema, or data does not match its schema. The message shows no data."""
 
 
 class Type:
-    """A type of a schema. Its parts may hold it again."""
+    """A type of a schema. The parts of a type may contain the type itself again."""
 
     __slots__ = ("kind", "logical", "names", "parts", "scale", "size")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.parts: list[Type] = []
-        """Of a record its fields, of a union its branches, of an array or a map its one kind of values."""
+        """The types of a record's fields, of a union's branches, or of the values of an array or a map."""
         self.names: list[str] = []
-        """Of a record's fields, or of an enum's symbols."""
+        """The names of a record's fields, or an enum's symbols."""
         self.size = 0
-        """Of ``fixed``, in bytes."""
+        """The size of a ``fixed``, in bytes."""
         self.logical = ""
         self.scale = 0
 
@@ -55,7 +55,7 @@ class Type:
 
 
 def parse(text: str) -> Type:
-    """A schema. Raises AvroError."""
+    """Return the type that a schema's JSON describes. Raises AvroError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def parse(text: str) -> Type:
 
 
 class _Schema:
-    """One schema, while it is parsed."""
+    """The state of the parsing of one schema."""
 
     def __init__(self) -> None:
         self._named: dict[str, Type] = {}
@@ -137,9 +137,9 @@ def _with_logical(made: Type, found: dict[str, Any]) -> Type:
 
 
 def value_of(schema: Type, data: bytes) -> Any:
-    """The value, as JSON has it: binary data is base64, and a time, a date and a decimal are texts.
+    """Return the value in JSON's types: binary data is base64, and a time, a date and a decimal are texts.
 
-    Raises AvroError, also where bytes are left over: then the data is of another schema.
+    Raises AvroError, also where bytes are left over, since then the data is of another schema.
     """
     reading = _Reading(data)
     value = reading.value(schema, 0)
@@ -149,7 +149,7 @@ def value_of(schema: Type, data: bytes) -> Any:
 
 
 class _Reading:
-    """One record's bytes, and how far they are read."""
+    """The bytes of one record, and how far they are read."""
 
     def __init__(self, data: bytes) -> None:
         self.at = 0
@@ -191,7 +191,7 @@ class _Reading:
             raise AvroError("a text is not UTF-8") from None
 
     def blocks(self) -> Any:
-        """How many items each block of an array or a map has."""
+        """Yield the number of items of each block of an array or a map."""
         while count := self.long():
             if count < 0:
                 self.long()  # the block's size in bytes
@@ -263,7 +263,9 @@ _PARTS_OF_A_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_0
 
 
 def _told(of: Type, found: Any) -> Any:
-    """A logical type's value as a text; as it is where it is beyond what can be told, or not known."""
+    """Return the value of a logical type as a text; or the plain value, where the type is not known or the value is
+    beyond what a text can say.
+    """
     if isinstance(found, bytes):
         if of.logical == "decimal" and 0 <= of.scale <= 1_000 and len(found) <= 1_000:
             number = Decimal(int.from_bytes(found, "big", signed=True)).as_tuple()

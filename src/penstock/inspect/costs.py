@@ -1,7 +1,7 @@
-"""What a stream, its readers, their leases and their metrics cost, and what would cost less.
+"""Compute what a stream, its readers, their leases and their metrics cost, and what would cost less.
 
-All is computed from a snapshot's measured traffic and a dated list of prices; nothing is asked for. A month has 730
-hours. A figure that the snapshot does not hold is not guessed: what it would be needed for is left out, and said.
+All figures come from a snapshot's measured traffic and a dated list of prices; no service is called. A month has 730
+hours. A figure that the snapshot does not hold is not guessed: the report leaves out what needs it, and says so.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ON_DEMAND_UNIT_BYTES = 1024
 FREE_RETENTION_HOURS = 24.0
 LONG_RETENTION_HOURS = 168.0
 HEADROOM = 1.5
-"""Shards are counted for a peak that is so many times the one that was seen."""
+"""The measured peak times this number is the peak that the shards are counted for."""
 SAVING_MIN = 1.0
-"""A month, in the currency. Less is not worth a line."""
+"""The least saving in a month, in the currency of the prices, that is worth a line."""
 KCL_RENEW_S = FAILOVER_S / 3 - 0.025
 PENSTOCK_RENEWALS = 2
-"""Of a lease, within the worker's failover time."""
+"""Renewals of a lease by a Penstock worker within its failover time."""
 
 
 # --- prices ---------------------------------------------------------------------------------------
@@ -63,14 +63,16 @@ class OnDemand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     out_gb: float
     fan_out_gb: float
     commitment_mib_per_s: float
-    """In, and the same out, which all streams of the account together pay for at least."""
+    """The traffic in, and the same out, that all streams of the account together pay for at least."""
     retention_gb_month: float | None = None
-    """Of more than 24 hours, up to 7 days. None: the price is not known, and what it costs is left out, and said."""
+    """The price of records that are kept for more than 24 hours, up to 7 days. None: the price is not known; the report
+    leaves the retention out, and says so.
+    """
     long_retention_gb_month: float | None = None
-    """Of what is older."""
+    """The price of records that are older than 7 days; None: it is not known."""
 
     def lacks(self, traffic: Traffic) -> bool:
-        """True where a price is not known that this traffic would be paid by."""
+        """Return True where this traffic needs a price that is not known."""
         long = traffic.retention_hours > LONG_RETENTION_HOURS and self.long_retention_gb_month is None
         return long or (traffic.retention_hours > FREE_RETENTION_HOURS and self.retention_gb_month is None)
 
@@ -104,7 +106,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def prices_from(path: Path | None = None) -> Prices:
-    """The prices in a file; None: those that come with the package. Raises OptionError."""
+    """Return the prices in a file; without a ``path``, the prices that come with the package. Raises OptionError."""
     try:
         content = (resources.files("penstock.inspect") / PRICES).read_bytes() if path is None else path.read_bytes()
         return msgspec.toml.decode(content, type=Prices)
@@ -118,14 +120,14 @@ def prices_from(path: Path | None = None) -> Prices:
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream carries, and how it is kept and read: all that its price follows from."""
+    """What a stream carries, and how it is kept and read: all that determines its price."""
 
     records_per_s: float
     """Kinesis records; an aggregate is one."""
     bytes_per_s: float
     peak_records_per_s: float | None = None
     peak_bytes_per_s: float | None = None
-    """Over an hour. None: not known."""
+    """The bytes a second of the busiest hour, as `peak_records_per_s` has its records. None: the peak is not known."""
     measured: str
     """Where the figures come from."""
     user_records_per_record: float = 1.0
@@ -133,13 +135,13 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     retention_hours: float = FREE_RETENTION_HOURS
     fan_out: int = 0
-    """Registered consumers, each of which reads all of it."""
+    """The number of registered consumers, each of which reads the whole stream."""
     polled_bytes_per_s: float = 0.0
-    """What all the others read."""
+    """The bytes a second that all readers together poll."""
 
     @property
     def record_bytes(self) -> float:
-        """Of the mean Kinesis record."""
+        """The mean size of a Kinesis record, in bytes; 0.0 where there are no records."""
         return self.bytes_per_s / self.records_per_s if self.records_per_s else 0.0
 
 
@@ -148,12 +150,12 @@ class Leases(msgspec.Struct, frozen=True, kw_only=True):
 
     leases: int
     writes_per_s: float
-    """Of all of them."""
+    """Writes a second of all leases together."""
     measured: bool
-    """False: computed from the failover time, without checkpoints."""
+    """False: the writes are computed from the failover time, and checkpoints are not among them."""
     write_units: int | None = None
     read_units: int | None = None
-    """Provisioned capacity; None: the table is paid for by its calls."""
+    """The table's provisioned capacity; None: the table is paid for by its calls."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +183,7 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     monthly: float
-    """How much less."""
+    """How much less the bill of a month would be, in the currency of the prices."""
     what: str
     why: str
 
@@ -197,24 +199,24 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     currency: str
     monthly: float
-    """Of the stream as it is, with what is around it."""
+    """The cost of the stream in its present mode, together with what is in ``around``."""
     traffic: Traffic | None
     modes: list[ModeCost]
     around: list[Item]
-    """Leases and metrics: the same in each mode."""
+    """The bill of leases and metrics, which is the same in each mode."""
     savings: list[Saving]
-    """The largest first."""
+    """All savings, the largest first."""
     left_out: list[str]
-    """What could not be computed, and why."""
+    """Sentences that say what could not be computed, and why."""
 
 
 def monthly_gib(bytes_per_s: float) -> float:
-    """GiB in a month."""
+    """Return how many GiB a month of this traffic has."""
     return bytes_per_s * SECONDS / GIB
 
 
 def provisioned_items(traffic: Traffic, prices: Provisioned) -> list[Item]:
-    """The bill of a provisioned stream."""
+    """Return the bill of a provisioned stream."""
     shards, kept_hours = traffic.shards, traffic.retention_hours
     units = traffic.records_per_s * max(1.0, math.ceil(traffic.record_bytes / PUT_UNIT_BYTES)) * SECONDS / 1e6
     items = [
@@ -235,7 +237,7 @@ def provisioned_items(traffic: Traffic, prices: Provisioned) -> list[Item]:
 
 
 def on_demand_items(traffic: Traffic, prices: OnDemand) -> list[Item]:
-    """The bill of an on-demand stream. Each record counts as a whole number of KB."""
+    """Return the bill of an on-demand stream. Each record counts as a whole number of KB."""
     record_bytes = max(1.0, math.ceil(traffic.record_bytes / ON_DEMAND_UNIT_BYTES)) * ON_DEMAND_UNIT_BYTES
     taken = monthly_gib(traffic.records_per_s * record_bytes)
     polled, pushed = monthly_gib(traffic.polled_bytes_per_s), monthly_gib(traffic.bytes_per_s) * traffic.fan_out
@@ -263,13 +265,13 @@ def _long_retention(traffic: Traffic, gb_month: float | None) -> list[Item]:
 
 
 def commitment(prices: OnDemand) -> float:
-    """What an account pays in a month at least, for all of its streams in a region together."""
+    """Return what an account pays in a month at least, for all of its streams in a region together."""
     gib = monthly_gib(prices.commitment_mib_per_s * 1024 * 1024)
     return gib * (prices.in_gb + prices.out_gb)
 
 
 def lease_items(leases: Leases, prices: DynamoDb) -> list[Item]:
-    """What a lease table costs by its writes, or by its capacity. Reads of it are few, and are left out."""
+    """Return what a lease table costs by its writes, or by its capacity. Reads of the table are few, and left out."""
     if leases.write_units is not None:
         monthly = HOURS * (
             leases.write_units * prices.write_unit_hour + (leases.read_units or 0) * prices.read_unit_hour
@@ -288,7 +290,7 @@ def lease_items(leases: Leases, prices: DynamoDb) -> list[Item]:
 
 
 def total(items: list[Item]) -> float:
-    """Their sum."""
+    """Return the sum of the items' costs in a month."""
     return sum(one.monthly for one in items)
 
 
@@ -296,8 +298,8 @@ def total(items: list[Item]) -> float:
 
 
 def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -> CostReport:
-    """The bill of what a snapshot shows. ``readers``: how many applications poll all of the stream; None: as measured,
-    or the one that the snapshot is of.
+    """Return the bill of what a snapshot shows. ``readers``: how many applications poll the whole stream; None: the
+    polling that CloudWatch has measured counts, or else one application, where no registered consumer is active.
     """
     left_out: list[str] = []
     traffic = traffic_of(snapshot, readers=readers, left_out=left_out)
@@ -338,7 +340,9 @@ def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -
 
 
 def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) -> Traffic | None:
-    """What the stream carries: of the last two weeks if CloudWatch tells it, else of the records that were read."""
+    """Return what the stream carries: CloudWatch's means of the last two weeks where there are any, else the rates of
+    the records that were read. None: neither is there.
+    """
     report = snapshot.stream
     if report is None or report.stream is None:
         left_out.append("the stream: the snapshot does not show it")
@@ -346,7 +350,7 @@ def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) 
     stream, heat = report.stream, snapshot.heat
     figures = {(one.name, one.statistic): one.value for one in snapshot.metrics.found} if snapshot.metrics else {}
     age_s = (snapshot.taken_at - stream.created_at).total_seconds()
-    young = PEAK_S / min(PEAK_S, max(age_s, 3600.0))  # a mean is of two weeks, also where the stream is younger
+    young = PEAK_S / min(PEAK_S, max(age_s, 3600.0))  # CloudWatch's mean is over two weeks, also of a younger stream
     mean_bytes, mean_records = figures.get(("IncomingBytes", "Mean")), figures.get(("IncomingRecords", "Mean"))
     ratio = 1.0
     if heat is not None and (records := sum(one.records for one in heat.shards)):
@@ -384,7 +388,9 @@ def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) 
 
 
 def leases_of(snapshot: Snapshot, view: ApplicationView) -> Leases:
-    """How often the rows are written: by their counters, where the snapshot saw them move."""
+    """Return how often the rows are written: the counters say it where the snapshot saw them move; else it is computed
+    from the failover times.
+    """
     alive = [one for one in view.leases if not one.ended and one.owner is not None]
     writes = seconds = 0.0
     for looks in snapshot.looks.values():
@@ -407,7 +413,7 @@ def leases_of(snapshot: Snapshot, view: ApplicationView) -> Leases:
 
 
 def shards_needed(traffic: Traffic) -> int | None:
-    """Shards that the peak takes, with headroom. None: the peak is not known."""
+    """Return how many shards the peak takes, with headroom. None: the peak is not known."""
     if traffic.peak_bytes_per_s is None or traffic.peak_records_per_s is None:
         return None
     by_bytes = traffic.peak_bytes_per_s * HEADROOM / WRITE_BYTES_PER_S
@@ -415,8 +421,8 @@ def shards_needed(traffic: Traffic) -> int | None:
 
 
 def modes_of(traffic: Traffic, prices: Prices) -> list[ModeCost]:
-    """The stream as it is, and in the other modes. An on-demand stream's shards are its own matter: as a provisioned
-    stream it would have as many as its peak takes.
+    """Return what the stream costs in its present mode and in the other modes. The service chooses the shards of an
+    on-demand stream: as a provisioned stream it would have as many as its peak takes.
     """
     on_demand = traffic.mode == "ON_DEMAND"
     needed = shards_needed(traffic)
@@ -439,7 +445,7 @@ def modes_of(traffic: Traffic, prices: Prices) -> list[ModeCost]:
 
 
 def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: list[str]) -> list[Saving]:
-    """What would cost less, each by itself: two of them together do not save the sum."""
+    """Return what would cost less. Each saving is computed by itself: two of them together do not save the sum."""
     now = next(one.monthly for one in modes_of(traffic, prices) if one.current)
 
     def cost(**changes: float) -> float:
@@ -474,7 +480,7 @@ def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: l
 
 
 def _aggregated(traffic: Traffic) -> float:
-    """Records a second, if each was as large as a put unit: no fewer than the shards get one each second."""
+    """Return the records a second if each were as large as a put unit: at least one a second, but no more than now."""
     return min(traffic.records_per_s, max(traffic.bytes_per_s / PUT_UNIT_BYTES, 1.0))
 
 

@@ -1,7 +1,7 @@
-"""What the bytes of a record are: taken apart step by step, each with its reason, within a bound.
+"""Find out what the bytes of a record are: open layer by layer, with a reason for each step.
 
-Nothing is executed, and nothing is asked for: a framing with a schema's id shows the id. What would open to more than
-the bound is told, and left closed.
+Nothing is executed, and no registry is asked: a framing with a schema's id shows the id. A layer that would open to
+more than the bound is left closed, and the step says so.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import msgspec
 from penstock.core.aggregation import MAGIC, why_plain
 
 OPENED_BYTES_MAX = 16 * 1024 * 1024
-"""What one step may open to. A record has at most 10 MiB."""
+"""The bytes that one step may open to. A record has at most 10 MiB."""
 STEPS_MAX = 8
 HEX_BYTES_MAX = 64
-"""Of binary data that is shown."""
+"""The bytes of binary data that are shown."""
 CONFLUENT_ID_MAX = 10_000_000
-"""A larger number behind a zero byte is taken for data: registries count their schemas from 1."""
+"""The largest id of a schema. A larger number behind a zero byte counts as data: registries count from 1."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,34 +33,34 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """``gzip``, ``zstd``, ``zlib``, ``base64``, ``glue``, ``confluent``, ``kpl``, ``cloudwatch-logs``, ``json``,
     ``ndjson``, ``avro``, ``text`` or ``binary``."""
     why: str
-    """What it was known by, or why it was left closed."""
+    """What the layer was known by, or why it was left closed."""
     opened: bool = True
     schema_id: str | None = None
-    """Of a framing."""
+    """The id of the schema, where the layer is the framing of a registry."""
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found inside."""
+    """What was found inside of a record."""
 
     steps: list[Step]
-    """From the outermost layer inwards; the last one is what the data is."""
+    """The layers, the outermost first; the last step says what the innermost data is."""
     data: bytes
     """The innermost bytes."""
     text: str | None = None
-    """None for binary data."""
+    """The innermost data as text; None for binary data."""
     value: Any = None
-    """Of JSON, and of Avro with its schema."""
+    """The value, where the data is JSON, or Avro whose schema is known."""
     framed: bytes | None = None
-    """What stands behind the framing of a schema registry (`schema`), before it was taken for anything else."""
+    """The bytes behind the framing of a schema registry (`schema`), before any further layer was opened."""
 
     @property
     def is_json(self) -> bool:
-        """True when ``value`` is what the data says."""
+        """True where ``value`` holds what the data says."""
         return self.steps[-1].kind in ("json", "cloudwatch-logs", "avro")
 
     @property
     def schema(self) -> tuple[int, Step] | None:
-        """The step that is a framing with a schema's id, and its place."""
+        """The index of the step that is a framing with a schema's id, and the step; None: there is no such step."""
         return next(((place, one) for place, one in enumerate(self.steps) if one.schema_id is not None), None)
 
     @property
@@ -74,11 +74,11 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TooLargeError(Exception):
-    """It opens to more than the bound."""
+    """The layer opens to more than the bound."""
 
 
 def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX) -> Decoded:
-    """Take the data apart. Never raises, whatever the data is."""
+    """Open the layers of the data, and say what is inside. Raises nothing, whatever the data is."""
     steps: list[Step] = []
     framed = None
     while len(steps) < STEPS_MAX:
@@ -97,7 +97,9 @@ def decode(data: bytes, *, opened_bytes_max: int = OPENED_BYTES_MAX) -> Decoded:
 
 
 def _layer(data: bytes, bound: int) -> tuple[Step, bytes | None] | None:
-    """The outermost layer and what is in it; None inside: it was left closed. None: there is no layer."""
+    """Return the outermost layer, and what is in it: None in place of the latter where the layer was left closed.
+    Return None where there is no layer.
+    """
     if data.startswith(b"\x1f\x8b"):
         return _opened("gzip", "it begins with 1f 8b", lambda: _inflated(data, 31, bound), bound)
     if data.startswith(b"\x28\xb5\x2f\xfd"):
@@ -123,7 +125,7 @@ def _opened(
         left = f"{why}; it opens to more than {bound} bytes, and is left closed"
         return Step(kind=kind, why=left, opened=False, schema_id=schema_id), None
     except (zlib.error, binascii.Error, ValueError, EOFError, OSError):
-        return None  # it only begins so
+        return None  # the data only begins like this kind
 
 
 def _inflated(data: bytes, window_bits: int, bound: int) -> bytes:
@@ -203,7 +205,7 @@ _NO_JSON = object()
 
 
 def _json(text: str) -> Any:
-    """The value of a text that is JSON; numbers alone count as text."""
+    """Return the value of a text that is JSON, or `_NO_JSON`. A number alone counts as text."""
     if not text[:64].lstrip().startswith(("{", "[", '"')):
         return _NO_JSON
     try:

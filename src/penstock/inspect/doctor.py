@@ -1,4 +1,4 @@
-"""What is wrong with an application and its stream: symptoms, each with a pure function that finds its evidence.
+"""Find what is wrong with an application and its stream. Each symptom has a pure function that finds its evidence.
 
 A snapshot holds no payload and no partition key, so it can be sent to somewhere else and be looked at there.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first."""
+    """How bad a symptom is, the worst first."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure it is."""
+    """How sure it is that the evidence means the symptom."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -37,17 +37,17 @@ class Confidence(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A symptom that is there."""
+    """A symptom that was found in a snapshot."""
 
     id: str
-    """Stays the same for this symptom."""
+    """The symptom's id, which never changes."""
     title: str
     severity: Severity
     confidence: Confidence
     evidence: list[str]
     do: str
     verify: str
-    """How to see that it is gone."""
+    """How to see that the symptom is gone."""
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,26 +62,26 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Symptom(NamedTuple):
-    """What is said of a symptom, and the function that finds it."""
+    """The texts about a symptom, and the function that finds it."""
 
     id: str
-    """Stays the same for this symptom, and is given to no other."""
+    """The symptom's id, which never changes and is given to no other symptom."""
     title: str
     severity: Severity
     confidence: Confidence
     seen_by: str
-    """What shows it."""
+    """What shows the symptom."""
     do: str
     verify: str
-    """How to see that it is gone."""
+    """How to see that the symptom is gone."""
     evidence: Callable[[Snapshot], Iterable[str]]
-    """What shows it in a snapshot; nothing where it is not there."""
+    """The function that yields what shows the symptom in a snapshot; nothing where the symptom is not there."""
     is_worse: Callable[[Snapshot], bool] | None = None
-    """Whether what is a warning is critical in this snapshot."""
+    """The function that says whether the symptom is critical in a snapshot, whatever its usual severity."""
 
 
 def examine(snapshot: Snapshot) -> DoctorReport:
-    """Look for all symptoms."""
+    """Look for all symptoms in a snapshot, and return what was found."""
     found = []
     for symptom in SYMPTOMS.values():
         seen = list(symptom.evidence(snapshot))

@@ -1,6 +1,6 @@
-"""What shows each symptom of `penstock.inspect.doctor` in a snapshot: a sentence for each thing that was seen.
+"""Find what shows each symptom of `penstock.inspect.doctor` in a snapshot: a sentence for each thing that was seen.
 
-These are pure functions. Nothing is yielded where the symptom is not there, or where the snapshot does not show it.
+These are pure functions. They yield nothing where the symptom is not there, or where the snapshot does not show it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.inspect.values import StreamView
 
 RENEWALS_PER_S = 1 / 3.3
-"""Of each lease, by the KCL's default failover time of 10 s."""
+"""Renewals of each lease in a second, by the KCL's default failover time of 10 s."""
 CLOCK_MAX_S = 60.0
 CONSUMERS_MAX = 20
 """Registered consumers that a stream may have, if the account has no other limit."""
@@ -37,36 +37,36 @@ CRITICAL_LAG_OF_RETENTION = 0.5
 NAMED_MAX = 5
 MIB = 1024 * 1024
 IDLE_SHARE = 0.1
-"""Of what the open shards take: a peak below it needs fewer shards."""
+"""A part of what the open shards take: a stream whose peak is below this part needs fewer shards."""
 IDLE_SHARDS_MIN = 5
-"""An on-demand stream begins with 4 shards, which are not many."""
+"""The open shards from which on there may be too many. An on-demand stream begins with 4, which are not many."""
 LIMIT_SHARE = 0.9
 METRICS_MAX = 200
-"""Metrics of one application that are no surprise on the bill."""
+"""The metrics of one application from which on their price is a surprise on the bill."""
 METRIC_PRICE = 0.30
 """Dollars a month of one of the first 10,000 metrics (CloudWatch, us-east-1, 2026-11)."""
 WORKER_IDS_MAX = 20
 EXPIRY_S = 900.0
-"""Credentials that end sooner, and that nothing renews, end in the middle of the work."""
+"""Seconds. Credentials that end sooner, and that nothing renews, end in the middle of the work."""
 POISON_SWITCHES = 2
-"""So many owners gave up at one record."""
+"""The changes of owner at one checkpoint from which on owners give up at the record behind it."""
 MOVES_MIN = 2
-"""So many changes of owners of one lease, within the looks, are no takeover."""
+"""The changes of owner of one lease during the looks from which on they are more than one takeover."""
 LEADER_S = 300.0
-"""A leader that has not written its row for so long is gone: each writes it every 30 s."""
+"""A leader that has not written its row for this time is gone: each leader writes it every 30 s."""
 STANDS_S = 2 * FAILOVER_S
-"""What takes longer than two failover times does not end by itself."""
+"""A handoff or a pending checkpoint that lasts longer than two failover times does not end by itself."""
 UNEVEN = 4.0
-"""The largest shard, beside the smallest."""
+"""Shards are uneven where the largest has this many times the hash keys of the smallest."""
 OLD_LEASES_MIN = 20
 ACCOUNT_CALLS = frozenset(
     {"DescribeLimits", "DescribeStreamSummary", "ListShards", "ListStreamConsumers", "ListStreams"}
 )
-"""Their rates are of the account, or of the stream, and not of a shard."""
+"""Calls whose rate is limited for each account, or for each stream, and not for each shard."""
 
 
 def table_too_small(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D001."""
+    """Yield the evidence of PST-D001: the lease table is too small for its leases."""
     live = sum(one.owner is not None for one in _unfinished(snapshot))
     needed = live * RENEWALS_PER_S
     for one in snapshot.application.tables if snapshot.application else ():
@@ -78,7 +78,7 @@ def table_too_small(snapshot: Snapshot) -> Iterable[str]:
 
 
 def stalled(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D002."""
+    """Yield the evidence of PST-D002: shards are owned, and nothing happens."""
     pending = {one.shard_id for one in _unfinished(snapshot) if one.pending_checkpoint}
     for one in _in_state(snapshot, State.STALLED):
         is_pending = "; a checkpoint is pending" if one.shard_id in pending else ""
@@ -86,7 +86,7 @@ def stalled(snapshot: Snapshot) -> Iterable[str]:
 
 
 def without_reader(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D003."""
+    """Yield the evidence of PST-D003: shards that no worker reads."""
     for lease in _unfinished(snapshot):
         if lease.owner is None and lease.query is None:
             yield f"{lease.shard_id}: no worker has the lease"
@@ -95,7 +95,7 @@ def without_reader(snapshot: Snapshot) -> Iterable[str]:
 
 
 def hole(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D004."""
+    """Yield the evidence of PST-D004: a hole in the hash range: records with these keys are not read."""
     report, application, view = snapshot.stream, snapshot.application, _stream(snapshot)
     if report is not None and view is not None and view.status == "ACTIVE":
         for first, last in report.holes:
@@ -113,19 +113,19 @@ def hole(snapshot: Snapshot) -> Iterable[str]:
 
 
 def falls_behind(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D005."""
+    """Yield the evidence of PST-D005: the lag grows."""
     return _reasons(snapshot, State.FALLING_BEHIND)
 
 
 def lost(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D006."""
+    """Yield the evidence of PST-D006: records may be gone: a checkpoint is older than the retention."""
     for one in snapshot.lag.shards if snapshot.lag else ():
         if one.may_have_lost:
             yield f"{one.shard_id}: its checkpoint {one.checkpoint} lies behind the horizon"
 
 
 def consumers(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D012."""
+    """Yield the evidence of PST-D012: consumers of enhanced fan-out that cannot be used."""
     consumers = (snapshot.stream.consumers if snapshot.stream else None) or []
     for one in consumers:
         if one.status != "ACTIVE":
@@ -136,7 +136,7 @@ def consumers(snapshot: Snapshot) -> Iterable[str]:
 
 
 def index(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D013."""
+    """Yield the evidence of PST-D013: the index by owner is not ready."""
     for table in snapshot.application.tables if snapshot.application else ():
         for name, status in table.indexes.items():
             if status not in ("ACTIVE", ""):
@@ -144,7 +144,7 @@ def index(snapshot: Snapshot) -> Iterable[str]:
 
 
 def migration(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D014."""
+    """Yield the evidence of PST-D014: a migration to the KCL 3.x is under way."""
     application = snapshot.application
     if application is None:
         return
@@ -155,7 +155,7 @@ def migration(snapshot: Snapshot) -> Iterable[str]:
 
 
 def other_stream(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D015."""
+    """Yield the evidence of PST-D015: leases of another stream, or of a former one with this name."""
     yield from _reasons(snapshot, State.GONE)
     view = _stream(snapshot)
     for lease in snapshot.application.leases if snapshot.application else []:
@@ -169,26 +169,26 @@ def other_stream(snapshot: Snapshot) -> Iterable[str]:
 
 
 def switches(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D017."""
+    """Yield the evidence of PST-D017: leases changed hands since their last checkpoint: records are delivered again."""
     for one in _unfinished(snapshot):
         if one.switches:
             yield f"{one.shard_id}: {one.switches} changes of owner"
 
 
 def stopped(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D018."""
+    """Yield the evidence of PST-D018: owners do not renew their leases."""
     owners = Counter(one.owner for one in _in_state(snapshot, State.STOPPED))
     return (f"{owner}: {count} leases" for owner, count in owners.most_common())
 
 
 def clock(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D021."""
+    """Yield the evidence of PST-D021: this machine's clock is wrong."""
     if abs(snapshot.clock_off_s) >= CLOCK_MAX_S:
         yield f"it differs by {span_text(abs(snapshot.clock_off_s))} from the time in the service's answers"
 
 
 def retention(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D028."""
+    """Yield the evidence of PST-D028: much of the retention is used up."""
     used = retention_used(snapshot)
     view = _stream(snapshot)
     if used > LAG_OF_RETENTION and view is not None and snapshot.lag is not None and snapshot.lag.behind_s is not None:
@@ -199,7 +199,7 @@ def retention(snapshot: Snapshot) -> Iterable[str]:
 
 
 def retention_used(snapshot: Snapshot) -> float:
-    """The part of the retention that the lag is as old as; 0 where that is not known."""
+    """Return the lag as a part of the retention; 0.0 where either is not known."""
     lag, view = snapshot.lag, _stream(snapshot)
     if lag is None or view is None or lag.behind_s is None:
         return 0.0
@@ -207,7 +207,7 @@ def retention_used(snapshot: Snapshot) -> float:
 
 
 def permissions(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D030."""
+    """Yield the evidence of PST-D030: permissions lack, so some symptoms could not be looked for."""
     for action in sorted({one.action for one in snapshot.missing if one.lacks_permission}):
         statement = STATEMENTS.get(action)
         where = f", which {INSPECT_POLICY} has under {statement}" if statement else ""
@@ -215,25 +215,25 @@ def permissions(snapshot: Snapshot) -> Iterable[str]:
 
 
 def unreadable(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D031."""
+    """Yield the evidence of PST-D031: rows of the lease table cannot be read."""
     rows = snapshot.application.unreadable if snapshot.application else {}
     return (f"{key}: {why}" for key, why in rows.items())
 
 
 def iterators(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D007."""
+    """Yield the evidence of PST-D007: iterators expire before they are used."""
     return _counted(snapshot, "ExpiredIterator")
 
 
 def reads_refused(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D008."""
+    """Yield the evidence of PST-D008: shards refuse reads."""
     yield from _counted(snapshot, "ReadProvisionedThroughputExceeded")
     if times := snapshot.refused.get("GetRecords"):
         yield f"GetRecords was refused {times} times while this snapshot was taken, at a part of what a shard allows"
 
 
 def hot_shards(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D009."""
+    """Yield the evidence of PST-D009: a shard is hot."""
     for one in snapshot.heat.shards if snapshot.heat else ():
         if one.hot:
             most = f"; one partition key has {one.hot_keys[0].share:.0%} of it" if _one_key(one) else ""
@@ -247,13 +247,13 @@ def _one_key(heat: ShardHeat) -> bool:
 
 
 def on_demand_refuses(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D010."""
+    """Yield the evidence of PST-D010: an on-demand stream refuses writes."""
     if _is_on_demand(snapshot):
         yield from _counted(snapshot, "WriteProvisionedThroughputExceeded")
 
 
 def too_many_shards(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D011."""
+    """Yield the evidence of PST-D011: there are far more shards than the load needs."""
     view = _stream(snapshot)
     peaks = {one.name: one for one in snapshot.metrics.found if one.statistic == "Peak"} if snapshot.metrics else {}
     if view is None or view.open_shards < IDLE_SHARDS_MIN or "IncomingBytes" not in peaks:
@@ -271,19 +271,19 @@ def too_many_shards(snapshot: Snapshot) -> Iterable[str]:
 
 
 def failed_records(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D016."""
+    """Yield the evidence of PST-D016: the handler fails, and records may be skipped."""
     return _counted(snapshot, "RecordsFailedProcessing")
 
 
 def outside(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D019."""
+    """Yield the evidence of PST-D019: aggregates hold user records of other shards, which readers leave out."""
     for one in snapshot.heat.shards if snapshot.heat else ():
         if one.outside:
             yield f"{one.shard_id}: {one.outside} of {one.user_records} user records have keys of other shards"
 
 
 def credentials(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D020."""
+    """Yield the evidence of PST-D020: the credentials end, or have ended."""
     for action in sorted({one.action for one in snapshot.missing if one.code in STALE_CREDENTIALS}):
         yield f"{action} was refused, because the credentials have expired or are not known"
     found = snapshot.credentials
@@ -296,7 +296,7 @@ def credentials(snapshot: Snapshot) -> Iterable[str]:
 
 
 def many_metrics(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D022."""
+    """Yield the evidence of PST-D022: the application's metrics are many, and cost."""
     metrics = snapshot.metrics
     if metrics is None:
         return
@@ -308,7 +308,7 @@ def many_metrics(snapshot: Snapshot) -> Iterable[str]:
 
 
 def twins(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D023."""
+    """Yield the evidence of PST-D023: two processes have one worker's name."""
     processes: dict[str, set[str]] = {}
     for one in _unfinished(snapshot):
         if one.owner is not None and one.process is not None:
@@ -319,7 +319,7 @@ def twins(snapshot: Snapshot) -> Iterable[str]:
 
 
 def poison(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D024."""
+    """Yield the evidence of PST-D024: several owners have given up at the same record."""
     switches = {one.key: one.switches for one in _unfinished(snapshot)}
     for one in snapshot.lag.shards if snapshot.lag else ():
         waits = one.behind_s is not None and one.behind_s > 0
@@ -332,12 +332,12 @@ def _checkpoint(one: ShardLag) -> str:
 
 
 def _moves(snapshot: Snapshot, lease: str) -> bool:
-    """The checkpoint was seen to move."""
+    """Return True where the looks have seen the lease's checkpoint move."""
     return len({(one.sequence_number, one.sub_sequence_number) for one in snapshot.looks.get(lease, ())}) > 1
 
 
 def quotas(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D025."""
+    """Yield the evidence of PST-D025: a limit of the account is near, or its rate of calls is used up."""
     limits = snapshot.limits
     if limits is not None and limits.open_shards >= LIMIT_SHARE * limits.shards_max:
         yield f"{limits.open_shards} of {limits.shards_max} shards that the account may have are open"
@@ -349,7 +349,7 @@ def quotas(snapshot: Snapshot) -> Iterable[str]:
 
 
 def encryption(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D026."""
+    """Yield the evidence of PST-D026: the stream's key is refused."""
     for action, code in sorted({(one.action, one.code) for one in snapshot.missing if one.code.startswith("KMS")}):
         view = _stream(snapshot)
         key = f" (key {view.key_id})" if view is not None and view.key_id else ""
@@ -357,7 +357,7 @@ def encryption(snapshot: Snapshot) -> Iterable[str]:
 
 
 def channels(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D027."""
+    """Yield the evidence of PST-D027: channels or queues hang on the stream."""
     view = _stream(snapshot)
     if view is not None and view.channels:
         yield f"{view.channels} channels deliver from the stream; one that has FAILED does not go on by itself"
@@ -366,12 +366,12 @@ def channels(snapshot: Snapshot) -> Iterable[str]:
 
 
 def producer_late(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D029."""
+    """Yield the evidence of PST-D029: a producer's records are too late, and given up."""
     return _counted(snapshot, "UserRecordExpired")
 
 
 def lease_moves(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D032."""
+    """Yield the evidence of PST-D032: leases go from worker to worker."""
     for key, looks in snapshot.looks.items():
         owners = [one.owner for one in looks if one.owner is not None]
         moves = sum(before != after for before, after in itertools.pairwise(owners))
@@ -380,7 +380,7 @@ def lease_moves(snapshot: Snapshot) -> Iterable[str]:
 
 
 def idle_workers(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D033."""
+    """Yield the evidence of PST-D033: workers have nothing to do."""
     workers = [one for one in snapshot.application.workers if not one.leaving] if snapshot.application else []
     idle = [one.worker_id for one in workers if not one.leases]
     if idle:
@@ -389,7 +389,7 @@ def idle_workers(snapshot: Snapshot) -> Iterable[str]:
 
 
 def leader(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D034."""
+    """Yield the evidence of PST-D034: the leader of the workers is gone."""
     application = snapshot.application
     workers = [one for one in application.workers if one.kind == "kcl 3.x"] if application else []
     if application is None or application.client_version != "CLIENT_VERSION_3X" or not workers:
@@ -403,7 +403,7 @@ def leader(snapshot: Snapshot) -> Iterable[str]:
 
 
 def handoffs(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D035."""
+    """Yield the evidence of PST-D035: a lease is not handed over."""
     for key, looks in snapshot.looks.items():
         last = looks[-1]
         if last.next_owner is None:
@@ -414,7 +414,7 @@ def handoffs(snapshot: Snapshot) -> Iterable[str]:
 
 
 def pending(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D036."""
+    """Yield the evidence of PST-D036: a prepared checkpoint is not settled."""
     for key, looks in snapshot.looks.items():
         last = looks[-1]
         since_s = _since_s(looks, lambda one: one.pending)
@@ -423,13 +423,13 @@ def pending(snapshot: Snapshot) -> Iterable[str]:
 
 
 def _since_s(looks: Sequence[Look], what: Callable[[Look], object]) -> float:
-    """For how long the newest looks have shown the same."""
+    """Return for how many seconds the newest looks have shown the same value of ``what``."""
     kept = [one.at_s for one in itertools.takewhile(lambda one: what(one) == what(looks[-1]), reversed(looks))]
     return kept[0] - kept[-1]
 
 
 def not_active(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D037."""
+    """Yield the evidence of PST-D037: the stream or its lease table is not active."""
     view = _stream(snapshot)
     if view is not None and view.status != "ACTIVE":
         yield f"the stream {view.name} is {view.status}"
@@ -439,12 +439,12 @@ def not_active(snapshot: Snapshot) -> Iterable[str]:
 
 
 def is_deleting(snapshot: Snapshot) -> bool:
-    """What is DELETING does not come back."""
+    """Return True where the stream or a table is DELETING: neither comes back from that."""
     return any("DELETING" in one for one in not_active(snapshot))
 
 
 def half_tables(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D038."""
+    """Yield the evidence of PST-D038: half of an application's tables."""
     application = snapshot.application
     if application is None:
         return
@@ -457,14 +457,14 @@ def half_tables(snapshot: Snapshot) -> Iterable[str]:
 
 
 def no_position(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D039."""
+    """Yield the evidence of PST-D039: leases without a position: a restart may leave records out."""
     for one in _unfinished(snapshot):
         if one.checkpoint in ("LATEST", "AT_TIMESTAMP"):
             yield f"{one.shard_id}: its checkpoint is {one.checkpoint}"
 
 
 def out_of_order(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D040."""
+    """Yield the evidence of PST-D040: a shard is read before its parent is read to its end."""
     unfinished = {(one.stream, one.shard_id) for one in _unfinished(snapshot)}
     for one in _unfinished(snapshot):
         before = [parent for parent in one.parents if (one.stream, parent) in unfinished]
@@ -473,12 +473,12 @@ def out_of_order(snapshot: Snapshot) -> Iterable[str]:
 
 
 def rewound(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D041."""
+    """Yield the evidence of PST-D041: a checkpoint went back."""
     return _reasons(snapshot, State.REWOUND)
 
 
 def uneven(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D042."""
+    """Yield the evidence of PST-D042: shards have very different parts of the hash keys."""
     shards = [one for one in snapshot.stream.shards or () if one.open] if snapshot.stream else []
     if len(shards) < 2:
         return
@@ -490,7 +490,7 @@ def uneven(snapshot: Snapshot) -> Iterable[str]:
 
 
 def worker_clocks(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D043."""
+    """Yield the evidence of PST-D043: a worker's clock is wrong."""
     for one in snapshot.application.workers if snapshot.application else ():
         if one.updated_at is None:
             continue
@@ -500,7 +500,7 @@ def worker_clocks(snapshot: Snapshot) -> Iterable[str]:
 
 
 def table_refuses(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D044."""
+    """Yield the evidence of PST-D044: the lease table refuses calls."""
     yield from _counted(snapshot, "WriteThrottleEvents")
     yield from _counted(snapshot, "ReadThrottleEvents")
     if times := snapshot.refused.get("Scan"):
@@ -508,7 +508,7 @@ def table_refuses(snapshot: Snapshot) -> Iterable[str]:
 
 
 def workers_differ(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D045."""
+    """Yield the evidence of PST-D045: workers differ in version or failover time."""
     workers = [one for one in snapshot.application.workers if not one.leaving] if snapshot.application else []
     versions = sorted({one.version for one in workers if one.version is not None})
     failovers = sorted({one.failover_s for one in workers if one.failover_s is not None})
@@ -519,7 +519,7 @@ def workers_differ(snapshot: Snapshot) -> Iterable[str]:
 
 
 def old_leases(snapshot: Snapshot) -> Iterable[str]:
-    """PST-D046."""
+    """Yield the evidence of PST-D046: leases of shards that are long gone fill the table."""
     report, application = snapshot.stream, snapshot.application
     if report is None or report.shards is None or application is None:
         return
@@ -534,7 +534,7 @@ def old_leases(snapshot: Snapshot) -> Iterable[str]:
 
 
 def _counted(snapshot: Snapshot, name: str) -> Iterable[str]:
-    """A figure of CloudWatch that should be 0."""
+    """Yield a sentence for each figure of CloudWatch with this name that should be 0, and is more."""
     for one in snapshot.metrics.found if snapshot.metrics else ():
         if one.name == name and one.value > 0:
             of = ", ".join(one.of.values())
@@ -563,7 +563,7 @@ def _reasons(snapshot: Snapshot, state: State) -> Iterable[str]:
 
 
 def named(found: Sequence[str]) -> list[str]:
-    """The first few, and how many more there are."""
+    """Return the first `NAMED_MAX` sentences, and one that says how many more there are."""
     if len(found) <= NAMED_MAX:
         return list(found)
     return [*found[:NAMED_MAX], f"and {len(found) - NAMED_MAX} more"]

@@ -1,7 +1,7 @@
-"""A small language to choose records by: ``.amount >= 10 and (key == "a" or not .test)``.
+"""Parse a small language by which records are chosen: ``.amount >= 10 and (key == "a" or not .test)``.
 
-It has no loops and no calls, and each operator takes time linear in the record, so no filter runs for ever. A pattern
-(``=~``) is searched by RE2, which does not go back in the text either.
+The language has no loops and no calls, and each operator takes time linear in the record, so no filter runs for ever.
+A pattern (``=~``) is searched by RE2, which takes linear time, too.
 
 ::
 
@@ -51,7 +51,7 @@ _MISSING = object()
 
 
 def parse(text: str) -> Test:
-    """The filter that a text says. Raises OptionError, which shows the place."""
+    """Return the filter that a text describes. Raises OptionError, which shows the place of the fault."""
     if len(text) > CHARACTERS_MAX:
         raise OptionError(f"the filter has {len(text)} characters; at most {CHARACTERS_MAX} are taken")
     parser = _Parser(text)
@@ -61,7 +61,7 @@ def parse(text: str) -> Test:
 
 
 def pattern(text: str) -> Callable[[str], bool]:
-    """A search for a pattern by RE2. Raises OptionError without the package, or for what is no pattern."""
+    """Return a search for a pattern by RE2. Raises OptionError without the package, or for what is no pattern."""
     try:
         import re2  # it has no types
     except ImportError:

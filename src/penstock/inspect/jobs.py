@@ -1,4 +1,5 @@
-"""Spark jobs, seen from beside them: by what they tell, and by what they leave behind. Nothing is asked of Spark.
+"""Look at Spark jobs from the outside: at the numbers that they report, and at the files that they leave
+behind. Nothing is asked of Spark.
 
 A *place* is where a job can be looked at: the ``/metrics`` of a job that serves its numbers, the checkpoint directory
 of a query, or a file of lines of JSON (what ``penstock run -o jsonl`` prints, or the progress of any query). Queries
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 BATCHES_MAX = 100
-"""Of a job, that are shown: Spark keeps as many in a checkpoint directory."""
+"""The batches of a job that are shown: Spark keeps as many in a checkpoint directory."""
 OFFSETS_BYTES_MAX = 8 * 1024 * 1024
-"""Of the offsets in a checkpoint directory, that are read in a look."""
+"""The bytes of the offsets in a checkpoint directory that one look reads."""
 LOG_BYTES_MAX = 1024 * 1024
-"""Of a file of lines, that are read: its end."""
+"""The bytes at the end of a file of lines that are read."""
 METRICS_BYTES_MAX = 8 * 1024 * 1024
 ANSWER_S = 10.0
-"""For which an endpoint is waited for."""
+"""Seconds that a look waits for the answer of an endpoint."""
 QUERIES_MAX = 100
-"""Of one endpoint."""
+"""The queries of one endpoint that are looked at."""
 SILENT_S = 60.0
-"""A job tells its numbers every ten seconds, also while it is idle: older ones are of a job that is gone."""
+"""A job reports its numbers every ten seconds, also while it is idle: older numbers belong to a job that is gone."""
 TEXT_MAX = 500
 
 
@@ -62,34 +63,34 @@ class JobState(StrEnum):
 
 
 class JobBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch."""
+    """One committed batch of a job."""
 
     batch: int
     at: dt.datetime | None = None
-    """When it was committed. Lines of ``penstock run -o jsonl`` do not tell."""
+    """When the batch was committed. Lines of ``penstock run -o jsonl`` do not say it."""
     seconds: float | None = None
     records: int | None = None
     lag_s: float | None = None
-    """How old the oldest record was then that was in no batch."""
+    """How old the oldest record was at that time that was in no batch yet."""
 
 
 class JobStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job tells of a stream that it reads."""
+    """What a job reports of a stream that it reads."""
 
     stream: str
     lag_s: float | None = None
     shards: int | None = None
-    """Of which the query keeps a position."""
+    """Shards of which the query keeps a position."""
     shards_unread: int | None = None
     shards_silent: int | None = None
-    """That cross a silence, for which the cut of all waits."""
+    """Shards that cross a silence, for which the cut of all shards waits."""
     shards_left_out: int | None = None
     possible_losses: int | None = None
-    """That were passed over since the checkpoint directory was made."""
+    """Possible losses that were passed over since the checkpoint directory was made."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or a query, as one place tells of it."""
+    """A job, or a query, as one place shows it."""
 
     name: str
     place: str
@@ -97,30 +98,30 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """``metrics``, ``checkpoint`` or ``lines``."""
     streams: list[JobStream] = []
     batch: int | None = None
-    """The newest that was committed."""
+    """The newest batch that was committed."""
     planned: int | None = None
     """The batch that was begun and is not committed."""
     planned_at: dt.datetime | None = None
     batches: int | None = None
-    """That this run has committed."""
+    """Batches that this run has committed."""
     records: int | None = None
     dead_letters: int | None = None
     duplicates: int | None = None
     late: int | None = None
     batch_s: float | None = None
-    """Of the newest batch, or of this run's batches on average (``metrics``)."""
+    """Seconds of the newest batch, or of this run's batches on average (``metrics``)."""
     told_at: dt.datetime | None = None
-    """When these numbers were told."""
+    """When these numbers were reported."""
     query_id: str | None = None
     outcome: str | None = None
-    """How the run ended, where a line tells."""
+    """How the run ended, where a line says it."""
     failed: bool = False
     recent: list[JobBatch] = []
     """The newest batches, the oldest first."""
 
     @property
     def lag_s(self) -> float | None:
-        """The longest of its streams."""
+        """The longest lag of the job's streams, in seconds; None: none is known."""
         return _longest(one.lag_s for one in self.streams)
 
 
@@ -145,14 +146,14 @@ class JobLook(NamedTuple):
 
 
 class JobVerdict(NamedTuple):
-    """How a job does, and what that follows from."""
+    """How a job does, and why the verdict is this one."""
 
     state: JobState
     why: str
 
 
 def place_of(text: str) -> str:
-    """The place as it is looked at. Raises OptionError for what cannot be looked at from here."""
+    """Return the place as a URL or a path of this machine. Raises OptionError for what cannot be read from here."""
     scheme, sign, _ = text.partition("://")
     if not text.strip() or not text.isprintable():
         raise OptionError("a place of Spark jobs is a URL, a directory or a file")
@@ -167,7 +168,7 @@ def place_of(text: str) -> str:
 
 
 def jobs_at(place: str, now_s: float | None = None) -> JobsReport:
-    """The jobs of one place. It reads files or one HTTP answer, and waits for them. Raises OptionError."""
+    """Return the jobs of one place. The call blocks while it reads files or one HTTP answer. Raises OptionError."""
     found, now_s = place_of(place), time.time() if now_s is None else now_s
     shown = without_password(place)
     try:
@@ -188,7 +189,7 @@ def jobs_at(place: str, now_s: float | None = None) -> JobsReport:
 def judge_job(
     job: JobView, looks: Sequence[JobLook], now_s: float, *, ok_s: float = OK_S, stalled_s: float = STALLED_S
 ) -> JobVerdict:
-    """The verdict on a job by its numbers now, and by earlier looks at it, the oldest first."""
+    """Return the verdict on a job by its numbers now, and by earlier looks at the job, the oldest first."""
     if job.outcome is not None:
         return JobVerdict(JobState.FAILED if job.failed else JobState.ENDED, job.outcome)
     if job.source == "metrics" and job.told_at is not None and (age_s := now_s - job.told_at.timestamp()) > SILENT_S:
@@ -197,7 +198,7 @@ def judge_job(
         return JobVerdict(
             JobState.STALLED, f"batch {job.planned} was begun {span_text(runs_s)} ago and is not committed"
         )
-    if job.source != "metrics":  # what lies there does not tell whether the query runs
+    if job.source != "metrics":  # files do not say whether the query runs
         return _by_batches(job, now_s, ok_s=ok_s, stalled_s=stalled_s)
     if job.lag_s is None:
         return JobVerdict(JobState.UNKNOWN, "it has read nothing yet")
@@ -243,13 +244,13 @@ _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
 _FIELDS = {one.prometheus_name: one.field for one in TABLE if one.of is Of.QUERY and one.kind is not Kind.HISTOGRAM}
 _BATCH_S = next(one.prometheus_name for one in TABLE if one.of is Of.QUERY and one.kind is Kind.HISTOGRAM)
 _MARK = next(one.prometheus_name for one in TABLE if one.of is Of.QUERY and one.field == "batches")
-"""Queries alone have it: the others are consumers in the same process."""
+"""The number that only queries have: an application without it is a consumer in the same process."""
 _NAMES = {**_FIELDS, f"{_BATCH_S}_sum": "sum", f"{_BATCH_S}_count": "count", AGE.prometheus_name: "age"}
 _OF_QUERY, _OF_STREAM = prometheus_label(APPLICATION), prometheus_label(STREAM)
 
 
 def jobs_of_metrics(text: str, place: str, now_s: float) -> Iterator[JobView]:
-    """The queries that a page for Prometheus has numbers of."""
+    """Yield the queries that a page for Prometheus has numbers of."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     queries: set[str] = set()
     for line in text.splitlines():
@@ -342,7 +343,9 @@ class _Planned(NamedTuple):
 
 
 def job_of_checkpoint(folder: Path) -> JobView:
-    """What Spark's checkpoint directory tells of its query. Raises OSError, ValueError for what is none."""
+    """Return what Spark's checkpoint directory says of its query. Raises OSError, and ValueError for a directory that
+    is no checkpoint directory.
+    """
     offsets, commits = _numbered(folder / "offsets"), _numbered(folder / "commits")
     metadata = folder / "metadata"
     if not metadata.is_file() and not offsets:
@@ -399,14 +402,14 @@ def _lag_s(offset: StreamOffset, at_s: float) -> float | None:
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    """Batches by their numbers; compacted and hidden files are none."""
+    """Return the files of batches by the batches' numbers, without compacted and hidden files."""
     if not folder.is_dir():
         return {}
     return {int(one.name): one for one in folder.iterdir() if one.name.isdecimal() and one.name.isascii()}
 
 
 def _planned(path: Path) -> _Planned:
-    """A file of the offset log: a line of its version, one of the batch, one for each source."""
+    """Read a file of the offset log: a line with its version, one with the batch, and one for each source."""
     lines = path.read_text(encoding="utf-8").splitlines()
     if len(lines) < 2 or lines[0] != "v1":
         raise ValueError(f"offsets/{path.name} is no offset log of version 1")
@@ -416,7 +419,7 @@ def _planned(path: Path) -> _Planned:
 
 
 def _offsets(texts: Iterable[Any]) -> Iterator[StreamOffset]:
-    """Those of our source; what another source has written is passed over."""
+    """Yield the offsets of Penstock's source; what another source has written is passed over."""
     for text in texts:
         try:
             value = msgspec.json.decode(text) if isinstance(text, str) else text
@@ -430,13 +433,15 @@ def _offsets(texts: Iterable[Any]) -> Iterator[StreamOffset]:
 
 
 def job_of_lines(path: Path) -> JobView:
-    """What a run has printed (``penstock run -o jsonl``), or the progress of a query, a line of JSON each."""
+    """Return the job that a file of lines of JSON shows: what a run has printed (``penstock run -o jsonl``), or the
+    progress of a query. Raises OSError, and ValueError where no line is either.
+    """
     with path.open("rb") as file:
         size = path.stat().st_size
         file.seek(max(0, size - LOG_BYTES_MAX))
         lines = file.read(LOG_BYTES_MAX).splitlines()
     if size > LOG_BYTES_MAX:
-        lines = lines[1:]  # a part of one
+        lines = lines[1:]  # the first one is only a part of a line
     told = _Lines(path)
     for line in lines:
         try:
@@ -451,7 +456,7 @@ def job_of_lines(path: Path) -> JobView:
 
 
 class _Lines:
-    """Puts a job together from its lines. A line of a new run begins it anew."""
+    """Puts a job together from its lines. The first line of a new run forgets the run before."""
 
     def __init__(self, path: Path) -> None:
         self.any = False
@@ -467,7 +472,7 @@ class _Lines:
         self._sums: dict[str, Any] = dict.fromkeys(("records", "dead_letters", "duplicates", "late", "batches"), 0)
 
     def take(self, value: dict[str, Any]) -> None:
-        """One line."""
+        """Take one line."""
         event = value.get("event")
         if event == "checked":
             self._begin(str(value["job"]))
@@ -485,7 +490,7 @@ class _Lines:
 
     def _end(self, outcome: str, status: int) -> None:
         self.any = True
-        if not self._values.get("failed"):  # a summary comes behind the error that it follows from
+        if not self._values.get("failed"):  # the summary of a failed run comes behind its error, which says more
             self._values |= {"outcome": outcome, "failed": status != 0}
 
     def _batch(self, value: dict[str, Any]) -> None:
@@ -536,7 +541,7 @@ class _Lines:
         )
 
     def view(self) -> JobView:
-        """All of it."""
+        """Return the job as all of its lines show it."""
         last = self._recent[-1] if self._recent else None
         return JobView(
             name=self._name or self._path.name,

@@ -1,8 +1,8 @@
-"""Is an application keeping up? Looked at from outside: how far each checkpoint is behind, and whether it moves.
+"""Find out from outside whether an application keeps up: how far each checkpoint is behind, and whether it moves.
 
-A look takes a GetShardIterator and mostly one GetRecords call of each shard with an unfinished lease, side by side:
-from the checkpoint one record ahead, in time. A single look tells where a lease stands, not whether it moves; so a
-verdict is of looks over a window of time, and what one look cannot tell is not known yet.
+A look makes a GetShardIterator and mostly one GetRecords call for each shard with an unfinished lease, side by side: it
+reads when the next record behind the checkpoint arrived. A single look says where a lease stands, not whether it moves;
+so a verdict follows from looks over a window of time, and what one look cannot say is not known yet.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ if TYPE_CHECKING:
 OK_S = 60.0
 """A shard whose oldest unread record is younger than this keeps up."""
 STALLED_S = 120.0
-"""A checkpoint that stands still for so long while records wait is stalled: programs checkpoint each minute or so."""
+"""A checkpoint that stands still for this time while records wait is stalled: programs checkpoint each minute or so."""
 LOOK_INTERVAL_S = 3.0
-"""Between looks at leases: workers renew them as often."""
+"""Seconds between looks at leases: workers renew them as often."""
 WINDOW_MIN_S = 5.0
 """Two looks less far apart show no trend."""
 FAILOVER_S = 10.0
-"""The KCL's default. An owner whose counter stands still for twice as long has stopped."""
+"""The KCL's default failover time. An owner whose counter stands still for twice this time has stopped."""
 STEADY = 0.05
-"""A lag that changes by fewer seconds in a second is steady."""
+"""A lag that changes by less than this, in seconds per second, is steady."""
 HISTORY_S = 3600.0
-"""Looks that are older tell nothing of now."""
+"""Looks that are older than this say nothing of now."""
 LOOKS_MAX = 1_000
-"""Of one lease, in a history: the newest count."""
+"""The looks at one lease that a history keeps: the newest ones."""
 
 
 AT_ONCE_MAX = 48
 """Shards of one look that are asked side by side."""
 PAGES_MAX = 4
-"""Of a shard in one look: a silence takes a page for each stretch of the log."""
+"""Pages that one look reads of a shard: a silence takes a page for each stretch of the log."""
 
 
 class LagTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long an application is looked at, and what counts as what."""
+    """For how long an application is looked at, and from which times on a shard counts as behind or stalled."""
 
     window_s: float = 0.0
-    """Between the first look and the last; 0: one look, which shows no trend."""
+    """Seconds between the first look and the last; 0: one look, which shows no trend."""
     interval_s: float = LOOK_INTERVAL_S
     ok_s: float = OK_S
     """A shard whose oldest unread record is younger keeps up."""
     stalled_s: float = STALLED_S
-    """A checkpoint that stands still for so long while records wait is stalled."""
+    """A checkpoint that stands still for this time while records wait is stalled."""
     history_s: float = HISTORY_S
     """Looks that were made longer ago do not count. More than the default is not kept."""
 
@@ -95,13 +95,13 @@ class State(StrEnum):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease at one time."""
+    """What was seen of a lease at one time."""
 
     at_s: float
     owner: str | None
     counter: int
     sequence_number: int | None
-    """Of the checkpoint; None for one of the KCL's words."""
+    """The sequence number of the checkpoint; None where the checkpoint is one of the KCL's words."""
     sub_sequence_number: int = 0
     ended: bool = False
     next_owner: str | None = None
@@ -109,20 +109,20 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     pending: str | None = None
     """A checkpoint that was prepared, and is not settled."""
     behind_s: float | None = None
-    """Age of the oldest record that is not settled; 0 at the tip. None: it was not found out."""
+    """Seconds since the oldest record that is not settled arrived; 0 at the tip. None: it was not found out."""
     by_query: bool = False
-    """A Spark query keeps the row up, so that no worker owns it."""
+    """True: a Spark query keeps the row up to date, so that no worker owns the lease."""
 
 
 class Judged(NamedTuple):
-    """A verdict, and what it follows from."""
+    """A verdict on a lease, and why it is this one."""
 
     state: State
     why: str
     slope: float | None = None
-    """Seconds of lag that come with each second; negative while it catches up."""
+    """Seconds by which the lag grows in each second; negative while the consumer catches up."""
     left_s: float | None = None
-    """While it catches up: until the tip, at this pace."""
+    """Seconds until the tip at this pace, while the consumer catches up; else None."""
 
 
 class ShardLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +138,15 @@ class ShardLag(msgspec.Struct, frozen=True, kw_only=True):
     behind_s: float | None
     """Age of the oldest record that is not settled, in seconds; 0 at the tip. None: not known."""
     exact: bool
-    """False: ``behind_s`` is at most that, since the shard was silent there and the next record was not reached."""
+    """False: ``behind_s`` is an upper bound, since the shard was silent there and the next record was not reached."""
     slope: float | None
     left_s: float | None
     loses_in_s: float | None
-    """Until the retention removes the oldest unread record, if it is not read; None: nothing is waiting."""
+    """Seconds until the retention removes the oldest unread record; None: no record waits, or the age or the retention
+    is not known.
+    """
     may_have_lost: bool
-    """The checkpoint is older than the retention: records between may be gone."""
+    """True: the checkpoint is older than the retention, so that records behind it may be gone."""
 
 
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,16 +157,16 @@ class LagReport(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     taken_at: dt.datetime
     window_s: float
-    """Between the first look and the last."""
+    """Seconds between the first look and the last."""
     state: State
-    """The worst of all shards."""
+    """The worst state of all shards."""
     behind_s: float | None
-    """The longest of all shards; None: none is known."""
+    """The longest lag of all shards, in seconds; None: none is known."""
     loses_in_s: float | None
-    """The soonest of all shards."""
+    """The shortest `ShardLag.loses_in_s` of all shards."""
     shards: list[ShardLag]
     without_lease: list[str]
-    """Open shards that no lease is for."""
+    """Open shards for which there is no lease."""
     missing: list[Missing]
     calls: dict[str, int]
 
@@ -173,7 +175,7 @@ class LagReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def worst(states: Sequence[State]) -> State:
-    """The worst of several; OK for none."""
+    """Return the worst of several states; OK for none."""
     order = list(State)
     return max(states, key=order.index, default=State.OK)
 
@@ -181,7 +183,7 @@ def worst(states: Sequence[State]) -> State:
 def judge(
     looks: Sequence[Look], *, failover_s: float = FAILOVER_S, ok_s: float = OK_S, stalled_s: float = STALLED_S
 ) -> Judged:
-    """The verdict on one lease by looks at it, the oldest first (at least one)."""
+    """Return the verdict on one lease by looks at it, the oldest first (at least one)."""
     first, last = looks[0], looks[-1]
     if last.ended:
         return Judged(State.ENDED, "the shard is read to its end")
@@ -223,7 +225,7 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
 
 
 def _rewound(looks: Sequence[Look]) -> Judged | None:
-    """A checkpoint that went down, and is not back where it was."""
+    """Return the verdict on a checkpoint that went back, and is not again where it was; None for any other."""
     known = [(one.sequence_number, one.sub_sequence_number) for one in looks if one.sequence_number is not None]
     if not known:
         return None
@@ -233,7 +235,7 @@ def _rewound(looks: Sequence[Look]) -> Judged | None:
 
 
 def _still_s(looks: Sequence[Look]) -> float:
-    """For how long the owner and the counter were seen to be the same."""
+    """Return for how many seconds the looks have shown the same owner and the same counter."""
     last = looks[-1]
     since_s = last.at_s
     for one in reversed(looks):
@@ -244,7 +246,7 @@ def _still_s(looks: Sequence[Look]) -> float:
 
 
 def _slope(looks: Sequence[Look]) -> float | None:
-    """Seconds of lag per second, by least squares. None: too few looks tell the lag."""
+    """Return the growth of the lag in seconds per second, by least squares. None: too few looks know the lag."""
     points = [(one.at_s - looks[0].at_s, one.behind_s) for one in looks if one.behind_s is not None]
     if len(points) < 2:
         return None
@@ -267,35 +269,35 @@ class Ahead(NamedTuple):
     behind_s: float | None
     exact: bool = True
     gone: bool = False
-    """The shard, or the position, is not in the stream."""
+    """True: the shard, or the position, is not in the stream."""
 
 
 class Lags:
-    """Looks at one application's leases on one stream, and what they tell together."""
+    """Looks at one application's leases on one stream, and reports what the looks say together."""
 
     def __init__(self, inspector: Inspector, application: str, stream: StreamName, *, retention_s: float) -> None:
         self.looks: dict[str, list[Look]] = {}
-        """By lease keys, the oldest first."""
+        """The looks at each lease, by lease keys, the oldest first."""
         self._inspector = inspector
         self._application = application
         self._stream = stream
         self._retention_s = retention_s
-        """Infinite where it is not shown."""
+        """The stream's retention in seconds; infinite where the credentials do not show it."""
         self._rows: dict[str, LeaseRow] = {}
         self._ahead: dict[str, Ahead] = {}
         self._failover_s: dict[str, float] = {}
         self._without: list[str] = []
 
     def remember(self, looks: Mapping[str, Sequence[Look]], history_s: float = HISTORY_S) -> None:
-        """Looks of earlier runs. Those that are too old tell nothing any more, and are left out."""
+        """Add looks of earlier runs. Looks that are older than the history say nothing any more, and are left out."""
         since_s = self._inspector.now_s - min(history_s, HISTORY_S)
         for key, found in looks.items():
             kept = [one for one in found if one.at_s >= since_s]
             self.looks[key] = sorted([*kept, *self.looks.get(key, [])], key=lambda one: one.at_s)[-LOOKS_MAX:]
 
     async def look(self, rows: ApplicationRows, shards: Sequence[ListedShard] | None) -> None:
-        """Look once at all leases of the stream, whose shards may not be shown. Raises OptionError where there are
-        none.
+        """Look once at all leases of the stream. ``shards``: None where the credentials do not show them. Raises
+        OptionError where the application has leases, but none of this stream.
         """
         self._rows = {row.key: row for row in rows.listing.rows if of_stream(row, self._stream)}
         if not self._rows and rows.listing.rows:
@@ -355,7 +357,7 @@ class Lags:
         return found
 
     def report(self, times: LagTimes) -> LagReport:
-        """What the looks so far tell."""
+        """Return what the looks so far say."""
         shards = [self._lag_of(row, times) for _, row in sorted(self._rows.items())]
         behind = [one.behind_s for one in shards if one.behind_s is not None]
         loses = [one.loses_in_s for one in shards if one.loses_in_s is not None]
@@ -402,7 +404,9 @@ class Lags:
         )
 
     def _may_have_lost(self, row: LeaseRow) -> bool:
-        """The checkpoint is behind the retention's horizon, and no worker has said that nothing came since."""
+        """Return True where the checkpoint is older than the retention, and no worker has stored that it has read
+        since then.
+        """
         if not row.checkpoint.is_position:
             return False
         settled_s = second_of(row.checkpoint.position.sequence_number)
@@ -412,14 +416,14 @@ class Lags:
 
 
 def start_of(checkpoint: Checkpoint) -> IteratorAt | None:
-    """Where the reading goes on; None: the row does not tell (LATEST, AT_TIMESTAMP)."""
+    """Return where the reading goes on from a checkpoint; None: the row does not say it (LATEST, AT_TIMESTAMP)."""
     if checkpoint.is_position:
         return IteratorAt.after_sequence(checkpoint.position.sequence_number)
     return IteratorAt.trim_horizon() if checkpoint.text == "TRIM_HORIZON" else None
 
 
 def of_stream(row: LeaseRow, stream: StreamName) -> bool:
-    """True unless the row says that it is of another stream."""
+    """Return True unless the row says that its lease is of another stream."""
     key = LeaseKey.parse(row.key)
     if key.stream is not None:
         return key.stream.name == stream.short

@@ -1,8 +1,8 @@
-"""Records of a stream, as they are read: aggregates opened, shards side by side, reshards followed.
+"""Read a stream's records: open aggregates, read shards side by side, and follow reshards.
 
 A shard's records come by polling, or by enhanced fan-out: pushed to a consumer that is registered already. A shard has
-one subscription of each consumer. A new one ends the one before, so the consumer should be one that no other program is
-using; that two programs fight over a shard is told.
+one subscription of each consumer. A new subscription ends the one before, so the consumer should be one that no other
+program is using; where two programs fight over a shard, InUseError says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 SUBSCRIPTIONS_MAX = 48
-"""Each has a connection of its own."""
+"""Shards that are read by fan-out at a time. Each subscription has a connection of its own."""
 
 
 class SeenRecord:
@@ -58,26 +58,26 @@ class SeenRecord:
 
     @property
     def partition_key(self) -> str:
-        """Empty where the stream has none."""
+        """The record's partition key; empty where the record has none."""
         return self.record.partition_key or ""
 
     @property
     def data(self) -> bytes:
-        """As it was put."""
+        """The record's data as it was put."""
         return self.record.data
 
     @property
     def arrived_at(self) -> dt.datetime:
-        """The service's time, UTC."""
+        """The service's time at which the record arrived, in UTC."""
         return self.record.approximate_arrival_timestamp
 
     @cached_property
     def decoded(self) -> Decoded:
-        """What the data is."""
+        """What is inside of the data."""
         return decode(self.record.data)
 
     def to_line(self, *, with_decoded: bool = False) -> RecordLine:
-        """As a line of JSON, which ``penstock put --format records`` takes back byte for byte."""
+        """Return the record as a line of JSON, which ``penstock put --format records`` takes back byte for byte."""
         record, key = self.record, self.partition_key
         inner: Inner | None = None
         if record.aggregated:
@@ -92,20 +92,20 @@ class SeenRecord:
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as a line of JSON. Of ``data`` and ``data_base64`` it has one: the first where the data is UTF-8."""
+    """A record as a line of JSON. It has either ``data``, where the data is UTF-8, or ``data_base64``."""
 
     shard_id: str
     sequence_number: str
     sub_sequence_number: int | msgspec.UnsetType = msgspec.UNSET
-    """Its index, where it came out of an aggregate."""
+    """The record's index in its aggregate; unset where the record came out of none."""
     arrived_at: dt.datetime
     partition_key: str
     explicit_hash_key: str | msgspec.UnsetType = msgspec.UNSET
-    """Known of records out of aggregates alone: Kinesis does not return it."""
+    """The explicit hash key, which is known of records out of aggregates alone: Kinesis does not return it."""
     data: str | msgspec.UnsetType = msgspec.UNSET
     data_base64: str | msgspec.UnsetType = msgspec.UNSET
     decoded: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """What is inside, if it was asked for."""
+    """What is inside of the data; unset unless the caller asked for it."""
 
 
 def _line(
@@ -116,7 +116,7 @@ def _line(
     key: str,
     data: bytes,
 ) -> RecordLine:
-    """``inner``: what its aggregate says of it, if it comes out of one."""
+    """Return a record as a line. ``inner``: what the record's aggregate says of the record; None: it has none."""
     text, encoded = _texts(data)
     if inner is None:
         return RecordLine(
@@ -148,7 +148,7 @@ def _texts(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetTyp
 
 
 class SeenPage:
-    """User records of one shard that came together, in their order. Each is made when it is looked at."""
+    """User records of one shard that came together, in their order. A record is made when the caller looks at it."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
@@ -161,13 +161,13 @@ class SeenPage:
         return map(SeenRecord, self._records) if self._opened is None else iter(self._opened)
 
     async def open_by(self, registries: Registries) -> None:
-        """Look up what framings name, and decode by it."""
+        """Look up the schemas that the records' framings name, and decode the records by them."""
         self._opened = [*self]
         for one in self._opened:
             one.decoded = await registries.opened(one.decoded)
 
     def lines(self) -> list[RecordLine]:
-        """What `SeenRecord.to_line` makes of each, in less time."""
+        """Return what `SeenRecord.to_line` makes of each record, in less time."""
         records = self._records
         if not isinstance(records, UserRecords):
             return [SeenRecord(record).to_line() for record in records]
@@ -181,27 +181,27 @@ class SeenPage:
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. Without a bound of time it ends at the tip, as that was when it began."""
+    """What to read. A reading without a bound of time ends at the tip, as the tip was when the reading began."""
 
     starting_position: IteratorAt
     behind: Position | None = None
-    """A record at the starting position: its aggregate is left out up to and with it."""
+    """A record at the starting position: the reading leaves out this record and what its aggregate has before it."""
     shards: tuple[str, ...] = ()
-    """None given: all."""
+    """The ids of the shards to read. Empty: the shards follow from the starting position."""
     partition_key: str | None = None
-    """Only records with this key, out of the shards that its hash key belongs to."""
+    """Only records with this key are read, out of the shards that its hash key belongs to. None: all keys."""
     until_s: float | None = None
-    """Records that arrived later are left out."""
+    """Epoch seconds: records that arrived later are left out. None: there is no such bound."""
     follow: bool = False
-    """Go on at the tip, and through reshards, until the caller stops."""
+    """True: the reading goes on at the tip, and through reshards, until the caller stops."""
     fan_out: str | None = None
-    """Name or ARN of a registered consumer, by which records are pushed. None: records are polled."""
+    """The name or ARN of a registered consumer, to which records are pushed. None: records are polled."""
     is_patient: bool = False
-    """Refusals for the rate do not end it: they are noted in the inspector's `missing`, and it goes on."""
+    """True: refusals for the rate do not end the reading; they are noted in the inspector's `missing`."""
 
 
 class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many user records a shard has, of those that were chosen."""
+    """How many of the chosen user records a shard has."""
 
     shard_id: str
     user_records: int
@@ -209,14 +209,14 @@ class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many user records a stream has, of those that were chosen."""
+    """How many of the chosen user records a stream has."""
 
     schema: str = "penstock.count/1"
     stream: str
     user_records: int
     payload_bytes: int
     shards: list[ShardCount]
-    """Those that have any."""
+    """The shards that have any such record."""
     missing: list[Missing]
     calls: dict[str, int]
 
@@ -224,8 +224,8 @@ class CountReport(msgspec.Struct, frozen=True, kw_only=True):
 async def read(
     inspector: Inspector, stream: StreamName, reading: Reading, registries: Registries | None = None
 ) -> AsyncGenerator[SeenRecord, None]:
-    """The user records in the order of each shard, parents before their children. What a framing names is looked up in
-    ``registries``. Raises PenstockError.
+    """Yield the user records in the order of each shard, parents before their children. A schema that a framing names
+    is looked up in ``registries``. Raises PenstockError.
     """
     async with contextlib.aclosing(read_pages(inspector, stream, reading, registries)) as pages:
         async for page in pages:
@@ -236,7 +236,7 @@ async def read(
 async def read_pages(
     inspector: Inspector, stream: StreamName, reading: Reading, registries: Registries | None = None
 ) -> AsyncGenerator[SeenPage, None]:
-    """The same, page by page as they come; a page may have none."""
+    """Yield the records of `read` page by page, as the pages come; a page may have no record."""
     if reading.fan_out is not None:
         reading = msgspec.structs.replace(reading, fan_out=await inspector.consumer_arn(stream, reading.fan_out))
     reader = _Reader(inspector, stream, reading, await inspector.shards(stream))
@@ -252,7 +252,7 @@ async def read_pages(
 async def get(
     inspector: Inspector, stream: StreamName, sequence_number: int, sub: int, shard_id: str | None
 ) -> SeenRecord:
-    """One record by its position. Raises NotFoundError when the stream has it no more."""
+    """Return one record by its position. Raises NotFoundError when the stream has it no more."""
     shards = {one.shard_id: one for one in await inspector.shards(stream)}
     shard = shards.get(shard_id or shard_of(sequence_number))
     found: Sequence[Record] = ()
@@ -272,7 +272,9 @@ async def get(
 
 
 def shard_of(sequence_number: int) -> str:
-    """The shard that gave this number out. Raises OptionError for numbers that do not tell."""
+    """Return the id of the shard that a sequence number belongs to. Raises OptionError where the number does not tell
+    its shard.
+    """
     number = shard_number_of(sequence_number)
     if number is None:
         raise OptionError(f"the sequence number {sequence_number} does not tell its shard: name it with --shard")
@@ -370,7 +372,7 @@ class _Reader:
         self._waiting[awaited(following())] = shard_id
 
     async def _end(self, shard_id: str) -> None:
-        """A shard is read to its end: its children come into view, if they are to be followed."""
+        """Note that a shard is read to its end, and begin its children, if the reading follows reshards."""
         self._pages.pop(shard_id, None)
         if self._reading.follow:
             listed = await self._inspector.shards(self._stream)
@@ -393,7 +395,7 @@ class _Reader:
 
     def _finish(self, shard_id: str) -> None:
         self._finished.add(shard_id)
-        # A child's first record is its oldest one, unless the reading begins at a time, which holds for all.
+        # A child is read from its oldest record on, unless the reading begins at a time, which holds for all shards.
         at = self._reading.starting_position
         self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
 
@@ -411,10 +413,10 @@ class _Reader:
 
     def _is_through(self, page: Any) -> bool:
         if page.next_shard_iterator is None or self._end_s is None:
-            return False  # its end is told by the pages themselves
+            return False  # the pages themselves say where the shard ends
         if page.records and page.records[-1].approximate_arrival_timestamp > self._end_s:
             return True
-        # What a bounded reading still waits for is known to be there by the time of the tip.
+        # At the tip nothing that arrived up to this time is still to come, once that time has passed.
         return page.millis_behind_latest == 0 and self._inspector.now_s >= self._end_s
 
 
@@ -422,20 +424,20 @@ class _Reader:
 
 PUSHING = Policy()
 AGAIN_S = 1.0
-"""Between two tries. A shard gives a consumer no other subscription for five seconds."""
+"""Seconds between two attempts. A shard gives a consumer no other subscription for five seconds."""
 TRIES_MAX = 10
-"""In a row that bring nothing."""
+"""Attempts in a row that may bring nothing."""
 SHORT_S = 30.0
-"""A subscription lasts five minutes. One that is over so soon was taken by another program, or broke off."""
+"""A subscription lasts five minutes. One that ends sooner than this was taken by another program, or broke off."""
 SHORT_MAX = 3
-"""In a row. More of them say that another program reads by the same consumer."""
+"""Short subscriptions in a row. More of them say that another program reads by the same consumer."""
 
 
 async def pushed(
     inspector: Inspector, consumer_arn: str, shard_id: str, at: IteratorAt
 ) -> AsyncGenerator[GetRecordsPage, None]:
-    """The pages of a shard to its end, as they are pushed; `Inspector.pages` polls for the same. Raises PenstockError,
-    InUseError where another program reads by the consumer.
+    """Yield the pages of a shard to its end, as they are pushed; `Inspector.pages` polls for the same. Raises
+    PenstockError, and InUseError where another program reads by the consumer.
     """
     stream = stream_name(consumer_arn.partition("/consumer/")[0])
     source = KinesisSource(stream, inspector.wire.options, inspector.wire)
@@ -453,7 +455,7 @@ async def pushed(
                     step = log.page(event.records, behind_ms=event.millis_behind_latest, is_last=event.is_last)
                     log.continues_at(None if event.continuation is None else int(event.continuation))
                     following = None if event.is_last else "pushed"
-                    records = cast("list[WireRecord]", list(event.records))  # which is what a subscription brings
+                    records = cast("list[WireRecord]", list(event.records))  # a subscription brings such records
                     yield GetRecordsPage(records, following, event.millis_behind_latest)
                     if step.does is Does.STOP:
                         return

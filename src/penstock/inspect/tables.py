@@ -1,4 +1,4 @@
-"""Reads the tables of applications, wherever they are: DynamoDB, SQLite, PostgreSQL. Nothing is written or made."""
+"""Read the tables of applications, wherever they are: DynamoDB, SQLite, PostgreSQL. Nothing is written or made."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.inspect.inspector import Inspector
 
 TABLES_MAX = 10_000
-"""Of a listing."""
+"""The tables of DynamoDB that a listing takes."""
 BUSY_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 20.0
 
@@ -55,13 +55,15 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "dynamodb"
     """``dynamodb``, ``sqlite`` or ``postgresql``."""
     location: str = ""
-    """A file, or a server's URL."""
+    """A file's path, or a server's URL; empty for DynamoDB."""
     table: str | None = None
     """The lease table; None: in DynamoDB the application's name, else ``leases``."""
 
     @classmethod
     def parse(cls, text: str, table: str | None = None) -> Store:
-        """``dynamodb``, ``sqlite:FILE`` or ``postgresql://...``. Raises OptionError."""
+        """Return the store that a text names: ``dynamodb``, ``sqlite:FILE`` or ``postgresql://...``. Raises
+        OptionError.
+        """
         if text == "dynamodb":
             return cls(table=table)
         if text.startswith("sqlite:") and len(text) > len("sqlite:"):
@@ -74,7 +76,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def applications_in(store: Store, inspector: Inspector) -> list[ApplicationFound]:
-    """The applications that have leases in the store. Raises PenstockError."""
+    """Return the applications that have leases in the store. Raises PenstockError."""
     if store.kind == "dynamodb":
         return await _dynamodb_applications(inspector)
     found: dict[str, int] = {}
@@ -90,7 +92,9 @@ async def applications_in(store: Store, inspector: Inspector) -> list[Applicatio
 
 
 async def rows_of(application: str, store: Store, inspector: Inspector) -> ApplicationRows:
-    """All rows of an application. Raises NotFoundError where it has none, OptionError for a table of another kind."""
+    """Return all rows of an application. Raises NotFoundError where the application has none, and OptionError for a
+    table of another kind.
+    """
     if store.kind == "dynamodb":
         return await _dynamodb_rows(store.table or application, inspector)
     leases, workers = await _sql_rows(store)
@@ -139,7 +143,9 @@ async def _dynamodb_applications(inspector: Inspector) -> list[ApplicationFound]
 
 
 async def _list_tables(inspector: Inspector) -> list[str]:
-    """ListTables names no table in its parameters, as the client's other calls do."""
+    """Return the names of the tables. ListTables takes no table's name, unlike the other calls of `DynamoClient`, so
+    the call goes by the wire.
+    """
     names: list[str] = []
     parameters: dict[str, Any] = {}
     while len(names) < TABLES_MAX:
@@ -217,7 +223,7 @@ def _table_view(described: Mapping[str, Any]) -> TableView:
 
 
 async def _sql_rows(store: Store) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All rows of leases and of workers, by column names."""
+    """Return all rows of leases and of workers, by column names."""
     table = store.table or "leases"
     Statements(table, SQLITE if store.kind == "sqlite" else POSTGRES)  # raises for what names no table
     if store.kind == "sqlite":
@@ -270,5 +276,5 @@ async def _postgres_rows(dsn: str, table: str) -> tuple[list[dict[str, Any]], li
 
 
 def _padded(row: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns that an earlier version did not have count as empty; those that must be there are taken as they are."""
+    """Return the row with None for each column that its table lacks, as tables of earlier versions lack some."""
     return {**dict.fromkeys((column.name for column in columns.values()), None), **row}

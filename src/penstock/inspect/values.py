@@ -1,4 +1,4 @@
-"""What the read model tells: plain values that become JSON as they are.
+"""The values of the read model: plain values that become JSON as they are.
 
 Hash keys and sequence numbers are decimal texts, since JSON's readers take no numbers of 128 bits. Times are aware
 datetimes in UTC. Each report names its schema, what it cost in calls, and what the credentials did not show.
@@ -14,52 +14,56 @@ WRITE_BYTES_PER_S = 1024 * 1024
 WRITE_RECORDS_PER_S = 1_000
 READ_BYTES_PER_S = 2 * 1024 * 1024
 READ_CALLS_PER_S = 5
-"""What a shard takes and gives each second (Amazon Kinesis Data Streams, Quotas and limits)."""
+"""Calls of GetRecords that a shard answers each second. This limit, and the three above, are those of Amazon Kinesis
+Data Streams, Quotas and limits.
+"""
 
 
 PERMISSION_CODES = frozenset({"AccessDenied", "AccessDeniedException", "NotAuthorized", "OptInRequired"})
-"""What a service answers to credentials that are good and lack a permission."""
+"""The error codes with which a service answers credentials that are good and lack a permission."""
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """Something that could not be looked at: mostly because a permission is missing."""
 
     what: str
-    """What the report lacks for it."""
+    """What the report lacks."""
     action: str
     """The IAM action that shows it: ``kinesis:ListShards``."""
     message: str
     """What the service said."""
     code: str = "AccessDeniedException"
-    """The service's code for it. Others tell that a key was refused, that credentials have expired, or a rate."""
+    """The service's error code: that a permission is missing, that a key was refused, that credentials have expired, or
+    that calls came too often.
+    """
 
     @property
     def lacks_permission(self) -> bool:
-        """False: it failed for another reason."""
+        """True where a permission is missing; False where the call failed for another reason."""
         return self.code in PERMISSION_CODES
 
     @property
     def why(self) -> str:
-        """Why it is not there, in short."""
+        """Why the report lacks this, in short."""
         return f"the credentials lack {self.action}" if self.lacks_permission else f"{self.action}: {self.code}"
 
     @property
     def told(self) -> str:
-        """The same with what the service said, for people."""
+        """Why the report lacks this, with what the service said, for people."""
         if self.lacks_permission:
             return f"{self.why}: {self.message}"
         return f"{self.action} was refused ({self.code}): {self.message}"
 
 
 class CredentialsView(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the credentials that sign the calls are good. Never the credentials."""
+    """How long the credentials that sign the calls are good. It never holds the credentials."""
 
     temporary: bool
-    """They have a session token, and end."""
+    """True: the credentials have a session token, and end."""
     renewed: bool
-    """There is a source that gives new ones. False: they were given, or are in the environment."""
+    """True: a source gives new credentials. False: they were given as an option, or are in the environment."""
     expires_at: dt.datetime | None = None
-    """None: they do not tell, as those of the environment."""
+    """When the credentials end. None: they do not say it, as credentials of the environment do not."""
 
 
 class ShardLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +76,7 @@ class ShardLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamFound(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream in a listing: what ListStreams tells of it, or only its name."""
+    """A stream in a listing: what ListStreams says of the stream, or only its name."""
 
     name: str
     arn: str | None = None
@@ -89,26 +93,26 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     arn: str
     status: str
     mode: str | None
-    """``PROVISIONED`` or ``ON_DEMAND``; None: the service does not tell."""
+    """``PROVISIONED`` or ``ON_DEMAND``; None: the service does not say it."""
     created_at: dt.datetime
     retention_hours: int
     open_shards: int
     consumers: int | None
-    """Consumers that are registered for enhanced fan-out."""
+    """The number of consumers that are registered for enhanced fan-out."""
     encryption: str | None
     """``NONE`` or ``KMS``."""
     key_id: str | None
     """The key that encrypts the stream."""
     shard_metrics: tuple[str, ...]
-    """Metrics that are kept per shard (enhanced monitoring), for a price."""
+    """Names of the metrics that are kept per shard (enhanced monitoring), for a price."""
     max_record_kib: int | None
     distribution: str | None
     """``AUTO``: the service spreads records as it likes, whatever their keys."""
     warm_throughput_mib_s: int | None
-    """What an on-demand stream is kept ready for."""
+    """MiB a second that an on-demand stream is kept ready for."""
     channels: int | None
     queues: int | None
-    """Channels and queues that hang on the stream."""
+    """The number of queues that the stream feeds; ``channels`` is the number of channels that deliver from it."""
     limits: ShardLimits = ShardLimits()
 
 
@@ -118,20 +122,20 @@ class ShardView(msgspec.Struct, frozen=True, kw_only=True):
     shard_id: str
     open: bool
     generation: int
-    """0 for a shard without a known parent, else one more than its youngest parent's."""
+    """0 for a shard without a known parent; else one more than the generation of its youngest parent."""
     parents: tuple[str, ...]
     children: tuple[str, ...]
     trimmed_parents: tuple[str, ...]
     """Parents that the retention has removed from the listing."""
     first_hash_key: str
     last_hash_key: str
-    """Inclusive."""
+    """The last hash key of the shard's range, which belongs to it."""
     hash_share: float
-    """Of all hash keys, from 0 to 1."""
+    """The shard's part of all hash keys, from 0 to 1."""
     first_sequence_number: str
     last_sequence_number: str | None
     opened_at: dt.datetime | None
-    """As its first sequence number tells; None: the number has an unknown shape."""
+    """When the shard was opened, by its first sequence number; None: the number has an unknown shape."""
 
 
 class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +164,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     stream: StreamView | None
     """None: the credentials do not show it (`missing`)."""
     shards: list[ShardView] | None
-    """All that the retention covers, parents before children; None: not shown."""
+    """All shards that the retention covers, parents before children; None: the credentials do not show them."""
     holes: list[tuple[str, str]]
     """Hash ranges, both ends inclusive, that no open shard takes. A reshard that is under way shows some."""
     consumers: list[ConsumerView] | None
