@@ -1,10 +1,11 @@
-"""Writes what a plan says, and nothing else: lease by lease, each on condition of the row as the plan saw it.
+"""Write what a plan says, and nothing else: lease by lease, each on condition that the row is as the plan saw it.
 
-A lease whose owner lives is written only if the owner is a Penstock worker that hands it over. It is asked for as the
-leader of a KCL 3.x fleet asks. So the owner stops, settles what is in flight, and gives the lease away with its last
-checkpoint, and what is written then frees it. A lease that was asked for is let go again in any case.
+A lease whose owner lives is written only if the owner is a Penstock worker that hands it over. This module asks for the
+lease as the leader of a KCL 3.x fleet does. So the owner stops, settles what is in flight, and gives the lease away
+with its last checkpoint, and the write that moves the lease frees it, too. A lease that was asked for is let go again
+in any case.
 
-What was there is kept before the first write.
+The caller keeps the positions that were there before the first write.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
     from penstock.wiring import ConnectionOptions
 
 TRIES_MAX = 6
-"""Of a write whose outcome is not known."""
+"""Attempts of a write whose outcome is not known."""
 RETRY_S = 0.25
 AT_ONCE_MAX = 16
 POLL_S = 0.2
-"""Between two looks at leases that are on their way."""
+"""Seconds between two looks at leases that are being handed over."""
 RENEWALS = 3
-"""Of a lease that is held for the others, within a failover time."""
+"""Renewals within a failover time of a lease that is held until the other leases are handed over."""
 HANDOFF_TIMEOUT_S = 60.0
 
 
@@ -56,15 +57,15 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     written: list[str]
     """Leases that go on where the plan says."""
     refused: dict[str, str]
-    """Leases that are as they were, or as others have made them since, and why."""
+    """Leases that were not written, and why: they are as they were, or as other programs have made them since."""
     unknown: dict[str, str]
-    """Leases of which no answer tells whether they were written: look at them."""
+    """Leases of which no answer says whether they were written, and why: look at them."""
     handed_over: list[str]
-    """Leases that a live worker has handed over for it."""
+    """Leases that a live worker has handed over for the plan."""
 
     @property
     def complete(self) -> bool:
-        """True when all of the plan is written."""
+        """True when the whole plan is written."""
         return not (self.refused or self.unknown)
 
 
@@ -86,7 +87,7 @@ class ChangedError(PenstockError):
 
 
 def lease_table(store: Store, application: str, connection: ConnectionOptions) -> LeaseTable:
-    """The table of an application, for writing. Raises OptionError."""
+    """Return the lease table of an application, for writing. Raises OptionError."""
     if store.kind == "sqlite":
         from penstock.stores.sqlite import SqliteLeaseTable
 
@@ -109,8 +110,8 @@ async def apply_plan(
     accept_inexact: bool = False,
     waiting: Waiting | None = None,
 ) -> Applied:
-    """Write what the plan says. ``keep`` gets the positions as they are before anything is written; what it raises
-    keeps all of it from being written. ``handoff``: live Penstock workers are asked for their leases.
+    """Write what the plan says. ``keep`` gets the positions as they are before anything is written; where it raises,
+    nothing is written. ``handoff``: live Penstock workers are asked for their leases.
 
     Raises ChangedError where a row is not as the plan saw it, OptionError for a plan that must not be written.
     """
@@ -135,26 +136,26 @@ async def apply_plan(
 
 
 class _Applying:
-    """One application of a plan."""
+    """The application of one plan."""
 
     def __init__(self, plan: Plan, table: LeaseTable, waiting: Waiting) -> None:
         self.plan = plan
         self.table = table
         self.waiting = waiting
         self.name = f"penstock-move-{secrets.token_hex(4)}"
-        """Of the worker as which it asks for leases."""
+        """The id of the worker as which this object asks for leases."""
         self.rows: dict[str, LeaseRow] = {}
         self.found = NO_ROWS
         self.asked: dict[str, LeaseRow] = {}
-        """Leases that live owners are to hand over, as they were when they were asked for."""
+        """Rows of leases that live owners are to hand over, as the rows were when the leases were asked for."""
         self.mine: dict[str, tuple[LeaseRow, float]] = {}
-        """Leases that were handed over, and when each was renewed."""
+        """Rows of leases that were handed over, each with the time of its last renewal."""
         self.written: list[str] = []
         self.refused: dict[str, str] = {}
         self.unknown: dict[str, str] = {}
         self.handed_over: list[str] = []
         self.shown: WorkerRow | None = None
-        """As which worker this one shows itself while it holds leases."""
+        """The worker's row that this object has in the table while it holds leases; None: it has none yet."""
         self.shown_s = float("-inf")
 
     # --- is it as it was? -------------------------------------------------------------------------
@@ -203,7 +204,8 @@ class _Applying:
             raise ChangedError(faults)
 
     async def _scanned(self) -> ApplicationRows:
-        # Workers last: a lease is written on condition of the row as it was before its owner was seen to be silent.
+        # The workers are read last: a write must depend on the lease's row as it was before its owner was seen to be
+        # silent.
         try:
             listing = await self.table.scan(consistent=True)
         except NotFoundError:
@@ -246,7 +248,9 @@ class _Applying:
         raise ChangedError({key: "its owner could not be asked for it"})
 
     async def _show(self) -> None:
-        """A worker that leaves is what the others see: they wait for its leases, and neither give it any nor steal."""
+        """Write the row of a worker that is leaving. The other workers see it: they wait for its leases, and neither
+        give it any nor steal any from it.
+        """
         now_s = self.waiting.monotonic()
         if now_s < self.shown_s + self.held_s / WRITES_PER_FAILOVER / 2:
             return
@@ -263,11 +267,11 @@ class _Applying:
 
     @property
     def held_s(self) -> float:
-        """The shortest failover time of the owners: leases are held as if it were this worker's."""
+        """The shortest failover time of the owners, which counts as this worker's while it holds leases."""
         return min(failover_of(self.found, row.actual_owner, self.plan.failover_s) for row in self.asked.values())
 
     async def _hold(self) -> None:
-        """Keep what was handed over until all of it is there."""
+        """Renew the leases that were handed over, until the owners have handed over all of them."""
         await self._show()
         due_s = self.waiting.monotonic() - self.held_s / RENEWALS
         await side_by_side(self._renew, [key for key, (_, at_s) in self.mine.items() if at_s < due_s], AT_ONCE_MAX)
@@ -285,7 +289,7 @@ class _Applying:
         if row.counter != counter:
             since[key] = (row.counter, now_s)
         elif now_s - since_s > QUIET_FAILOVERS * failover_of(self.found, row.actual_owner, self.plan.failover_s):
-            outcome = await self._sent(writes.take(row, self.name), key)  # it has died over it
+            outcome = await self._sent(writes.take(row, self.name), key)  # the owner has died meanwhile
             if isinstance(outcome, Done) and outcome.row is not None:
                 self.mine[key] = (outcome.row, now_s)
 
@@ -297,14 +301,14 @@ class _Applying:
         self.mine[key] = (outcome.row, self.waiting.monotonic())
 
     async def let_go(self) -> None:
-        """Free what was handed over and not written; also what may still come."""
+        """Free the leases that were handed over and not written, and those that an owner may have handed over since."""
         for key in self.asked.keys() - set(self.written) - self.unknown.keys():
             try:
                 row = self.mine[key][0] if key in self.mine else await self.table.get(key)
                 if row is not None and row.owner == self.name and row.checkpoint_owner is None:
                     await self._sent(writes.free(row), key)
             except PenstockError:
-                continue  # its next owner takes it once it is silent
+                continue  # another worker takes the lease, since nothing renews it
         if self.shown is not None:
             with contextlib.suppress(PenstockError):
                 await self.table.delete_worker(self.name)
@@ -312,14 +316,16 @@ class _Applying:
     # --- writes -----------------------------------------------------------------------------------
 
     def positions(self) -> PositionsReport:
-        """All positions of the application as they are now."""
+        """Return all positions of the application as they are now."""
         rows = {**self.rows, **{key: row for key, (row, _) in self.mine.items()}}
         listing = self.found.listing._replace(rows=list(rows.values()))
         view = application_view(self.plan.application, self.plan.store, ApplicationRows(listing, self.found.workers))
         return positions_of(view, dt.datetime.now(dt.UTC))
 
     async def write(self) -> None:
-        """Parents before their children: a child waits for its parent, whichever comes first."""
+        """Write the moves, parents before their children: a child waits for its parent, whichever the plan has
+        first.
+        """
         for moves in _generations(self.plan.moves):
             if self.asked:
                 await self._show()
@@ -348,7 +354,7 @@ class _Applying:
         return await self._sent(writes.move(row, to, children=frozenset(move.children)), move.lease)
 
     def _born(self, move: Move, to: Checkpoint) -> LeaseRow:
-        """A row as its neighbours in the table are."""
+        """Return a new row of the same kind as the other rows of the table."""
         key = LeaseKey.parse(move.lease)
         beside = next(iter(self.rows.values()), None)
         marked = beside is not None and beside.of_stream is not None
@@ -382,7 +388,9 @@ class _Applying:
         return outcome
 
     async def _sent(self, write: Write | None, key: str) -> Outcome:
-        """Send until the outcome is known. A write that is repeated is applied once at most: it raises the counter."""
+        """Send a write until its outcome is known. A write that is sent again is applied once at most, since it depends
+        on the counter, which it raises.
+        """
         if write is None:
             return Refused(await self.table.get(key))
         outcome: Outcome = Unknown("it was not sent")
@@ -400,7 +408,7 @@ class _Applying:
         return outcome
 
     def result(self) -> Applied:
-        """What became of it."""
+        """Return what became of the plan."""
         return Applied(
             application=self.plan.application,
             written=sorted(self.written),
@@ -411,7 +419,7 @@ class _Applying:
 
 
 def _generations(moves: list[Move]) -> list[list[Move]]:
-    """Moves that may be made side by side, one such list after the other."""
+    """Return lists of moves: those of one list may be made side by side, once the list before is done."""
     found: list[list[Move]] = []
     names: set[str] = set()
     for move in moves:
@@ -424,5 +432,5 @@ def _generations(moves: list[Move]) -> list[list[Move]]:
 
 
 def _is_handed(move: Move) -> bool:
-    """True where a live worker is to hand the lease over: its row goes on changing until then."""
+    """Return True where a live worker is to hand the lease over: the row goes on changing until then."""
     return move.life is Life.LIVE and move.by_penstock

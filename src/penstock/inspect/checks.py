@@ -1,4 +1,4 @@
-"""Reports as a monitoring system wants them: one of four statuses, a line for people, figures with thresholds.
+"""Make of reports what a monitoring system wants: one of four statuses, a line for people, figures with thresholds.
 
 The statuses and the line are those of Nagios' plugins, which many systems read.
 """
@@ -43,11 +43,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     warning: float | None = None
     critical: float | None = None
     low_is_bad: bool = False
-    """The thresholds are the least that is well. False: they are the most."""
+    """True: a value below a threshold is bad. False: a value above it is bad."""
 
     @property
     def text(self) -> str:
-        """``behind=12.5s;60;600``; ``loses_in=7200s;43200:;21600:`` where low is bad."""
+        """The figure in the plugins' form: ``behind=12.5s;60;600``; ``loses_in=7200s;43200:;21600:`` where low is
+        bad.
+        """
         end = ":" if self.low_is_bad else ""
         limits = ["" if one is None else f"{one:.12g}{end}" for one in (self.warning, self.critical)]
         return ";".join([f"{self.name}={self.value:.12g}{self.unit}", *limits]).rstrip(";")
@@ -65,7 +67,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """``LAG OK - billing on orders: 12 s behind | behind=12s;60;600``."""
+        """The check's line: ``LAG OK - billing on orders: 12 s behind | behind=12s;60;600``."""
         shown = self.remarks[:REMARKS_MAX]
         if len(self.remarks) > REMARKS_MAX:
             shown = [*shown, f"and {len(self.remarks) - REMARKS_MAX} more"]
@@ -75,13 +77,13 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LagLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a lag is a warning, and what is critical."""
+    """From which lags on a check warns, and from which on the lag is critical."""
 
     warning_s: float = 300.0
     critical_s: float = 3600.0
     loses_warning_s: float = 12 * 3600.0
     loses_critical_s: float = 6 * 3600.0
-    """So much time, or less, is left until records are lost."""
+    """Seconds until records are lost: less than this is critical, as less than ``loses_warning_s`` is a warning."""
 
 
 _OF_STATE = {
@@ -92,11 +94,13 @@ _OF_STATE = {
     State.UNOWNED: Status.CRITICAL,
     State.GONE: Status.CRITICAL,
 }
-"""A state that is not in here is as bad as its lag."""
+"""The status of each state that is bad by itself. A shard in any other state is as bad as its lag."""
 
 
 def check_lag(report: LagReport, limits: LagLimits) -> Checked:
-    """Is an application keeping up? The worst shard counts. A lag that is not known is UNKNOWN, if nothing is worse."""
+    """Check whether an application keeps up. The worst shard counts. A lag that is not known is UNKNOWN, if nothing
+    is worse.
+    """
     statuses, remarks = [Status.OK], []
     for shard in report.shards:
         found = [_OF_STATE.get(shard.state, Status.OK)]
@@ -129,7 +133,9 @@ def check_lag(report: LagReport, limits: LagLimits) -> Checked:
 
 
 def check_leases(application: ApplicationView, missing: Sequence[Missing] = ()) -> Checked:
-    """Does a worker have each lease, and can each be read? ``missing``: what its report does not show."""
+    """Check whether a worker has each lease, and whether each row can be read. ``missing``: what the application's
+    report does not show.
+    """
     if not application.listed:
         return unknown("leases", f"{application.name}: the leases are not shown", _not_shown(missing))
     free = [one.shard_id for one in application.leases if one.owner is None and one.query is None and not one.ended]
@@ -153,7 +159,9 @@ def check_leases(application: ApplicationView, missing: Sequence[Missing] = ()) 
 
 
 def check_stream(report: StreamReport) -> Checked:
-    """Is a stream active, do its open shards cover all hash keys, are its consumers active?"""
+    """Check whether a stream is active, its open shards cover all hash keys, and its registered consumers are
+    active.
+    """
     view, remarks, status = report.stream, [], Status.OK
     if view is None or report.shards is None:
         return unknown("stream", f"{report.name}: it is not shown", _not_shown(report.missing))
@@ -181,12 +189,12 @@ def check_stream(report: StreamReport) -> Checked:
 
 
 def unknown(check: str, why: str, remarks: Sequence[str] = ()) -> Checked:
-    """A check that could not be made."""
+    """Return the result of a check that could not be made."""
     return Checked(check=check, status=Status.UNKNOWN, summary=why, remarks=list(remarks))
 
 
 def _not_shown(missing: Sequence[Missing]) -> list[str]:
-    """Why a part of the check could not be made: that is no success in silence."""
+    """Return why parts of the check could not be made: a check that saw only a part must not succeed in silence."""
     return list(dict.fromkeys(one.why for one in missing))
 
 

@@ -1,8 +1,8 @@
-"""Where the load of a stream lies: shards and partition keys, out of records that were read.
+"""Find out from the records that were read in which shards and partition keys the load of a stream lies.
 
 Everything is bounded. The heaviest keys are found with a fixed number of counters: a key that comes back after it was
-pushed out begins at the most that it may have had, so its count is never too low, and the report says by how much it
-may be too high. The hash keys for the split are a uniform sample.
+pushed out begins at the most that it may have had, so its count is never too low, and the report says by how much the
+count may be too high. The hash keys for the split are a uniform sample.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.core.feeding.pages import RawRecord
 
 KEYS_MAX = 512
-"""Heavy keys that are counted at a time."""
+"""Partition keys that are counted at a time."""
 SAMPLE_RECORDS_MAX = 4096
 """User records whose hash keys decide where a shard is split."""
 HOT_UTILIZATION = 0.5
-"""A shard that takes so much of its limit is hot."""
+"""A shard that takes at least this part of its limit is hot."""
 HOT_TIMES_FAIR = 2.0
-"""So is one that takes so many times its fair part, once it takes a tenth of its limit."""
+"""A shard is hot, too, that takes more than this many times its fair part, once it takes a tenth of its limit."""
 ONE_KEY_SHARE = 0.5
 """A key with more of a shard's load than this goes wherever the shard is cut: no split spreads it."""
 
@@ -39,13 +39,13 @@ class HotKey(msgspec.Struct, frozen=True, kw_only=True):
     """A partition key and its part of a shard."""
 
     partition_key: str | None
-    """None where keys are not shown."""
+    """The key; None where keys are not shown."""
     user_records: int
     payload_bytes: int
     share: float
-    """Of the shard's bytes that were read, from 0 to 1."""
+    """The key's part of the shard's bytes that were read, from 0 to 1."""
     overcounted_bytes_max: int
-    """Of ``payload_bytes``: what may belong to keys that were pushed out of the counters."""
+    """The part of ``payload_bytes`` that may belong to keys that were pushed out of the counters."""
 
 
 class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +53,9 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
 
     shard_id: str
     span_s: float
-    """How much time the figures are of."""
+    """Seconds that the figures cover."""
     complete: bool
-    """False: the reading ended at its bound of records, and the rest of the time was not looked at."""
+    """False: the reading ended at its bound of records, and did not look at the rest of the time."""
     records: int
     """Kinesis records; aggregates count as one."""
     user_records: int
@@ -63,13 +63,15 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
     records_per_s: float
     bytes_per_s: float
     utilization: float
-    """Of what the shard takes, the larger of records and bytes; 1 is the limit."""
+    """The larger of the parts of the shard's limits that its records and its bytes take; 1 is the limit."""
     share: float
-    """Of the bytes of all shards."""
+    """The shard's part of the bytes of all shards, from 0 to 1."""
     hot: bool
     hot_keys: list[HotKey]
     split_at: str | None
-    """A hash key for SplitShard (NewStartingHashKey) that halves the load; None: not hot, or no split helps."""
+    """A hash key for SplitShard (NewStartingHashKey) that halves the load; None: the shard is not hot, or no split
+    helps.
+    """
     split_share: float | None
     """The part of the load that would stay in the lower half."""
     advice: str | None
@@ -97,7 +99,7 @@ class KeyCounts:
         self._records: Counter[str] = Counter()
         self._over: dict[str, int] = {}
         self._floor = 0
-        """No key that was pushed out had more."""
+        """The bytes that no key that was pushed out had more than."""
 
     def add(self, key: str, payload_bytes: int) -> None:
         """Count a record."""
@@ -110,7 +112,7 @@ class KeyCounts:
         self._records[key] += 1
 
     def _push_out(self) -> None:
-        """Forget the lighter half at once: to look for the least with each record would take quadratic time."""
+        """Forget the lighter half at once: to look for the lightest key with each record would take quadratic time."""
         ordered = self._bytes.most_common()
         kept, pushed = ordered[: self._max // 2], ordered[self._max // 2 :]
         self._floor = max(self._floor, pushed[0][1])
@@ -120,7 +122,7 @@ class KeyCounts:
         self._over = {key: self._over[key] for key in names if key in self._over}
 
     def heaviest(self, count: int, total_bytes: int, *, show_keys: bool = True) -> list[HotKey]:
-        """The heaviest keys first."""
+        """Return the ``count`` heaviest keys, the heaviest first."""
         return [
             HotKey(
                 partition_key=key if show_keys else None,
@@ -134,14 +136,16 @@ class KeyCounts:
 
 
 class Split(NamedTuple):
-    """Where to cut, and the part of the load below the cut."""
+    """The hash key at which to split a shard, and the part of the load below it."""
 
     at: int
     share: float
 
 
 def best_split(sample: Iterable[tuple[int, int]], first_hash_key: int, last_hash_key: int) -> Split | None:
-    """The hash key that halves the load best, from (hash key, bytes). None: all load has one hash key, or none."""
+    """Return the hash key that halves the load best. ``sample``: pairs of a hash key and bytes. None: all load has one
+    hash key, or there is no load.
+    """
     weights: Counter[int] = Counter()
     for key, weight in sample:
         if first_hash_key <= key <= last_hash_key:
@@ -168,7 +172,9 @@ class HeatOfShard:
         self._rng = random.Random(seed)
 
     def add(self, records: Sequence[RawRecord]) -> None:
-        """Count a page. Aggregates are opened; their payload counts, as for a shard's limit their container does."""
+        """Count a page. Aggregates are opened, and the data of their user records counts; for the shard's limit it is
+        the whole aggregate that counts.
+        """
         for record in records:
             self.records += 1
             aggregate = open_aggregate(record.data)
@@ -207,7 +213,9 @@ def heat_of(
     keys_shown_max: int = 5,
     show_keys: bool = True,
 ) -> ShardHeat:
-    """The figures of one shard beside those of all. ``total_bytes`` and ``shards`` are of all shards."""
+    """Return the figures of one shard. ``total_bytes`` and ``shards`` are the sum and the number of all shards that
+    were read.
+    """
     records_per_s, bytes_per_s = counted.records / span_s, counted.payload_bytes / span_s
     utilization = max(records_per_s / WRITE_RECORDS_PER_S, bytes_per_s / WRITE_BYTES_PER_S)
     share = counted.payload_bytes / total_bytes if total_bytes else 0.0

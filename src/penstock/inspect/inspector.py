@@ -1,4 +1,4 @@
-"""The reader behind the read model: asks Kinesis within a share of each shard's calls, and never writes.
+"""The reader behind the read model. It calls Kinesis within a share of each shard's limits, and never writes.
 
 ::
 
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 # --- calls: counted, paced, and never a write -----------------------------------------------------
 
 SHARE = 0.4
-"""Of each limit. The other 60 % stay with the programs that read for their living."""
+"""The part of each limit that an inspector uses. The other 60 % stay with the programs that process the stream."""
 
 INSPECT_POLICY = "docs/iam/inspect.json"
 """The policy that allows all that an inspector calls, and nothing else."""
@@ -103,26 +103,29 @@ STATEMENTS: dict[str, str] = {
     "kinesis:ListStreamConsumers": "ReadTheStream",
     "kinesis:ListStreams": "ListStreamsAndTables",
 }
-"""All that an inspector calls unasked, and the statement of its policy that allows it."""
+"""The actions that an inspector calls unasked, each with the statement of its policy that allows it."""
 ASKED_STATEMENTS: dict[str, str] = {
     "glue:GetSchemaVersion": "ReadSchemas",
     "kinesis:SubscribeToShard": "ReadByFanOut",
 }
-"""What it calls only where that is asked for: schemas, and records by a registered consumer."""
+"""The actions that an inspector calls only where the caller asks for schemas, or for records by a registered consumer.
+"""
 READS: frozenset[tuple[str, str]] = frozenset(
     (service, operation)
     for service, _, operation in (action.partition(":") for action in {**STATEMENTS, **ASKED_STATEMENTS})
 )
-"""What is not in here is refused before it is sent."""
+"""The only calls that are sent, as (service, operation): any other one is refused."""
 
 ACCOUNT_CALLS_PER_S = {"DescribeLimits": 1, "DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
-"""Limits that all programs of an account, or of a stream, share (Kinesis API reference)."""
+"""Calls a second that all programs of an account, or of a stream, share (Kinesis API reference)."""
 
 PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX = 2_000, 10_000
-"""Of a shard's first GetRecords call, whose records are of an unknown size, and of any."""
+"""The records that a shard's first GetRecords call asks for, since their size is unknown, and that any call asks for
+at most.
+"""
 PAGE_BYTES = READ_BYTES_PER_S / READ_CALLS_PER_S
-"""A page is to have no more, if its records are as large as those of the page before. A call may return 10 MiB, but
-then the shard refuses all of its readers for the next five seconds.
+"""The bytes that a page is to have at most, if its records are as large as those of the page before. A call may return
+10 MiB, but then the shard refuses all of its readers for the next five seconds.
 """
 
 RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
@@ -173,7 +176,7 @@ class ReadingWire(Wire):
         self.throttled = 0
         """Attempts that the service refused for their rate."""
         self.refusals: Counter[str] = Counter()
-        """The same, by operation."""
+        """The attempts that the service refused for their rate, by operation."""
 
     async def call(
         self,
@@ -205,7 +208,7 @@ class ReadingWire(Wire):
         return PacedCalls(self, transport, rng=self._rng, now=self._now, sleep=self._sleep)
 
     async def credentials_view(self) -> CredentialsView | None:
-        """How long the credentials are good; None: there are none."""
+        """Return how long the credentials are good; None: there are none."""
         options = self.options
         given = options.credentials or environment_credentials(options.profile)
         try:
@@ -226,7 +229,9 @@ def _refuse_writes(service: str, operation: str) -> None:
 
 
 class ShardPaces:
-    """How often each shard may be asked, and for how much. ``calls_per_s``: of the 5 that a shard allows."""
+    """How often an inspector may ask each shard, and for how much. ``calls_per_s``: how many of the 5 calls a second
+    that a shard allows.
+    """
 
     def __init__(self, calls_per_s: float = READ_CALLS_PER_S * SHARE) -> None:
         if not 0 < calls_per_s <= READ_CALLS_PER_S:
@@ -235,7 +240,7 @@ class ShardPaces:
             )
         self.calls_per_s = calls_per_s
         self.bytes_per_s = READ_BYTES_PER_S * calls_per_s / READ_CALLS_PER_S
-        """The same share of a shard's bytes."""
+        """The bytes a second that may be read from each shard: the same share as that of the calls."""
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._turns: dict[tuple[str, str, str], asyncio.Lock] = {}
         self._page_records: dict[tuple[str, str], int] = {}
@@ -249,11 +254,11 @@ class ShardPaces:
                 await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
 
     def page_records(self, stream: str, shard_id: str) -> int:
-        """How many records the next GetRecords call may ask for."""
+        """Return how many records the next GetRecords call may ask for."""
         return self._page_records.get((stream, shard_id), PAGE_RECORDS_FIRST)
 
     def after(self, stream: str, shard_id: str, records: int, payload_bytes: int) -> None:
-        """Note what GetRecords brought: more than the share is paid for by waiting before the next call."""
+        """Note what GetRecords brought. After more bytes than the share allows, `before` makes the next call wait."""
         now_s = asyncio.get_running_loop().time()
         self._bucket(stream, shard_id, "GetRecords").charge(now_s, payload_bytes=payload_bytes)
         if payload_bytes:
@@ -323,7 +328,7 @@ class _Consumer(msgspec.Struct):
 
 
 def stream_view(answer: Mapping[str, Any]) -> StreamView:
-    """From an answer of DescribeStreamSummary. Raises TransportError for another shape."""
+    """Return the stream that an answer of DescribeStreamSummary describes. Raises TransportError for another shape."""
     with reading("DescribeStreamSummary"):
         found = msgspec.convert(_present(answer["StreamDescriptionSummary"]), type=_Summary)
         warm = found.warm
@@ -348,7 +353,9 @@ def stream_view(answer: Mapping[str, Any]) -> StreamView:
 
 
 def listed_streams(answer: Mapping[str, Any]) -> list[StreamFound]:
-    """From a page of ListStreams. Emulators and older services tell names alone. Raises TransportError."""
+    """Return the streams of a page of ListStreams. Emulators and older services list names alone. Raises
+    TransportError for another shape.
+    """
     with reading("ListStreams"):
         summaries = answer.get("StreamSummaries")
         if summaries is None:
@@ -366,7 +373,7 @@ def listed_streams(answer: Mapping[str, Any]) -> list[StreamFound]:
 
 
 def consumer_views(answer: Mapping[str, Any]) -> list[ConsumerView]:
-    """From a page of ListStreamConsumers. Raises TransportError."""
+    """Return the consumers of a page of ListStreamConsumers. Raises TransportError for another shape."""
     with reading("ListStreamConsumers"):
         return [
             ConsumerView(name=one.name, arn=one.arn, status=one.status, created_at=utc(one.created_s))
@@ -375,7 +382,7 @@ def consumer_views(answer: Mapping[str, Any]) -> list[ConsumerView]:
 
 
 def shard_views(shards: Iterable[ListedShard]) -> tuple[list[ShardView], list[tuple[str, str]]]:
-    """The shards in the order of their lineage, and the holes that open ones leave in the hash range."""
+    """Return the shards in the order of their lineage, and the holes that open shards leave in the hash range."""
     lineage = Lineage(shards)
     views = []
     for shard_id, shard in lineage.shards.items():
@@ -400,7 +407,7 @@ def shard_views(shards: Iterable[ListedShard]) -> tuple[list[ShardView], list[tu
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Members that are null count as absent (some emulators write them)."""
+    """Return the members that are not null: null counts as absent, since some emulators write it."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -409,17 +416,19 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 AT_ONCE_MAX = 48
 """Shards that are asked side by side: fewer than the wire has connections."""
 PAGES_MAX = 1_000
-"""Of a listing of streams or consumers: 100 entries each."""
+"""The pages of a listing of streams or consumers, each with 100 entries."""
 LOOKING = Policy(returns=True)
-"""A page is read at the last record that came, where an iterator has expired: so a silence longer than the retention
-does not end at a number that is trimmed.
+"""The policy of an inspector's cursor. Where an iterator has expired, the cursor reads again at the last record that
+came: so a silence longer than the retention does not end at a number that is trimmed.
 """
 HEAT_RECORDS_MAX = 20_000
-"""Kinesis records that are read of a shard for its heat, if nothing else is asked for."""
+"""The Kinesis records that are read of a shard for its heat, unless the caller gives another bound."""
 
 
 def refuse_trimmed(log: LogCursor, at: IteratorAt, behind_ms: int | None, shard: str) -> None:
-    """Raises NotFoundError where a log was begun at a number, and leads nowhere, far from the tip."""
+    """Raise NotFoundError where a reading that began at a sequence number finds nothing, far from the tip: its record
+    is trimmed.
+    """
     far = (behind_ms or 0) > NEAR_TIP_MS
     if at.sequence_number is not None and log.state is State.FRESH and log.silence.leads_nowhere and far:
         raise NotFoundError(
@@ -431,10 +440,11 @@ def refuse_trimmed(log: LogCursor, at: IteratorAt, behind_ms: int | None, shard:
 
 
 class Inspector:
-    """Looks at streams and at the applications that read them. Belongs to one event loop.
+    """Looks at streams and at the applications that read them. An inspector belongs to one event loop.
 
-    ``calls_per_s``: how many of the 5 read calls that each shard allows in a second it may use, and with them the same
-    share of the shard's 2 MiB/s. By default 2; the other 60 % stay with the programs that read the stream.
+    ``calls_per_s``: how many of the 5 read calls that each shard allows in a second the inspector may use, and with
+    them the same share of the shard's 2 MiB/s. By default 2; the other 60 % stay with the programs that read the
+    stream.
     """
 
     def __init__(self, wire: ConnectionOptions | None = None, *, calls_per_s: float = 2.0) -> None:
@@ -442,11 +452,13 @@ class Inspector:
         self.paces = ShardPaces(calls_per_s)
         self.wire = ReadingWire(wire)
         self.missing: list[Missing] = []
-        """What the credentials did not show, in all reports so far."""
+        """What the credentials did not show in any report so far."""
         self._client = KinesisClient(self.wire)
 
     def apart(self) -> Inspector:
-        """One for another report at the same time: the same connections and paces, and its own list of `missing`."""
+        """Return an inspector for another report at the same time. It shares this one's connections and paces, and has
+        its own list of `missing`.
+        """
         other = copy.copy(self)
         other.missing = []
         return other
@@ -465,23 +477,25 @@ class Inspector:
 
     @property
     def calls(self) -> dict[str, int]:
-        """Attempts of calls so far, by operation."""
+        """The attempts of calls so far, by operation."""
         return dict(sorted(self.wire.calls.items()))
 
     @property
     def now_s(self) -> float:
-        """The service's time, epoch seconds, as its answers have told it."""
+        """The service's time in epoch seconds, as its answers have shown it."""
         return self.wire.now() + self.wire.clock.offset_s
 
     # --- streams ----------------------------------------------------------------------------------
 
     async def streams(self) -> StreamsReport:
-        """All streams of the account in this region."""
+        """Return all streams of the account in this region."""
         found = await self.shown("the list of streams", "kinesis", self._list_streams())
         return StreamsReport(streams=found or [], missing=list(self.missing), calls=self.calls)
 
     async def stream(self, stream: str, *, shards: bool = True, consumers: bool = True) -> StreamReport:
-        """A stream with its shards and registered consumers. Raises NotFoundError where there is none."""
+        """Return a stream with its shards and registered consumers. Raises NotFoundError where there is no such
+        stream.
+        """
         name = stream_name(stream)
         view = await self.shown(f"the stream {name}", "kinesis", self.describe(name))
         listed = (
@@ -502,17 +516,17 @@ class Inspector:
         )
 
     async def describe(self, stream: StreamName) -> StreamView:
-        """DescribeStreamSummary, with all that it tells."""
+        """Return all that DescribeStreamSummary says of a stream."""
         named = {"StreamARN": stream.arn} if stream.arn is not None else {"StreamName": stream.short}
         return stream_view(await self._client.call("DescribeStreamSummary", named))
 
     async def shards(self, stream: StreamName) -> list[ListedShard]:
-        """All shards that the retention covers."""
+        """Return all shards that the retention covers."""
         return await self._client.list_shards(stream)
 
     async def consumer_arn(self, stream: StreamName, consumer: str) -> str:
-        """The ARN of a consumer that is registered for enhanced fan-out, by its name. Raises OptionError where there is
-        none that is active; an inspector registers none.
+        """Return the ARN of a consumer that is registered for enhanced fan-out, by its name. Raises OptionError where
+        no active consumer has this name; an inspector registers none.
         """
         if consumer.startswith("arn:"):
             return consumer
@@ -549,8 +563,8 @@ class Inspector:
         raise TransportError(f"ListStreamConsumers has no end after {PAGES_MAX} pages")
 
     async def shown(self, what: str, service: str, looking: Awaitable[T]) -> T | None:
-        """What was looked at; None, and noted in `missing`, where a permission lacks, where the service refuses all
-        attempts for their rate, or where what is looked at is just being made.
+        """Return what ``looking`` found. Return None, and note it in `missing`, where a permission lacks, where the
+        service refuses all attempts for their rate, or where ``what`` is just being made.
         """
         try:
             return await looking
@@ -569,15 +583,15 @@ class Inspector:
     # --- shards -----------------------------------------------------------------------------------
 
     async def iterator(self, stream: StreamName, shard_id: str, at: IteratorAt) -> str:
-        """GetShardIterator, within the shard's share."""
+        """Return the answer of GetShardIterator, once the shard's share allows the call."""
         await self.paces.before(str(stream), shard_id, "GetShardIterator")
         return await self._client.get_shard_iterator(stream, shard_id, at)
 
     async def page(
         self, stream: StreamName, shard_id: str, iterator: str, *, limit: int | None = None
     ) -> GetRecordsPage:
-        """GetRecords, within the shard's share. Without a ``limit``: as many records as one call's share has room for,
-        if they are as large as those that came before.
+        """Return the answer of GetRecords, once the shard's share allows the call. Without a ``limit`` the call asks
+        for as many records as its share has room for, if they are as large as those that came before.
         """
         await self.paces.before(str(stream), shard_id, "GetRecords")
         limit = limit or self.paces.page_records(str(stream), shard_id)
@@ -595,13 +609,14 @@ class Inspector:
         limit: int | None = None,
         is_patient: bool = False,
     ) -> AsyncGenerator[GetRecordsPage, None]:
-        """The pages of a shard to its end, for as long as they are asked for. An iterator that expired is renewed, and
-        what came meanwhile is read: LATEST means the time of the first call, however often it is asked for.
+        """Yield the pages of a shard to its end, for as long as the caller asks for them. An iterator that expired is
+        renewed, and what came meanwhile is read: LATEST means the time of the first call, however often an iterator is
+        asked for.
 
-        ``is_patient``: where the service refuses all attempts for their rate, that is noted in `missing`, the page is
+        ``is_patient``: where the service refuses all attempts for their rate, this is noted in `missing`, the page is
         empty, and reading goes on.
 
-        Raises NotFoundError for a number whose record is trimmed: the service answers it with empty pages, for ever.
+        Raises NotFoundError for a number whose record is trimmed: the service would answer with empty pages, for ever.
         """
         log, iterator = LogCursor(LOOKING, begin=at), ""
         while True:
@@ -636,10 +651,10 @@ class Inspector:
     def records(
         self, stream: str, reading: Reading, registries: Registries | None = None
     ) -> AsyncGenerator[SeenRecord, None]:
-        """The user records of a stream: in the order of each shard, and parents before their children. What is inside
-        of each is `SeenRecord.decoded`, with what ``registries`` say of it, if they are given.
+        """Return the user records of a stream, in the order of each shard, and parents before their children.
+        `SeenRecord.decoded` is what is inside of a record, by the schemas of ``registries`` if they are given.
 
-        Raises PenstockError, also for a number that is trimmed.
+        Raises PenstockError, also for a number whose record is trimmed.
         """
         from penstock.inspect.records import read
 
@@ -648,8 +663,8 @@ class Inspector:
     async def record(
         self, stream: str, sequence_number: int, sub_sequence_number: int = 0, *, shard_id: str | None = None
     ) -> SeenRecord:
-        """One record by its position. Raises NotFoundError when the stream has it no more, OptionError for a number
-        that does not tell its shard.
+        """Return one record by its position. Raises NotFoundError when the stream has it no more, OptionError for a
+        number that does not tell its shard.
         """
         from penstock.inspect.records import get
 
@@ -658,12 +673,14 @@ class Inspector:
     # --- applications -----------------------------------------------------------------------------
 
     async def applications(self, store: Store | None = None) -> ApplicationsReport:
-        """The applications that have leases in a store, by default DynamoDB."""
+        """Return the applications that have leases in a store, by default DynamoDB."""
         found = await applications_in(store or Store(), self)
         return ApplicationsReport(applications=found, missing=list(self.missing), calls=self.calls)
 
     async def application(self, name: str, store: Store | None = None) -> ApplicationReport:
-        """An application's leases and workers. Raises NotFoundError, OptionError for a table that holds no leases."""
+        """Return an application's leases and workers. Raises NotFoundError, and OptionError for a table that is no
+        lease table.
+        """
         store = store or Store()
         view = application_view(name, store.kind, await rows_of(name, store, self))
         return ApplicationReport(application=view, missing=list(self.missing), calls=self.calls)
@@ -677,9 +694,8 @@ class Inspector:
         times: LagTimes | None = None,
         history: Mapping[str, Sequence[Look]] | None = None,
     ) -> tuple[LagReport, Mapping[str, Sequence[Look]]]:
-        """How far an application is behind, and all looks that say so: give them to the next call as ``history``.
-
-        Without ``stream`` the table must name one stream.
+        """Return how far an application is behind, and all looks that say so: give the looks to the next call as
+        ``history``. Without ``stream`` the table must name one stream. Raises NotFoundError, OptionError.
         """
         store, times = store or Store(), times or LagTimes()
         rows = await rows_of(application, store, self)
@@ -710,9 +726,9 @@ class Inspector:
         history: Mapping[str, Sequence[Look]] | None = None,
         heat_s: float | None = None,
     ) -> Snapshot:
-        """All that the symptoms of `penstock.inspect.examine` look at, without payloads and partition keys.
+        """Return all that the symptoms of `penstock.inspect.examine` look at, without payloads and partition keys.
 
-        Give an application, a stream, or both; ``history`` is the `looks` of an earlier snapshot, ``heat_s`` how far
+        Give an application, a stream, or both. ``history`` is the `looks` of an earlier snapshot; ``heat_s`` is how far
         back records are read to see where the load lies, by default a minute. Raises OptionError where an application's
         rows do not name its stream.
         """
@@ -729,7 +745,9 @@ class Inspector:
         keys_shown_max: int = 5,
         show_keys: bool = True,
     ) -> HeatReport:
-        """Where the load of the last ``since_s`` seconds lies. Reads at most ``records_max`` records of each shard."""
+        """Return where the load of the last ``since_s`` seconds lies. A shard is read until it has brought
+        ``records_max`` records.
+        """
         name = stream_name(stream)
         listed = await self._shards_shown(name) or []
         begin_s = self.now_s - since_s
@@ -764,7 +782,7 @@ class Inspector:
     async def _heat_of(
         self, stream: StreamName, shard: ListedShard, begin_s: float, records_max: int
     ) -> tuple[HeatOfShard, float, bool]:
-        """The counts, how many seconds they are of, and whether the reading came to the shard's tip."""
+        """Return the counts, how many seconds they cover, and whether the reading came to the shard's tip."""
         counted = HeatOfShard(shard.shard_id, shard.first_hash_key, shard.last_hash_key)
         until_s, complete, last_s = self.now_s, False, begin_s
         pages = self.pages(stream, shard.shard_id, IteratorAt.at_timestamp(begin_s), limit=min(10_000, records_max))

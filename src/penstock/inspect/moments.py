@@ -1,4 +1,4 @@
-"""Times and positions in a stream as people write them: ``10m ago``, ``2026-11-22T10:00Z``, ``seq:495...``."""
+"""Read and write times and positions in a stream as people do: ``10m ago``, ``2026-11-22T10:00Z``, ``seq:495...``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW = (
 
 
 def span_s(text: str) -> float:
-    """Seconds of ``90s``, ``10m`` or ``1h30m``. Raises OptionError."""
+    """Return the seconds of ``90s``, ``10m`` or ``1h30m``. Raises OptionError."""
     cleaned = text.strip()
     parts = _SPAN.findall(cleaned)
     if not parts or _SPAN.sub("", cleaned).strip():
@@ -31,7 +31,9 @@ def span_s(text: str) -> float:
 
 
 def moment_s(text: str, now_s: float) -> float:
-    """Epoch seconds of a span before now, or of a time. A time without a zone is in UTC. Raises OptionError."""
+    """Return the epoch seconds of a span before now, or of a time. A time without a zone is in UTC. Raises
+    OptionError.
+    """
     cleaned = text.strip().removesuffix("ago").strip()
     if _SPAN.match(cleaned) and not re.match(r"\d{4}-", cleaned):
         return now_s - span_s(cleaned)
@@ -43,7 +45,7 @@ def moment_s(text: str, now_s: float) -> float:
 
 
 def place(text: str, now_s: float) -> IteratorAt:
-    """Where reading begins. Raises OptionError."""
+    """Return the place in a shard that a text names, as ``10m ago`` or ``latest``. Raises OptionError."""
     word = text.strip().lower().replace("_", "-")
     if word in _WORDS:
         return _WORDS[word]
@@ -54,7 +56,7 @@ def place(text: str, now_s: float) -> IteratorAt:
 
 
 def span_text(seconds: float) -> str:
-    """``850 ms``, ``12 s``, ``3 m 20 s``, ``5 h 4 m``, ``2 d 3 h``."""
+    """Return a span of time as a text: ``850 ms``, ``12 s``, ``3 m 20 s``, ``5 h 4 m``, ``2 d 3 h``."""
     if seconds < 0:
         return f"-{span_text(-seconds)}"
     if seconds < 1:
@@ -68,10 +70,10 @@ def span_text(seconds: float) -> str:
 
 
 def time_text(at: dt.datetime | None) -> str:
-    """``2026-11-22T10:00:00Z``; ``-`` for None."""
+    """Return a time as a text in UTC, ``2026-11-22T10:00:00Z``; ``-`` for None."""
     return "-" if at is None else at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def utc(epoch_s: float) -> dt.datetime:
-    """An aware datetime."""
+    """Return epoch seconds as an aware datetime in UTC."""
     return dt.datetime.fromtimestamp(epoch_s, dt.UTC)

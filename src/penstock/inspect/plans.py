@@ -1,4 +1,4 @@
-"""What moving an application to other positions would write, lease by lease, before anything is written.
+"""Plan what moving an application to other positions would write, lease by lease, before anything is written.
 
 A plan is made of the rows as they are and of targets: where each shard is to go on. Targets are real positions: the
 newest record, or a time, is looked up in each shard, and becomes the last record that lies before it. So a plan means
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 AT_ONCE_MAX = 48
 WINDOWS_S = (2.0, 60.0, 1_800.0, 86_400.0, 366 * 86_400.0)
-"""How far back of a place the last record before it is looked for, one after the other."""
+"""Seconds before a place in which the last record before it is looked for, one window after the other."""
 PAGES_MAX = 10_000
-"""Of one such look: a page crosses some time of silence."""
+"""The pages that one such look reads: a page crosses some time of silence."""
 QUIET_FAILOVERS = 2
-"""An owner whose counter stands still for so many failover times has stopped."""
+"""An owner whose counter stands still for this many failover times has stopped."""
 
 
 class Life(StrEnum):
@@ -55,12 +55,12 @@ class Life(StrEnum):
 
     NONE = "no owner"
     SILENT = "silent owner"
-    """Its counter stood still for twice the failover time."""
+    """The lease has an owner whose counter stood still for twice the failover time."""
     LIVE = "live owner"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as the plan saw it: what each write is conditional on."""
+    """A row as the plan saw it. A write to the row is made only if the row is still so."""
 
     counter: int
     owner: str | None
@@ -69,7 +69,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     sub_sequence_number: int
     pending: str | None
-    """A checkpoint that was prepared and is not committed: a move drops it."""
+    """A checkpoint that was prepared and is not committed: a move drops this checkpoint."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +78,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     lease: str
     shard_id: str
     before: Seen | None
-    """None: there is no row, and one is made."""
+    """The row before the move. None: there is no row, and the move makes one."""
     checkpoint: str
-    """A sequence number (all up to it counts as settled), TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END."""
+    """A sequence number (all records up to it count as settled), TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END."""
     sub_sequence_number: int = 0
     exact: bool = True
     """False: where the next worker begins depends on its options, or on the time at which it starts."""
@@ -88,13 +88,15 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     next_before: dt.datetime | None
     """When the record arrived that would be read next without the move; None: there is none, or it is not known."""
     next_after: dt.datetime | None
-    """When the record arrived that is read next after it; None: none has arrived yet, or the shard is done."""
+    """When the record arrived that is read next after the move; None: there is none yet, the shard is done, or it is
+    not known.
+    """
     distance_s: float | None
-    """From the one to the other, at the tip the time of the plan. Less than 0: records are read again; more: they are
-    left out. None: not known."""
+    """Seconds from ``next_before`` to ``next_after``; the time of the plan counts where no record has arrived yet. Less
+    than 0: records are read again; more: they are left out. None: not known."""
     life: Life
     by_penstock: bool = False
-    """The owner is a Penstock worker, which can hand the lease over."""
+    """True: the owner is a Penstock worker, which can hand the lease over."""
     parents: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     first_hash_key: str | None = None
@@ -116,20 +118,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stays: dict[str, str]
     """Leases and shards that are left as they are, and why."""
     refused: dict[str, str]
-    """Why nothing of the plan can be written, by leases or shards."""
+    """The leases or shards for whose sake nothing of the plan can be written, and why."""
     failover_s: float
-    """Of workers that do not tell theirs."""
+    """The failover time of workers whose rows do not have theirs."""
     missing: list[Missing]
     calls: dict[str, int]
 
     @property
     def live(self) -> list[Move]:
-        """Those whose leases a live worker has."""
+        """The moves of leases that a live worker has."""
         return [one for one in self.moves if one.life is Life.LIVE]
 
     @property
     def inexact(self) -> list[Move]:
-        """Those that do not say where reading goes on."""
+        """The moves that do not say exactly where reading goes on."""
         return [one for one in self.moves if not one.exact]
 
 
@@ -137,13 +139,13 @@ class Goal(NamedTuple):
     """Where an application is to go on: one place for all shards, or for those that are named."""
 
     to: str
-    """As people write it: ``2h ago``, ``2026-11-22T10:00Z``, ``latest``, ``trim-horizon``; or a record of one shard,
-    ``seq:NUMBER`` (which is read first) or ``after:NUMBER``, with ``/INDEX`` inside of an aggregate.
+    """The place as people write it: ``2h ago``, ``2026-11-22T10:00Z``, ``latest``, ``trim-horizon``; or a record of one
+    shard, ``seq:NUMBER`` (which is read first) or ``after:NUMBER``, with ``/INDEX`` inside of an aggregate.
     """
     shards: tuple[str, ...] = ()
 
     def at(self, now_s: float) -> tuple[IteratorAt, int]:
-        """The place, and the index. ``now_s``: the service's time. Raises OptionError."""
+        """Return the place, and the index in an aggregate. ``now_s``: the service's time. Raises OptionError."""
         text, slash, index = self.to.partition("/")
         if slash and not (index.isascii() and index.isdigit() and ":" in text):
             raise OptionError(f"{self.to!r} is no place: {HOW}, the last two with /INDEX inside of an aggregate")
@@ -183,7 +185,9 @@ class Places:
         self.horizon_s = self.now_s - view.retention_hours * 3600.0
 
     async def before_time(self, shard_id: str, epoch_s: float) -> Target:
-        """Go on with the first record that arrived at this time or later; with the next one, if that is now."""
+        """Return the target from which reading goes on with the first record that arrived at this time or later. If the
+        time is now, reading goes on behind the newest record.
+        """
         if epoch_s > self.now_s - SERVICE_CLOCK_S:  # the service takes no time that is still to come
             if self.lineage.shards[shard_id].closed:
                 return Target(Checkpoint.SHARD_END, "the shard has ended")
@@ -195,7 +199,9 @@ class Places:
         return await self._behind_last(shard_id, None if first is None else int(first.sequence_number), until_s)
 
     async def before_number(self, shard_id: str, number: int, sub: int) -> Target:
-        """Go on with this record. Raises NotFoundError where the stream has it no more."""
+        """Return the target from which reading goes on with this record. Raises NotFoundError where the stream has it
+        no more.
+        """
         if sub:
             return Target(
                 Checkpoint.at(Position(number, sub - 1)), f"the record before {number}/{sub} in its aggregate"
@@ -210,7 +216,7 @@ class Places:
         return await self._behind_last(shard_id, number, first.approximate_arrival_timestamp)
 
     async def _behind_last(self, shard_id: str, number: int | None, until_s: float) -> Target:
-        """Behind the last record before this one; None: behind the last one that there is."""
+        """Return the target behind the last record before ``number``; None: behind the last record that there is."""
         for window_s in WINDOWS_S:
             last = await self._last(shard_id, until_s - window_s, number, until_s)
             if last is not None:
@@ -240,7 +246,7 @@ class Places:
         return last
 
     def _end_of(self, shard_id: str, record: WireRecord) -> Position:
-        """The position of the last user record in a Kinesis record."""
+        """Return the position of the last user record in a Kinesis record."""
         shard, number = self.lineage.shards[shard_id], int(record.sequence_number)
         view = ShardView(self.stream.short, shard_id, shard.first_hash_key, shard.last_hash_key)
         found = opened(view, [record]).records
@@ -260,8 +266,8 @@ class Places:
         return None
 
     async def next_at(self, shard_id: str, checkpoint: Checkpoint) -> float | None:
-        """When the record arrived that is read next behind a checkpoint; the time of the plan where none has arrived
-        yet. None: not known.
+        """Return when the record arrived that is read next behind a checkpoint; the time of the plan where none has
+        arrived yet. None: not known.
         """
         at = start_of(checkpoint)
         if at is None or shard_id not in self.lineage:
@@ -274,7 +280,7 @@ class Places:
 
 
 async def seek_targets(places: Places, goal: Goal) -> dict[str, Target]:
-    """Where the shards are to go on, if all of them go to one place. Raises OptionError."""
+    """Return where the shards are to go on, if all of them go to one place. Raises OptionError."""
     (to, sub), shard_ids = goal.at(places.now_s), goal.shards
     chosen = list(shard_ids) or list(places.lineage.shards)
     if unknown := set(chosen).difference(places.lineage.shards):
@@ -312,7 +318,7 @@ def _shard_of(places: Places, number: int, shard_ids: Sequence[str]) -> str:
 
 
 async def import_targets(places: Places, positions: PositionsReport) -> Wishes:
-    """Where the shards are to go on by a document, and what is wrong in it."""
+    """Return where the shards are to go on by a document, and what is wrong in the document."""
     found: dict[str, Target] = {}
     stays: dict[str, str] = {}
     wrong = {key: f"the document leaves it out: {why}" for key, why in positions.left_out.items()}
@@ -336,7 +342,7 @@ async def import_targets(places: Places, positions: PositionsReport) -> Wishes:
 
 
 def _not_of(places: Places, shard_id: str, view: PositionView) -> str | None:
-    """Why a position cannot be of this stream."""
+    """Return why a position cannot be of this stream; None: it can."""
     if view.sequence_number is None:
         return None
     number = int(view.sequence_number)
@@ -380,13 +386,15 @@ class Look(NamedTuple):
 
     first: ApplicationRows
     second: ApplicationRows
-    """After twice the failover time; the same as the first where no lease has an owner."""
+    """The rows after twice the failover time; the same as the first where no lease has an owner."""
 
     failover_s: float
-    """Of workers that do not tell theirs."""
+    """The failover time of workers whose rows do not have theirs."""
 
     def life_of(self, row: LeaseRow) -> Life:
-        """Whether the owner is at work. A Penstock worker shows itself in a row of its own, too."""
+        """Return whether the owner is at work. The lease's counter shows it, or the row that a Penstock worker has of
+        its own.
+        """
         owner = row.actual_owner
         if owner is None or row.ended:
             return Life.NONE
@@ -400,18 +408,18 @@ class Look(NamedTuple):
 
 
 def failover_of(rows: ApplicationRows, owner: str | None, otherwise_s: float) -> float:
-    """The owner's failover time, where it tells."""
+    """Return the failover time in the owner's row, or ``otherwise_s`` where there is none."""
     return next((one.failover_s for one in rows.workers if one.worker_id == owner), otherwise_s)
 
 
 def quiet_of(rows: ApplicationRows, failover_s: float) -> float:
-    """For how long owners have to be looked at; 0 where no lease has one."""
+    """Return for how many seconds owners have to be watched; 0 where no lease has an owner."""
     owners = {row.actual_owner for row in rows.listing.rows if not row.ended and row.actual_owner is not None}
     return max((QUIET_FAILOVERS * failover_of(rows, one, failover_s) for one in owners), default=0.0)
 
 
 def rows_for(rows: ApplicationRows, stream: StreamName) -> dict[str, LeaseRow]:
-    """The leases of a stream, by their shards."""
+    """Return the leases of a stream, by their shards."""
     return {LeaseKey.parse(row.key).shard_id: row for row in rows.listing.rows if of_stream(row, stream)}
 
 
@@ -424,12 +432,12 @@ async def plan_seek(
     store: Store | None = None,
     failover_s: float = FAILOVER_S,
 ) -> Plan:
-    """What it takes to have an application go on at another place. Nothing is written.
+    """Return the plan by which an application goes on at another place. Nothing is written.
 
-    Owners are looked at for twice their failover time: ``failover_s``, where their rows do not tell it. Raises
-    NotFoundError, OptionError.
+    The owners are watched for twice their failover time, which is ``failover_s`` where their rows do not have it.
+    Raises NotFoundError, OptionError.
     """
-    goal.at(0.0)  # what is no place is said before anything is asked
+    goal.at(0.0)  # a text that is no place is refused before any call is made
     store = store or Store()
     look = await watched(inspector, application, store, failover_s)
     name = stream_of(look.second, application, store, stream)
@@ -446,8 +454,8 @@ async def plan_import(
     store: Store | None = None,
     failover_s: float = FAILOVER_S,
 ) -> Plan:
-    """What it takes to have an application go on where a document says. One that has no rows yet gets them. Nothing is
-    written. Raises NotFoundError, OptionError.
+    """Return the plan by which an application goes on where a document says. The plan makes the rows of an application
+    that has none yet. Nothing is written. Raises NotFoundError, OptionError.
     """
     store = store or Store()
     try:
@@ -469,21 +477,23 @@ NO_ROWS = ApplicationRows(Listing([], {}, {}))
 
 
 def stream_of(rows: ApplicationRows, application: str, store: Store, stream: str | None) -> StreamName:
-    """The stream that is meant. Raises OptionError."""
+    """Return the stream that was given, or else the one that the rows name. Raises OptionError."""
     if stream is not None:
         return stream_name(stream)
     return stream_name(only_stream(application_view(application, store.kind, rows)))
 
 
 async def places_in(inspector: Inspector, stream: StreamName) -> Places:
-    """Raises NotFoundError for a stream that is not there."""
+    """Describe a stream, list its shards, and return its `Places`. Raises NotFoundError where there is no such
+    stream.
+    """
     view = await inspector.describe(stream)
     return Places(inspector, stream, view, await inspector.shards(stream))
 
 
 async def watched(inspector: Inspector, application: str, store: Store, failover_s: float) -> Look:
-    """The rows as they are, and as they were before it was waited for whether their owners live. Raises OptionError
-    where they are not shown: a plan must not take them for rows that are not there.
+    """Read the rows, wait long enough to see whether their owners live, and read the rows again. Raises OptionError
+    where the credentials do not show the rows: a plan must not take them for rows that are not there.
     """
     first = await _listed_rows(application, store, inspector)
     if not (wait_s := quiet_of(first, failover_s)):
@@ -502,7 +512,9 @@ async def _listed_rows(application: str, store: Store, inspector: Inspector) -> 
 
 
 async def plan_of(places: Places, application: str, store: Store, look: Look, wishes: Wishes) -> Plan:
-    """Each lease beside its target. Nothing is decided by a row that cannot be read: that is told under ``refused``."""
+    """Compare each lease with its target, and return the plan. A row that cannot be read decides nothing: it stands
+    under ``refused``.
+    """
     targets, inspector, stream = wishes.targets, places.inspector, places.stream
     rows, left = rows_for(look.second, stream), dict(wishes.stays)
     unreadable = look.second.listing.unreadable.items()
@@ -579,7 +591,7 @@ async def _next_at(places: Places, shard_id: str, checkpoint: Checkpoint | None)
 
 
 def seen(row: LeaseRow) -> Seen:
-    """What a write to the row is conditional on."""
+    """Return the values of a row that a write to it depends on."""
     return Seen(
         counter=row.counter,
         owner=row.owner,

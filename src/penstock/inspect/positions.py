@@ -1,6 +1,6 @@
-"""An application's positions as a document: what it has settled of each shard, exact or not, and why.
+"""An application's positions as a document, which says how far each shard is settled, whether exactly, and why.
 
-The document is meant to be kept before anything is changed, compared, and carried to another consumer.
+The document is there to be kept before anything is changed, to be compared, and to be carried to another consumer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PositionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PositionsSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the positions were read."""
+    """The store that the positions were read from, and the time."""
 
     kind: str
     application: str
@@ -69,7 +69,7 @@ class PositionsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def positions_of(application: ApplicationView, taken_at: dt.datetime) -> PositionsReport:
-    """All positions of the application."""
+    """Return all positions of the application."""
     return PositionsReport(
         source=PositionsSource(kind=application.store, application=application.name, taken_at=taken_at),
         streams=application.streams,
@@ -79,7 +79,7 @@ def positions_of(application: ApplicationView, taken_at: dt.datetime) -> Positio
 
 
 def position_of(lease: LeaseView) -> PositionView:
-    """The position of one lease."""
+    """Return the position of one lease."""
     if lease.ended:
         return PositionView(at="ended", exact=True, why="the shard is read to its end", owner=lease.owner)
     words: dict[str, tuple[At, bool, str]] = {
@@ -101,23 +101,25 @@ def position_of(lease: LeaseView) -> PositionView:
 
 
 # --- to documents, and from them ------------------------------------------------------------------
-# Where other programs keep their positions, as their sources have it. What does not say exactly where reading goes on
-# is marked so; nothing is guessed.
+# The forms in which other programs keep their positions are taken from the sources of these programs. A position that
+# does not say exactly where reading goes on is marked so; nothing is guessed.
 
 BYTES_MAX = 256 * 1024 * 1024
 
 
 class ScanForm(NamedTuple):
-    """A table in DynamoDB in which another library keeps its positions, a row per shard. All of them mean: behind."""
+    """The attributes of a table in DynamoDB in which another library keeps its positions, a row per shard. Each
+    position means that reading goes on behind this number.
+    """
 
     shard: str
     number: str
     end: str | None = None
-    """What the position is of a shard that is read to its end."""
+    """The position of a shard that is read to its end."""
     inside: str | None = None
-    """Where the shard is the last part of a text, what separates the parts."""
+    """The separator of the parts of a text whose last part is the shard; None: the attribute is the shard alone."""
     scope: str | None = None
-    """What tells the rows of one consumer group or stream from another's."""
+    """The attribute that tells the rows of one consumer group or stream from another's."""
 
 
 SCANS: Mapping[str, ScanForm] = {
@@ -129,14 +131,14 @@ SCANS: Mapping[str, ScanForm] = {
     "spring": ScanForm("metadataKey", "metadataValue", inside=":"),
     "vmware-go-kcl": ScanForm("ShardID", "Checkpoint", end="SHARD_END"),
 }
-"""Read from what ``aws dynamodb scan`` writes."""
+"""The forms that are read from what ``aws dynamodb scan`` writes."""
 FORMATS = ("positions", "kcl", "spark-awslabs", "databricks", *SCANS)
-"""All that `positions_from` reads. `spark-awslabs` is also the form of kinesis-sql and its other forks."""
+"""All forms that `positions_from` reads. `spark-awslabs` is also the form of kinesis-sql and its other forks."""
 
 
 def positions_from(path: Path, form: str, *, taken_at: dt.datetime, scope: str | None = None) -> PositionsReport:
-    """The positions in a file, or in Spark's checkpoint directory. ``scope``: which rows, in a table that several
-    consumers share. Raises OptionError.
+    """Return the positions in a file, or in Spark's checkpoint directory. ``scope``: the consumer group or stream whose
+    rows are wanted, in a table that several share. Raises OptionError.
     """
     if form not in FORMATS:
         raise OptionError(f"{form!r} is no format of positions: {', '.join(FORMATS)}")
@@ -161,7 +163,9 @@ def positions_from(path: Path, form: str, *, taken_at: dt.datetime, scope: str |
 
 
 def kcl_items(application: ApplicationView) -> bytes:
-    """The leases as ``aws dynamodb scan`` writes them, without owners: for a table of the KCL, or for a look at it."""
+    """Return the leases as ``aws dynamodb scan`` writes them, without owners: for a table of the KCL, or to look at
+    them.
+    """
     items = []
     for lease in application.leases:
         values: dict[str, Any] = {
@@ -207,7 +211,7 @@ _ENDED = PositionView(at="ended", exact=True, why="the shard is read to its end"
 
 
 def _scanned(content: bytes) -> list[dict[str, Any]]:
-    """Items of ``aws dynamodb scan``, as plain attributes."""
+    """Return the items of ``aws dynamodb scan`` as plain attributes."""
     return [plain_item(one) for one in msgspec.json.decode(content, type=dict[str, Any])["Items"]]
 
 
@@ -240,7 +244,9 @@ def _newest(folder: Path) -> Path:
 
 
 def _spark_offset(checkpoint: Path) -> Any:
-    """The offset of the newest batch that was committed. A query with several sources has a line of each."""
+    """Return the offset of the newest batch that was committed. Raises ValueError where the query has several sources,
+    each of which has a line.
+    """
     number = _newest(checkpoint / "commits").name
     lines = _read(checkpoint / "offsets" / number).decode().splitlines()
     if len(lines) < 3 or lines[0] != "v1":
@@ -251,8 +257,8 @@ def _spark_offset(checkpoint: Path) -> Any:
 
 
 def _spark_awslabs(checkpoint: Path) -> tuple[dict[str, PositionView], list[str]]:
-    """The offset is where the batch began; where it ended is in the committer's files, shard by shard. A shard without
-    such a file had no records in the batch, and stays where it began.
+    """Return the positions, and the stream's name. The offset is where the batch began; the committer's files say where
+    it ended, shard by shard. A shard without such a file had no records in the batch, and stays where the batch began.
     """
     offset = _spark_offset(checkpoint)
     told = offset.pop("metadata")
@@ -282,14 +288,14 @@ def _spark_position(at: Mapping[str, Any]) -> PositionView:
 
 
 def _databricks(checkpoint: Path) -> tuple[dict[str, PositionView], list[str]]:
-    """The offset of a batch is its end there, as Spark's contract has it."""
+    """Return the positions, and the streams. An offset of this source is the batch's end, as Spark's contract says."""
     found: dict[str, PositionView] = {}
     streams: set[str] = set()
     for one in _spark_offset(checkpoint):
         shard = one["shard"]
         streams.add(str(shard["stream"]))
         number = one.get("lastSeqNum")
-        # Of a closed shard the position counts too: whether all of it was read, the flag does not say.
+        # The position of a closed shard counts, too: the flag does not say whether all of the shard was read.
         found[str(shard["shardId"])] = (
             _after(str(number), "the last record of the newest committed batch")
             if number

@@ -1,7 +1,7 @@
-"""Schema registries, asked only where that is wanted: Glue's, and those that speak Confluent's protocol.
+"""Ask schema registries, where the caller wants it: Glue's, and those that speak Confluent's protocol.
 
-A record tells its schema by an id. Each is fetched once and kept, and so is the reason where that failed. Schemas are
-data from elsewhere: their size, their number and what is decoded with them are bounded.
+A record names its schema by an id. Each schema is fetched once and kept, or the reason why it could not be fetched.
+Schemas are data from elsewhere: their size, their number and what is decoded with them are bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.inspect.inspector import ReadingWire
 
 SCHEMAS_MAX = 500
-"""Kept at a time; the one that was used least lately goes first."""
+"""The schemas that are kept at a time; the least recently used one is dropped first."""
 SCHEMA_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 10.0
 AGAIN_S = 30.0
@@ -41,14 +41,14 @@ AUTHORIZATION = "PENSTOCK_SCHEMA_REGISTRY_AUTH"
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What either kind of registry tells of a schema."""
+    """What either kind of registry says of a schema."""
 
     definition: str
     format: str
     """``AVRO``, ``JSON`` or ``PROTOBUF``."""
     name: str
     refers: bool = False
-    """It refers to other schemas, which are not fetched."""
+    """True: the schema refers to other schemas, which are not fetched."""
 
 
 class _Known(NamedTuple):
@@ -60,7 +60,7 @@ class _Known(NamedTuple):
     why: str = ""
     """Why nothing is decoded with it."""
     again_s: float = float("inf")
-    """When to ask for it again: a registry that could not be reached may be back."""
+    """When the registry is asked again, in seconds of `Registries`' clock: one that did not answer may be back."""
 
 
 class _Glue(msgspec.Struct):
@@ -77,7 +77,7 @@ class _Confluent(msgspec.Struct):
 
 
 class Registries:
-    """Says what stands behind the framing of a registry."""
+    """Decodes what stands behind the framing of a schema registry."""
 
     def __init__(
         self,
@@ -87,9 +87,8 @@ class Registries:
         url: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``glue``: ask the Glue registries of the region; ``url``: ask this one, which speaks Confluent's protocol.
-
-        Raises OptionError.
+        """``glue``: the Glue registries of the region are asked; ``url``: the registry at this address, which speaks
+        Confluent's protocol, is asked. Raises OptionError.
         """
         self._wire = wire
         self._url = None if url is None else _checked(url)
@@ -102,7 +101,9 @@ class Registries:
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
     async def opened(self, found: Decoded) -> Decoded:
-        """The same, with what stands behind the framing decoded by its schema; or with the reason why it is not."""
+        """Return ``found`` with the data behind the framing decoded by its schema, or with the reason why it is not
+        decoded.
+        """
         if found.schema is None or found.framed is None or found.schema[1].kind not in self._asks:
             return found
         place, framing = found.schema
@@ -174,12 +175,12 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
     """
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """See the base: no other request is made."""
+        """Return None, so that urllib makes no other request and raises HTTPError."""
         return
 
 
 def _checked(url: str) -> str:
-    """Raises OptionError."""
+    """Return the address of a registry without a slash at its end. Raises OptionError for what is no such address."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise OptionError("--schema-registry: write its address, as in https://registry.example.com")
@@ -189,7 +190,7 @@ def _checked(url: str) -> str:
 
 
 def _get(url: str) -> bytes:
-    """May block: call it from a thread. Raises PenstockError."""
+    """Return the body of a GET. The call blocks: call it from a thread. Raises PenstockError."""
     request = urllib.request.Request(url, headers={"accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - http and https alone
     if given := os.environ.get(AUTHORIZATION):
         request.add_header("authorization", "Basic " + base64.b64encode(given.encode()).decode())

@@ -1,4 +1,4 @@
-"""What the symptoms look at: one snapshot of an application, its stream and their metrics.
+"""Take the snapshot of an application, its stream and their metrics that the symptoms look at.
 
 A snapshot holds no payload, no partition key and no secret, so it can be sent to somewhere else and be looked at there.
 What the credentials or the service do not show is left out, and noted.
@@ -34,15 +34,15 @@ HEAT_SINCE_S = 60.0
 HEAT_RECORDS_MAX = 2_000
 """Records that are read of each shard to see where the load lies."""
 RECENT_S = 3600.0
-"""Refusals and failures are counted over so long."""
+"""Seconds over which refusals and failures are counted."""
 PEAK_S = 14 * 86400.0
-"""The peak of the load is sought over so long."""
+"""Seconds over which the peak of the load is sought."""
 PEAK_PERIOD_S = 3600
 PERIOD_S = 300
 METRIC_PAGES_MAX = 20
-"""Of ListMetrics: 500 each."""
+"""The pages of ListMetrics that are read, each with 500 metrics."""
 QUERIES_MAX = 500
-"""Of one GetMetricData call."""
+"""The queries that one GetMetricData call takes."""
 KPL_NAMESPACE = "KinesisProducerLibrary"
 WORKER_DIMENSION = "WorkerIdentifier"
 
@@ -53,9 +53,11 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     of: dict[str, str]
-    """Its dimensions."""
+    """The metric's dimensions."""
     statistic: str
-    """``Sum`` of all the time; or of a second: ``Mean``, the average, and ``Peak``, the largest average of an hour."""
+    """``Sum``, over all of ``hours``; or a rate in each second: ``Mean``, over all of ``hours``, or ``Peak``, the
+    largest mean of an hour.
+    """
     hours: float
     value: float
 
@@ -65,9 +67,11 @@ class MetricsView(msgspec.Struct, frozen=True, kw_only=True):
 
     found: list[MetricView]
     listed: int | None = None
-    """Metrics in the application's namespace, within two weeks; each has its price. None: not looked at."""
+    """The number of metrics in the application's namespace within two weeks, each of which has its price. None: they
+    were not listed.
+    """
     worker_ids: int = 0
-    """Names of workers among their dimensions."""
+    """The number of names of workers among the dimensions of these metrics."""
 
 
 class AccountLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class AccountLimits(msgspec.Struct, frozen=True, kw_only=True):
     open_shards: int
     on_demand_max: int | None = None
     on_demand: int | None = None
-    """On-demand streams."""
+    """The number of on-demand streams, as ``on_demand_max`` is their limit."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +90,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "penstock.snapshot/1"
     taken_at: dt.datetime
     clock_off_s: float = 0.0
-    """How far this machine's clock was behind the service's."""
+    """Seconds by which this machine's clock was behind the service's; less than 0: it was ahead."""
     stream: StreamReport | None = None
     application: ApplicationView | None = None
     lag: LagReport | None = None
     looks: dict[str, list[Look]] = {}
-    """All looks at the leases, by their keys, the oldest first."""
+    """All looks at each lease, by lease keys, the oldest first."""
     heat: HeatReport | None = None
     metrics: MetricsView | None = None
     limits: AccountLimits | None = None
@@ -156,7 +160,9 @@ async def snapshot_of(
 
 
 async def _if_shown(inspector: Inspector, what: str, service: str, looking: Awaitable[T]) -> T | None:
-    """As `Inspector.shown`, for what a service may not have at all: another Kinesis has no CloudWatch."""
+    """Return what ``looking`` found; None, and noted, where it failed in whichever way: see `Inspector.shown`. A
+    service that is not AWS may lack it altogether, as another Kinesis has no CloudWatch.
+    """
     try:
         return await inspector.shown(what, service, looking)
     except ServiceError as fault:
@@ -187,7 +193,7 @@ async def _limits(inspector: Inspector) -> AccountLimits:
 
 
 def wanted_metrics(application: str | None, report: StreamReport | None, view: ApplicationView | None) -> list[Wanted]:
-    """The figures that symptoms look at."""
+    """Return the figures of CloudWatch that the symptoms look at."""
     wanted: list[Wanted] = []
     if report is not None:
         of = {"StreamName": report.name}
@@ -259,7 +265,7 @@ async def _metrics(
 
 
 async def _figures(inspector: Inspector, asked: Sequence[Wanted]) -> list[MetricView]:
-    """One call. Raises PenstockError."""
+    """Ask for figures in one call of GetMetricData. Raises PenstockError."""
     is_peak = asked[0].is_peak
     span_s, period_s = (PEAK_S, PEAK_PERIOD_S) if is_peak else (RECENT_S, PERIOD_S)
     queries = [
@@ -302,7 +308,7 @@ async def _figures(inspector: Inspector, asked: Sequence[Wanted]) -> list[Metric
 
 
 async def _names(inspector: Inspector, namespace: str) -> tuple[int, int]:
-    """How many metrics a namespace has, and how many names of workers are in their dimensions."""
+    """Return how many metrics a namespace has, and how many names of workers are in their dimensions."""
     count, workers = 0, set[str]()
     parameters: dict[str, Any] = {"Namespace": namespace}
     for _ in range(METRIC_PAGES_MAX):
@@ -321,13 +327,13 @@ async def _names(inspector: Inspector, namespace: str) -> tuple[int, int]:
 
 
 def without_values(snapshot: Snapshot) -> Snapshot:
-    """Without what may come from a payload, a partition key, or a row that is no lease."""
+    """Return the snapshot without what may come from a payload, a partition key, or a row that is no lease."""
     view, heat = snapshot.application, snapshot.heat
     if view is not None:
         unreadable = {key: _without_value(key, why) for key, why in view.unreadable.items()}
         view = msgspec.structs.replace(view, unreadable=unreadable)
     if heat is not None:
-        # A hash key at which one key begins is that key's, as good as its name.
+        # A hash key for a split is the hash of one record's partition key: it identifies the key as its name does.
         shards = [
             msgspec.structs.replace(one, split_at=None, advice=None, hot_keys=_unnamed(one.hot_keys))
             for one in heat.shards
@@ -337,7 +343,7 @@ def without_values(snapshot: Snapshot) -> Snapshot:
 
 
 def _without_value(key: str, why: str) -> str:
-    """What an error says of a row before it shows what stands there."""
+    """Return what an error says of a row, up to where the error shows the row's content."""
     row = f"the row {key!r} "
     return why.removeprefix(row).partition("(")[0] if why.startswith(row) else "it cannot be read as a lease"
 
