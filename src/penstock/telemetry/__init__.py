@@ -1,4 +1,4 @@
-"""What is made of `penstock.events`, for people and for other systems: lines of a log, and exporters of numbers.
+"""Telemetry makes of `penstock.events` what people and other systems read: lines of a log, and exporters of numbers.
 
 An exporter is an ``on_event``; `together` makes one of several. The names are in ``docs/reference/telemetry.md``.
 """
@@ -40,7 +40,7 @@ _HOMES = {
     "PrometheusExporter": "penstock.telemetry.prometheus",
     "together": "penstock.telemetry.exporting",
 }
-"""The module of each name: that one is loaded for it, and no other."""
+"""The module of each public name. A use of the name loads this module, and no other."""
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

@@ -1,9 +1,9 @@
-"""Numbers as CloudWatch takes them, with the names, units and dimensions of the KCL and the KPL, and with our own for
+"""Bring numbers to CloudWatch, with the names, units and dimensions of the KCL and the KPL, and with our own names for
 what alarms need beside those.
 
 Histograms go as values with counts, so that CloudWatch has percentiles of them, which the KCL's statistic sets cannot
-give. `datums` makes values of events, `requests` the bodies of PutMetricData, `emf_lines` lines of a log in the
-embedded metric format; an exporter of each sends, or writes, what its period brought.
+give. `datums` makes values of events, `requests` makes the bodies of PutMetricData, and `emf_lines` makes lines of a
+log in the embedded metric format. One exporter sends such bodies, and another writes such lines, for each period.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from penstock.wiring import ConnectionOptions
 
 DATUMS_MAX = 1000
-"""PutMetricData takes so many metrics in a call."""
+"""The metrics that PutMetricData takes in a call."""
 REQUEST_BYTES_MAX = 900_000
-"""PutMetricData takes 1 MB; the rest is for what surrounds the metrics."""
+"""The bytes of metrics in a call. PutMetricData takes 1 MB; the rest is for what surrounds the metrics."""
 VALUES_MAX = 150
-"""PutMetricData takes so many different values of a metric."""
+"""The different values of a metric that PutMetricData takes."""
 EMF_METRICS_MAX = 100
-"""An EMF line holds so many metrics."""
+"""The metrics that an EMF line holds."""
 DIMENSION_BYTES_MAX = 1024
 KPL_NAMESPACE = "KinesisProducerLibrary"
 SHARD_ID, WORKER_ID = "ShardId", "WorkerIdentifier"
@@ -48,15 +48,17 @@ class CloudWatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent to CloudWatch, which bills for each metric by its name and dimensions. Raises OptionError."""
 
     level: str = "SUMMARY"
-    """NONE, SUMMARY or DETAILED, as the KCL's ``metricsLevel``."""
+    """NONE, SUMMARY or DETAILED, which mean what they mean in the KCL's ``metricsLevel``."""
     dimensions: tuple[str, ...] = ()
-    """Beside those that are always there: ``ShardId`` (each metric once for each shard) and ``WorkerIdentifier`` (once
-    for each worker id that there ever was).
+    """The dimensions beside those that are always there: ``ShardId`` (each metric once for each shard) and
+    ``WorkerIdentifier`` (once for each worker id that there ever was).
     """
     namespace: str | None = None
-    """None: the application's name for consumers, as the KCL has it, and KinesisProducerLibrary for producers."""
+    """The namespace. None: the application's name for consumers, as the KCL has it, and KinesisProducerLibrary for
+    producers.
+    """
     shards_max: int = 1000
-    """Beyond so many shards the rest is one, with the name ``others``."""
+    """The shards that are told apart; all further shards are one, with the name ``others``."""
 
     def __post_init__(self) -> None:
         faults = []
@@ -74,7 +76,7 @@ class CloudWatchChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Datum(msgspec.Struct, frozen=True):
-    """One metric in one period: values, each so many times; or what is known of them together."""
+    """One metric in one period: values, each with its count; or the ``spread`` of the values."""
 
     namespace: str
     name: str
@@ -86,7 +88,7 @@ class Datum(msgspec.Struct, frozen=True):
 
     @property
     def together(self) -> Spread:
-        """Count, sum and ends."""
+        """The count, the sum and the ends of the values."""
         if self.spread is not None:
             return self.spread
         total = sum(value * count for value, count in zip(self.values, self.counts, strict=True))
@@ -94,7 +96,7 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 def datums(told: Sequence[Told], choice: CloudWatchChoice) -> list[Datum]:
-    """What one period's events of one consumer, or producer, come to, in the order of the table."""
+    """Return the data of one period's events of one consumer, or producer, in the order of the table."""
     if choice.level == "NONE" or not told:
         return []
     of = of_event(told[0])
@@ -131,7 +133,7 @@ class _Period:
                 self._worker = ((WORKER_ID, event.worker_id),)
 
     def of(self, metric: Metric, called: CloudWatchName) -> Iterator[Datum]:
-        """The data of one metric under one of its names."""
+        """Yield the data of one metric under one of its names."""
         dimensions = self._common if called.operation is None else (("Operation", called.operation),)
         if called.by_worker and WORKER_ID in self._choice.dimensions:
             dimensions += self._worker
@@ -140,7 +142,7 @@ class _Period:
             if found:
                 yield from self._each(called, dimensions, found)
                 if called.operation is not None:
-                    return  # the KPL tells each shard's and the stream's, the KCL only the finest
+                    return  # the KPL sends each shard's data and the stream's, the KCL only the finest
         if metric.level is not None:
             values = list(self._levels(metric, metric.factor * called.factor))
             if values:
@@ -160,7 +162,7 @@ class _Period:
             yield self._datum(called, dimensions, ((_size(value) * called.factor,), (1.0,)))
 
     def _levels(self, metric: Metric, factor: float) -> Iterator[float]:
-        """Of each event: a level of each shard that is held; or of the worker."""
+        """Yield the level of each shard that is held, or of each worker, for each event."""
         for event in self._told:
             for worker in event.snapshot.workers.values():  # type: ignore[union-attr]
                 if metric.field == "shards":
@@ -173,7 +175,9 @@ class _Period:
                     yield len(worker.shards) if metric.level == "held" else getattr(worker, metric.level or "")
 
     def _by_shard(self, metric: Metric, called: CloudWatchName) -> Iterator[tuple[str, Any]]:
-        """(the shard, with its stream before a slash; what it has)."""
+        """Yield pairs: the shard, with its stream before a slash; and the shard's values with their counts, or their
+        spread.
+        """
         if metric.level is not None:
             by_shard: dict[str, list[float]] = {}
             for event in self._told:
@@ -233,8 +237,8 @@ _ZEROS_OF_SHARD = {"batches_failed": "batches_failed", "fetches_failed": "fetche
 
 
 def values_of(histogram: Histogram, factor: float = 1.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """A histogram that holds something, as at most `VALUES_MAX` values and how often each occurred. Their sum is the
-    histogram's own; each value is within a bucket of those that it stands for.
+    """Return a histogram that is not empty as at most `VALUES_MAX` values, and how often each occurred. Their sum is
+    the histogram's own; each value is within a bucket of those that it stands for.
     """
     low, high = histogram.min or 0.0, histogram.max or 0.0
     found = [
@@ -255,7 +259,9 @@ def values_of(histogram: Histogram, factor: float = 1.0) -> tuple[tuple[float, .
 
 
 def _counted(values: Iterable[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Each value once, with how often it is there; the highest ones stay apart where they are too many."""
+    """Return each value once, and how often it is there. Where there are too many values, the lowest ones become one,
+    and the highest ones stay apart.
+    """
     counts: dict[float, float] = {}
     for value in values:
         counts[value] = counts.get(value, 0.0) + 1
@@ -293,7 +299,9 @@ def _sum_of(snapshot: Any, fields: str) -> float:
 
 
 def _fit(text: str) -> str:
-    """A value that CloudWatch takes for a dimension: ASCII, not empty, at most 1,024 bytes, no colon at its start."""
+    """Return a text as CloudWatch takes it for a dimension: ASCII, not empty, at most 1,024 bytes, no colon at its
+    start.
+    """
     shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text).strip()[:DIMENSION_BYTES_MAX]
     return f"_{shown[1:]}" if shown.startswith(":") else shown or "-"
 
@@ -302,7 +310,7 @@ def _fit(text: str) -> str:
 
 
 def requests(found: Iterable[Datum], now_s: float) -> list[bytes]:
-    """The bodies of as few calls of PutMetricData as possible, in JSON."""
+    """Return the bodies of as few calls of PutMetricData as possible, in JSON."""
     bodies = []
     by_namespace: dict[str, list[Datum]] = {}
     for datum in found:
@@ -348,7 +356,7 @@ def _of_request(datum: Datum, now_s: float) -> dict[str, Any]:
 
 
 def emf_lines(found: Iterable[Datum], now_s: float) -> list[str]:
-    """A JSON line for each namespace and set of dimensions, with at most 100 metrics each."""
+    """Return lines of JSON. A line has at most 100 metrics of one namespace and one set of dimensions."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Datum]] = {}
     for datum in found:
         if datum.spread is None or datum.spread.count:
@@ -387,7 +395,7 @@ def _emf_value(datum: Datum) -> Any:
 # --- exporters ------------------------------------------------------------------------------------
 
 WAITING_REQUESTS_MAX = 500
-"""So many requests wait at most for a service that does not answer; the oldest is dropped where there are more."""
+"""The requests that wait for a service that does not answer; the oldest is dropped where there are more."""
 
 
 class _Periods(Pusher):
@@ -409,7 +417,7 @@ class _Periods(Pusher):
             self._told.setdefault(key, []).append(event)
 
     def _gathered(self) -> list[Any]:
-        """The data of the period that ends now."""
+        """Return the data of the period that ends now, and begin the next one."""
         gathered, self._told = self._told, {}
         return [one for events in gathered.values() for one in datums(events, self._choice)]
 
@@ -421,7 +429,8 @@ class CloudWatchExporter(_Periods):
 
         CloudWatchExporter(CloudWatchChoice(level="DETAILED", dimensions=("ShardId",)))
 
-    What CloudWatch does not take is kept, up to 500 requests, and sent when it does, with the time that it is of.
+    Requests that CloudWatch does not take are kept, at most 500 of them, and sent later, with the times of their
+    periods.
     """
 
     def __init__(
@@ -431,7 +440,7 @@ class CloudWatchExporter(_Periods):
         every_s: float = 60.0,
         connection: ConnectionOptions | None = None,
     ) -> None:
-        """``connection``: region, endpoint, credentials, as for a consumer."""
+        """``connection``: the region, the endpoint and the credentials, as a consumer has them."""
         super().__init__("cloudwatch", choice or CloudWatchChoice(), every_s=every_s)
         self._connection = connection
         self._waiting: deque[bytes] = deque()
@@ -453,7 +462,7 @@ class CloudWatchExporter(_Periods):
             self._waiting.popleft()
 
     def _failed(self, error: Exception) -> None:
-        """See `Pusher`. What the service will never take is dropped: else it would hold up the rest."""
+        """See `Pusher`. A request that the service will never take is dropped: else it would hold up the rest."""
         if self._waiting and _is_its_fault(error):
             self._waiting.popleft()
             self._lost(1, told_of(error))
@@ -493,7 +502,7 @@ class EmfExporter(_Periods):
 
 
 def _is_its_fault(error: Exception) -> bool:
-    """The request itself is refused, and not its sender, nor its time."""
+    """Return True where the service refuses the request itself, and not its sender or its rate."""
     if not isinstance(error, ServiceError) or isinstance(error, AccessDeniedError | NotFoundError | ThrottledError):
         return False
     return error.status in (400, 413)

@@ -1,7 +1,8 @@
-"""What a consumer counts. Its parts add to a `ConsumerMeter`; a caller that asks gets a `ConsumerSnapshot`.
+"""The counts and levels of a consumer. Its parts add to a `ConsumerMeter`; a caller that asks gets a
+`ConsumerSnapshot`.
 
-What is counted in a snapshot is a sum over its period, and what is a level is kept for each worker, so snapshots add:
-those of consecutive intervals give exactly the one since the start, those of several workers the whole application.
+A snapshot's counts are sums over its period, and its levels are kept for each worker, so snapshots can be added: those
+of consecutive intervals give exactly the snapshot since the start, those of several workers the whole application.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from penstock.core.histogram import Histogram
 from penstock.telemetry.snapshots import Snapshot, sum_of_fields
 
 SHARDS_MAX = 10_000
-"""More shards than this are not told apart in ``per_shard`` (shards that were left stay in it)."""
+"""The shards that ``per_shard`` tells apart. Shards that were left stay in it."""
 CODES_MAX = 64
-"""More classes and codes of errors than this are not told apart: a program may make them up."""
+"""The classes and codes of errors that are told apart: a program may make them up."""
 CHECKPOINTS_MAX = 64
-"""Of a shard: so many checkpoints that are not stored yet are remembered, with the time since which they wait."""
+"""The checkpoints of a shard that are remembered while they are not stored, with the time since which they wait."""
 OTHERS = "others"
-"""Where the rest is counted."""
+"""The name under which all further shards, or codes, are counted."""
 
 
 class Spread(msgspec.Struct):
-    """How often, how much together, and from where to where: what a CloudWatch statistic set holds."""
+    """The count, the sum, and the ends of some values: what a CloudWatch statistic set holds."""
 
     count: int = 0
     sum: float = 0.0
     min: float | None = None
-    """None when there is no value."""
+    """The lowest value; None when there is no value."""
     max: float | None = None
-    """None when there is no value."""
+    """The highest value; None when there is no value."""
 
     def add(self, value: float) -> None:
         """Count a value."""
@@ -56,15 +57,15 @@ class ConsumerShardSnapshot(msgspec.Struct, kw_only=True):
     """What was read from one shard."""
 
     records_delivered: int = 0
-    """Delivered; those that came again are counted again."""
+    """Records delivered; a record that came again is counted again."""
     bytes_delivered: int = 0
     """Data of the records delivered, without keys."""
     fetches_failed: int = 0
     """Reads that failed, and reads that the shard's limits refused."""
     fetch_s: Spread = msgspec.field(default_factory=Spread)
-    """How long a read took that was answered with a page."""
+    """Seconds of each read that was answered with a page."""
     handler_s: Spread = msgspec.field(default_factory=Spread)
-    """How long the program had a batch."""
+    """Seconds for which the program had each batch."""
     batches_failed: int = 0
     """How often a handler raised."""
 
@@ -82,104 +83,108 @@ class ShardLevels(msgspec.Struct, kw_only=True, frozen=True):
     shard_id: str
     """The shard's id."""
     millis_behind_latest: int | None
-    """How far the last successful read was behind the shard's tip; None: nothing was read yet. It stays as it is while
-    reads fail and while a handler hangs.
+    """How far the last successful read was behind the shard's tip; None: nothing was read yet. The number stays as it
+    is while reads fail and while a handler hangs.
     """
     since_read_s: float
-    """Seconds since that read; before the first one, since the consumer began to read the shard; 0.0 once the shard was
-    read to its end.
+    """Seconds since the last successful read, or, before the first one, since the consumer began to read the shard; 0.0
+    once the shard was read to its end.
     """
     oldest_unsettled_s: float | None
     """Seconds since the oldest record that is fetched and not settled arrived; None: all that was fetched is settled.
     """
     lag_s: float
-    """How old the oldest record may be that is not settled, fetched or not: `oldest_unsettled_s`; or, where that is
-    more or there is none, what the last read was behind and the time since. So it grows while reads fail, and while a
-    handler fails or hangs.
+    """How old the oldest record may be that is not settled, fetched or not: the larger of `oldest_unsettled_s`, if
+    there is such a record, and what the last read was behind together with the time since. So the lag grows while reads
+    fail, and while a handler fails or hangs.
     """
     retention_used: float | None
-    """The part of the stream's retention that this age has used: at 1.0 the record is lost. None: the retention is not
-    known.
+    """The part of the stream's retention that the age `lag_s` has used: at 1.0 the record is lost. None: the retention
+    is not known.
     """
     records_held: int
     """Records that are fetched and not settled."""
     bytes_held: int
-    """The memory that they take."""
+    """Bytes of memory that the records take which are fetched and not settled."""
     records_in_flight: int
-    """Those of them that are in flight."""
+    """Records that are in flight: delivered and not settled."""
     oldest_in_flight_s: float | None = None
-    """Seconds since the oldest of these was first delivered; None: none is in flight."""
+    """Seconds since the oldest record in flight was first delivered; None: none is in flight."""
     is_full: bool = False
-    """True while nothing more is fetched, as there is no room for it before more is settled."""
+    """True while the consumer fetches nothing more, as there is no room for it before more is settled."""
 
 
 class WorkerLevels(msgspec.Struct, kw_only=True, frozen=True):
     """What one worker holds and sees, at one moment."""
 
     at_s: float
-    """When; the later of two is the one that counts."""
+    """The time of these levels; of two levels of one worker the later ones count."""
     shards: tuple[ShardLevels, ...] = ()
-    """Those that it holds."""
+    """The levels of the shards that the worker holds."""
     leases: int = 0
-    """Leases of its streams' shards that are not read to their end, with and without an owner, as it last read them."""
+    """Leases of the streams' shards that are not read to their end, with and without an owner, as the worker last read
+    them.
+    """
     leases_free: int = 0
-    """How many of them no worker has that lives, though their shards could be read."""
+    """The number of these leases that no live worker has, though their shards could be read."""
     workers: int = 0
-    """How many workers have leases."""
+    """The number of workers that have leases."""
     renewed_ago_s: float | None = None
-    """Seconds since a write of its leases was confirmed last; None: it has none."""
+    """Seconds since a write of the worker's leases was confirmed last; None: no write was confirmed."""
     left: bool = False
-    """True once it has ended: it holds nothing, and what it saw counts no more."""
+    """True once the worker has ended: it holds nothing, and what it saw counts no more."""
     failed: bool = False
-    """True where an error has ended it, and not its program."""
+    """True where an error has ended the worker, and not its program."""
 
 
 class ConsumerSnapshot(Snapshot, kw_only=True):
     """What a consumer did from ``period_start_s`` to ``period_end_s`` (epoch seconds).
 
-    ``a + b`` covers both periods: counts and histograms add up, and of ``workers`` the later one of each counts.
-    "Records" are those that programs get: each user record of an aggregate is one.
+    ``a + b`` covers both periods: counts and histograms add up, and the later levels of each worker count. A record is
+    what programs get: each user record of an aggregate is one.
     """
 
     _is_of: ClassVar[str] = "consumer"
     _rates: ClassVar[tuple[str, ...]] = ("lag_s", "retention_used", "records_per_s")
 
     records_fetched: int = 0
-    """Read from the stream; duplicates and what was settled before are among them."""
+    """Records read from the stream; duplicates and records that were settled before are among them."""
     bytes_fetched: int = 0
-    """Their data, without keys."""
+    """Data of the records read from the stream, without keys."""
     records_delivered: int = 0
-    """Delivered. A record that came again is counted again."""
+    """Records delivered; a record that came again is counted again."""
     bytes_delivered: int = 0
-    """Their data, without keys."""
+    """Data of the records delivered, without keys."""
     batches_delivered: int = 0
     """Batches delivered."""
     records_settled: int = 0
-    """Done, in whichever way: also those that were skipped, dead-lettered or left out as duplicates."""
+    """Records settled in whichever way; those that were skipped, dead-lettered or left out as duplicates are among
+    them.
+    """
     bytes_settled: int = 0
-    """Their data, without keys."""
+    """Data of the records settled, without keys."""
     records_failed: int = 0
-    """In batches for which a handler raised, each time anew."""
+    """Records of batches for which a handler raised, each time anew."""
     bytes_failed: int = 0
-    """Their data, without keys."""
+    """Data of the records of batches for which a handler raised, each time anew, without keys."""
     batches_failed: dict[str, int] = msgspec.field(default_factory=dict)
     """The error's class -> how often a handler raised it."""
     records_skipped: int = 0
-    """Settled without having been processed."""
+    """Records settled without having been processed."""
     bytes_skipped: int = 0
-    """Their data, without keys."""
+    """Data of the records skipped, without keys."""
     records_dead_lettered: int = 0
-    """Given up, and written where dead letters go."""
+    """Records given up, and written as dead letters."""
     bytes_dead_lettered: int = 0
-    """Their data, without keys."""
+    """Data of the records written as dead letters, without keys."""
     dead_letters_failed: int = 0
     """How often a dead letter could not be written."""
     records_duplicate: int = 0
-    """Left out since their key came shortly before."""
+    """Records left out since their key came shortly before."""
     bytes_duplicate: int = 0
-    """Their data, without keys."""
+    """Data of the records left out as duplicates, without keys."""
     records_stalled: int = 0
-    """Reported as not settled within `SettlingOptions.deadline_s`, each time anew."""
+    """Records reported as not settled within `SettlingOptions.deadline_s`, each time anew."""
     gaps: int = 0
     """How often a checkpoint was older than the retention: records may be lost, unless it is certain that none is."""
 
@@ -194,37 +199,38 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
     renewals_failed: int = 0
     """Writes of a lease that were refused, or whose outcome is unknown, and that store no checkpoint."""
     checkpoints_failed: int = 0
-    """The same of those that store one."""
+    """Writes of a lease that were refused, or whose outcome is unknown, and that store a checkpoint."""
     tables_failed: dict[str, int] = msgspec.field(default_factory=dict)
     """Error code -> calls to the lease table that failed."""
     shards_begun: dict[str, int] = msgspec.field(default_factory=dict)
-    """How they came (`Origin`) -> shards that this consumer began to read."""
+    """How shards came (`Origin`) -> shards that this consumer began to read."""
     shards_left: int = 0
-    """Shards that it reads no more, for whatever reason."""
+    """Shards that this consumer stopped reading, for whatever reason."""
     leases_lost: int = 0
     """Leases that were lost: taken by another worker, deleted, or not confirmed for too long."""
     shards_given_up: int = 0
     """Shards that the policies for failures have stopped or given up."""
     tasks_failed: int = 0
-    """Errors of what is done beside the reading (`TaskFailed`)."""
+    """Errors of the work that a consumer does beside the reading (`TaskFailed`)."""
 
     fetch_s: Histogram = msgspec.field(default_factory=Histogram)
-    """How long a call of GetRecords took that was answered."""
+    """Seconds of a call of GetRecords that was answered."""
     handler_s: Histogram = msgspec.field(default_factory=Histogram)
-    """How long the program had a batch: from the beginning of its block, or of the handler's call, to the end of it."""
+    """Seconds for which the program had a batch: from the beginning to the end of its block, or of the handler's call.
+    """
     batch_bytes: Histogram = msgspec.field(default_factory=Histogram)
     """Data of the records of a batch that was delivered, without keys."""
     store_s: Histogram = msgspec.field(default_factory=Histogram)
-    """From the first record that was settled and not stored to the checkpoint that covers it."""
+    """Seconds from the settlement of the first record that is not stored to the checkpoint that covers it."""
     renewal_ms: Histogram = msgspec.field(default_factory=Histogram)
     """Milliseconds of a confirmed write of a lease that stores no checkpoint."""
     checkpoint_ms: Histogram = msgspec.field(default_factory=Histogram)
-    """Milliseconds of one that does."""
+    """Milliseconds of a confirmed write of a lease that stores a checkpoint."""
 
     workers: dict[str, WorkerLevels] = msgspec.field(default_factory=dict)
-    """Worker id -> what it holds and sees, at the end of its period."""
+    """Worker id -> what the worker holds and sees, at the end of the period."""
     per_shard: dict[str, ConsumerShardSnapshot] = msgspec.field(default_factory=dict)
-    """``STREAM/SHARD`` -> what was read from it; empty unless asked for."""
+    """``STREAM/SHARD`` -> what was read from the shard; empty unless asked for."""
 
     def __add__(self, other: ConsumerSnapshot) -> ConsumerSnapshot:
         if not isinstance(other, ConsumerSnapshot):
@@ -239,7 +245,7 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
 
     @property
     def shards(self) -> list[ShardLevels]:
-        """The shards that are held, by all workers."""
+        """The levels of all shards that any worker holds."""
         return [shard for worker in self.workers.values() for shard in worker.shards]
 
     @property
@@ -249,7 +255,7 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
 
     @property
     def retention_used(self) -> float | None:
-        """The highest `ShardLevels.retention_used`; None: none is known."""
+        """The highest `ShardLevels.retention_used` of the shards; None: none is known."""
         known = (shard.retention_used for shard in self.shards if shard.retention_used is not None)
         return max(known, default=None)
 
@@ -265,23 +271,23 @@ class ConsumerSnapshot(Snapshot, kw_only=True):
 
 
 class ConsumerMeter:
-    """What the parts of a consumer call: a call for each page, batch or write, of a microsecond or two. Any thread may
-    call. Times are seconds of any clock that does not go back.
+    """Counts what the parts of a consumer do: they call it for each page, batch or write. A call takes a microsecond or
+    two, and any thread may make it. Times are seconds of any clock that does not go back.
     """
 
     __slots__ = ("_before", "_codes", "_lock", "_now", "_shards", "per_shard")
 
     def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
         self.per_shard = per_shard
-        """True: count by shard, too."""
+        """True: the meter counts by shard, too."""
         self._lock = threading.RLock()  # a signal handler may ask for the numbers in the middle of a call
-        self._before = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)  # all intervals that ended
+        self._before = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)  # the sum of all intervals that ended
         self._now = ConsumerSnapshot(period_start_s=now_s, period_end_s=now_s)
         self._shards: set[str] = set()
         self._codes: dict[str, set[str]] = {}
 
     def begins(self, now_s: float) -> None:
-        """The period begins now. What was counted before belongs to it."""
+        """Begin the period now. What was counted before belongs to the period, too."""
         with self._lock:
             for one in (self._before, self._now):
                 one.period_start_s = one.period_end_s = now_s
@@ -289,7 +295,7 @@ class ConsumerMeter:
     # --- records ----------------------------------------------------------------------------------
 
     def fetched(self, records: int, data_bytes: int) -> None:
-        """A page came."""
+        """Count a page that came."""
         with self._lock:
             now = self._now
             now.fetches += 1
@@ -297,7 +303,7 @@ class ConsumerMeter:
             now.bytes_fetched += data_bytes
 
     def delivered(self, stream: str, shard_id: str, records: int, data_bytes: int) -> None:
-        """A batch is delivered."""
+        """Count a batch that is delivered."""
         with self._lock:
             now = self._now
             now.batches_delivered += 1
@@ -310,13 +316,13 @@ class ConsumerMeter:
                 shard.bytes_delivered += data_bytes
 
     def settled(self, records: int, data_bytes: int) -> None:
-        """So many more are settled."""
+        """Count records that were settled."""
         with self._lock:
             self._now.records_settled += records
             self._now.bytes_settled += data_bytes
 
     def handled(self, stream: str, shard_id: str, duration_s: float) -> None:
-        """The program is done with a batch, well or not."""
+        """Count a batch that the program is done with, well or not."""
         with self._lock:
             duration_s = max(0.0, duration_s)
             self._now.handler_s.add(duration_s)
@@ -326,19 +332,21 @@ class ConsumerMeter:
     # --- calls ------------------------------------------------------------------------------------
 
     def read(self, stream: str, shard_id: str, duration_s: float) -> None:
-        """A call of GetRecords was answered."""
+        """Count a call of GetRecords that was answered."""
         with self._lock:
             self._now.fetch_s.add(duration_s)
             if self.per_shard:
                 self._shard(stream, shard_id).fetch_s.add(duration_s)
 
     def iterator_expired(self) -> None:
-        """A read has met an expired iterator."""
+        """Count a read that failed by an expired iterator."""
         with self._lock:
             self._now.iterators_expired += 1
 
     def wrote(self, duration_s: float, *, stores: bool, confirmed: bool) -> None:
-        """A write of a lease by its owner ended; ``stores``: with a checkpoint."""
+        """Count a write of a lease by its owner. ``stores``: the write stores a checkpoint. ``confirmed``: it is known
+        to be done.
+        """
         with self._lock:
             now = self._now
             if not confirmed:
@@ -350,19 +358,19 @@ class ConsumerMeter:
                 (now.checkpoint_ms if stores else now.renewal_ms).add(duration_s * 1000)
 
     def stored(self, after_s: float) -> None:
-        """A checkpoint is known to be stored, so long after the first record that it covers was settled."""
+        """Count a stored checkpoint, ``after_s`` seconds after the first record that it covers was settled."""
         with self._lock:
             self._now.store_s.add(max(0.0, after_s))
 
     def lost(self) -> None:
-        """A lease was lost."""
+        """Count a lease that was lost."""
         with self._lock:
             self._now.leases_lost += 1
 
     # --- what is told -----------------------------------------------------------------------------
 
     def count(self, event: events.Event) -> None:
-        """Count by an event, if it is of a kind that counts."""
+        """Count what an event says, if its kind is one that counts."""
         with self._lock:
             kind = type(event)
             if (adds := _ADDS.get(kind)) is not None:
@@ -406,7 +414,7 @@ class ConsumerMeter:
     # --- what came of it --------------------------------------------------------------------------
 
     def snapshot(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
-        """Everything since the start."""
+        """Return all that was counted since the start, with the worker's levels."""
         with self._lock:
             whole = self._before + self._now
             whole.period_end_s = max(whole.period_end_s, now_s)
@@ -414,7 +422,7 @@ class ConsumerMeter:
             return whole
 
     def interval(self, now_s: float, worker_id: str, levels: WorkerLevels) -> ConsumerSnapshot:
-        """What is new since the last interval, or since the start. All intervals add up to the snapshot."""
+        """Return what was counted since the last interval, or since the start. All intervals add up to the snapshot."""
         with self._lock:
             done = self._now
             end_s = done.period_end_s = max(now_s, math.nextafter(done.period_start_s, math.inf))
@@ -438,7 +446,7 @@ class ConsumerMeter:
 
 
 class ShardCounts:
-    """What the reader of one shard calls. ``checkpoint`` is anything that compares as checkpoints do."""
+    """Counts for the reader of one shard. ``checkpoint`` is anything that compares as checkpoints do."""
 
     __slots__ = ("_meter", "_shard_id", "_stream", "_unstored")
 
@@ -449,25 +457,25 @@ class ShardCounts:
         self._unstored: deque[tuple[Any, float]] = deque()
 
     def fetched(self, records: int, data_bytes: int) -> None:
-        """A page came."""
+        """Count a page that came."""
         self._meter.fetched(records, data_bytes)
 
     def delivered(self, records: int, data_bytes: int) -> None:
-        """A batch is delivered."""
+        """Count a batch that is delivered."""
         self._meter.delivered(self._stream, self._shard_id, records, data_bytes)
 
     def handled(self, duration_s: float) -> None:
-        """The program is done with a batch."""
+        """Count a batch that the program is done with."""
         self._meter.handled(self._stream, self._shard_id, duration_s)
 
     def settled_to(self, checkpoint: Any, now_s: float) -> None:
-        """All up to here is settled, and is to be stored."""
+        """Note that all records up to this checkpoint are settled, and that it is to be stored."""
         waiting = self._unstored
         if len(waiting) < CHECKPOINTS_MAX and (not waiting or waiting[-1][0] < checkpoint):
             waiting.append((checkpoint, now_s))
 
     def stored(self, checkpoint: Any, now_s: float) -> None:
-        """It is known to be stored up to here."""
+        """Note that a checkpoint up to here is known to be stored, and count the time for which it waited."""
         waiting = self._unstored
         if waiting and waiting[0][0] <= checkpoint:
             self._meter.stored(now_s - waiting[0][1])
@@ -485,16 +493,16 @@ _ADDS: dict[type, tuple[tuple[str, str | None], ...]] = {
     events.ShardGivenUp: (("shards_given_up", None),),
     events.TaskFailed: (("tasks_failed", None),),
 }
-"""To which counts an event adds, and how much: 1, or what that field of it says."""
+"""The counts that an event of each type adds to, each with the event's field that says how much; None: 1."""
 _ADDS_BY: dict[type, tuple[str, str]] = {
     events.LeaseTableFailed: ("tables_failed", "error_code"),
     events.ShardBegun: ("shards_begun", "origin"),
 }
-"""To which counts by a key an event adds, and the field that has the key."""
+"""The counts by a key that an event of each type adds 1 to, with the event's field that has the key."""
 
 
 def _latest(one: dict[str, WorkerLevels], other: dict[str, WorkerLevels]) -> dict[str, WorkerLevels]:
-    """Of each worker the levels that were looked at later; of the same moment, those that sort later."""
+    """Return the later levels of each worker; of levels of the same moment, those that sort later."""
     found = dict(one)
     for worker, levels in other.items():
         known = found.get(worker)
@@ -506,5 +514,6 @@ def _latest(one: dict[str, WorkerLevels], other: dict[str, WorkerLevels]) -> dic
 def _is_later(levels: WorkerLevels, known: WorkerLevels) -> bool:
     if levels.at_s != known.at_s:
         return levels.at_s > known.at_s
-    # Two of one moment differ only where one worker id has two processes: so the choice depends on no order.
+    # Two levels of one moment differ only where two processes have one worker id. The choice must not depend on the
+    # order in which snapshots are added.
     return msgspec.json.encode(levels) > msgspec.json.encode(known)

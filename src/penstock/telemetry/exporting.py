@@ -1,8 +1,8 @@
 """What all exporters share: events come in on any thread, and a thread of the exporter's own does the rest.
 
 An exporter is an ``on_event``. It takes the events that have numbers, and puts them into a queue: nothing that it does
-with them afterwards can slow the work, or end it. The queue is bounded: the oldest event is dropped where it is full,
-which is counted (`Exporter.dropped`), told by the number ``penstock.telemetry.dropped``, and logged once.
+with them afterwards can slow the work, or end it. The queue is bounded: where it is full, the oldest event is dropped,
+counted (`Exporter.dropped`), reported by the number ``penstock.telemetry.dropped``, and logged once.
 A `Pusher` sends at an interval what there is by then.
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.telemetry")
 
 QUEUE_EVENTS_MAX = 1000
-"""So many events wait for an exporter's thread at most."""
+"""The events that wait for an exporter's thread."""
 PARTS_MAX = 1000
-"""An exporter tells the numbers of so many consumers and producers at most (by stream and application)."""
+"""The consumers and producers (by stream and application) whose numbers an exporter reports."""
 TICK_S = 0.25
 """How often an exporter's thread looks into its queue."""
 CLOSE_S = 5.0
@@ -40,7 +40,7 @@ CLOSE_S = 5.0
 
 
 class _Part:
-    """What the consumers of one stream and application, or the producers of one stream, have told."""
+    """The sum of what the consumers of one stream and application, or the producers of one stream, have reported."""
 
     __slots__ = ("_failed", "_told_s", "since_s", "whole")
 
@@ -51,8 +51,8 @@ class _Part:
         self._failed: set[str] = set()
 
     def told(self, event: Told, now_s: float) -> None:
-        """Each that is here is waited for; of what was closed nothing more is to come. One that an error has ended is
-        missed until another one is in its place.
+        """Note which workers have reported: the age grows while a worker that is here reports nothing. Nothing more is expected of
+        a worker that was closed. A worker that an error has ended is missed until another one is in its place.
         """
         if not isinstance(event, ConsumerMetrics):
             self._hear("", now_s, left=event.last)
@@ -74,20 +74,22 @@ class _Part:
             self._told_s[worker] = now_s
 
     def age_s(self, now_s: float) -> float:
-        """The time since that one told its numbers that is silent the longest; 0.0 where none is here."""
+        """Return the seconds since the worker that is silent the longest reported its numbers; 0.0 where none is
+        here.
+        """
         return max(0.0, now_s - min(self._told_s.values(), default=now_s))
 
 
 class Totals:
-    """The sum of all events, for each stream and application. Not for several threads at once."""
+    """The sum of all events, for each stream and application. Only one thread at a time may use it."""
 
     def __init__(self, shards_max: int = 0) -> None:
-        """``shards_max``: the levels of so many shards one by one, too; the rest is one."""
+        """``shards_max``: the levels of at most this many shards are reported one by one, too, and the rest as one."""
         self._shards_max = shards_max
         self._parts: dict[tuple[type, str, str], _Part] = {}
 
     def add(self, event: Told, now_s: float) -> bool:
-        """Add an event. False: there is no room for one more stream or application."""
+        """Add an event. Return False where there is no room for one more stream or application."""
         key = (type(event), event.stream, getattr(event, "application", ""))
         known = self._parts.get(key)
         if known is not None:
@@ -101,11 +103,11 @@ class Totals:
         return True
 
     def __bool__(self) -> bool:
-        """True once an event is here."""
+        """Return True once an event was added."""
         return bool(self._parts)
 
     def points(self, now_s: float) -> Iterator[tuple[Point, float]]:
-        """All numbers, each with the time since when it counts."""
+        """Yield all numbers, each with the time since which it counts (epoch seconds)."""
         for part in self._parts.values():
             for point in points(part.whole, by_shard=self._shards_max > 0, shards_max=self._shards_max):
                 yield point, part.since_s
@@ -118,7 +120,9 @@ def _summed(before: Told, event: Told) -> Told:
 
 
 def _without_those_that_left(event: Told) -> Told:
-    """A worker that has ended has no levels any more. Else each consumer that ever was would be remembered."""
+    """Return the event without the levels of workers that have ended. Else each consumer that ever was would be
+    remembered.
+    """
     if isinstance(event, ConsumerMetrics) and any(one.left for one in event.snapshot.workers.values()):
         here = {name: one for name, one in event.snapshot.workers.items() if not one.left}
         return replace(event, snapshot=replace(event.snapshot, workers=here))  # other exporters have the event, too
@@ -127,17 +131,17 @@ def _without_those_that_left(event: Told) -> Told:
 
 class Exporter:
     """The queue, the thread, and the sum of what came. A kind of exporter says what its thread does (`_work`), and what
-    it does with an event (`_took`) where it is not the sum that it tells.
+    it does with an event (`_took`) where it does not report the sum.
     """
 
     metrics_interval_s: float | None = None
-    """How often it wants a consumer to tell its numbers; None: as often as that does by itself."""
+    """Seconds between the numbers that the exporter wants of a consumer; None: the consumer's own interval will do."""
     metrics_per_shard = False
-    """True: it wants them by shard, too."""
+    """True: the exporter wants the numbers by shard, too."""
 
     def __init__(self, name: str, *, shards_max: int = 0, queue_events_max: int = QUEUE_EVENTS_MAX) -> None:
         self.name = name
-        """What its lines in the log and its own numbers call it."""
+        """The name of the exporter in its lines in the log, and in its own numbers."""
         self._totals = Totals(shards_max)
         self._queue: deque[Told] = deque()
         self._queue_max = queue_events_max
@@ -171,11 +175,11 @@ class Exporter:
 
     @property
     def dropped(self) -> int:
-        """How many events, or requests with their numbers, were dropped so far."""
+        """The number of events, or of requests with their numbers, that were dropped so far."""
         return self._dropped
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Export what is there, for so long at most, and end the thread. May be called again."""
+        """Export what is there, for at most ``timeout_s`` seconds, and end the thread. It may be called again."""
         self._close_s = timeout_s
         self._closed.set()
         running = self._thread
@@ -191,7 +195,7 @@ class Exporter:
         self.close()
 
     def _start(self) -> None:
-        """Begin, once in each process: a fork takes no thread along."""
+        """Start the thread, once in each process: a fork takes no thread along."""
         with self._changing:
             if self._process == os.getpid():
                 return
@@ -206,7 +210,7 @@ class Exporter:
     # --- for each kind ------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """What the thread does, until `_is_closed`."""
+        """Do what the thread is there for, until `_is_closed`."""
         while not self._is_closed:
             await asyncio.sleep(TICK_S)
             self._drain()
@@ -214,16 +218,16 @@ class Exporter:
 
     @property
     def _is_closed(self) -> bool:
-        """True once it is to end."""
+        """True once the exporter is to end."""
         return self._closed.is_set()
 
     def _took(self, event: Told) -> None:
-        """An event, on the thread: it is added up with the others."""
+        """Take an event, on the thread: it is added to the others."""
         if not self._totals.add(event, time.time()):
             self._lost(1, "there are too many streams and applications")
 
     def _drain(self) -> None:
-        """Take what is in the queue. What fails for one event is logged, and the next one is taken."""
+        """Take the events that are in the queue. Where one fails, this is logged, and the next one is taken."""
         while True:
             try:
                 event = self._queue.popleft()
@@ -235,13 +239,15 @@ class Exporter:
                 self._lost(1, f"an event could not be taken: {type(error).__name__}")
 
     def _points(self) -> list[tuple[Point, float]]:
-        """All that was added up, and what was lost: each number with the time since when it counts."""
+        """Return the sums of all events, and the count of what was lost: each number with the time since which it
+        counts.
+        """
         now_s = time.time()
         losses = Point(LOSSES, (SYSTEM, ("penstock.exporter", self.name)), self._dropped)
         return [*self._totals.points(now_s), (losses, now_s)]
 
     def _lost(self, count: int, why: str) -> None:
-        """Numbers are not taken; so many events or requests are dropped. Told once, and again after it worked."""
+        """Count events or requests that are dropped. It is logged once, and once more after it has worked again."""
         self._dropped += count
         if not self._has_told:
             self._has_told = True
@@ -256,7 +262,7 @@ class Exporter:
 
 
 class Together:
-    """Several subscribers as one: ``on_event=together(log_events(), PrometheusExporter())``."""
+    """Calls several subscribers as one: ``on_event=together(log_events(), PrometheusExporter())``."""
 
     def __init__(self, subscribers: tuple[Callable[[Event], object], ...]) -> None:
         self._exporters = [one for one in subscribers if hasattr(one, "at_once")]
@@ -267,12 +273,12 @@ class Together:
         self.on_loop: Callable[[Event], object] | None = self._hand if self._others else None
 
     def at_once(self, event: Event) -> None:
-        """Tell those that may be told on any thread; ``on_loop`` tells the others."""
+        """Give the event to the subscribers that take it on any thread; ``on_loop`` gives it to the others."""
         for one in self._exporters:
             one.at_once(event)
 
     def __call__(self, event: Event) -> None:
-        """Tell all."""
+        """Give the event to all subscribers."""
         self.at_once(event)
         self._hand(event)
 
@@ -282,8 +288,8 @@ class Together:
 
 
 def together(*subscribers: Callable[[Event], object]) -> Together:
-    """One ``on_event`` of several. Exporters among them are told on whichever thread tells, so that they go on while
-    the program blocks its event loop; the others on that loop, in this order.
+    """Return one ``on_event`` for several subscribers. Exporters among them get an event on whichever thread emits it,
+    so that they go on while the program blocks its event loop; the others get it on that loop, in this order.
     """
     return Together(subscribers)
 
@@ -291,20 +297,22 @@ def together(*subscribers: Callable[[Event], object]) -> Together:
 # --- exporters that send -------------------------------------------------------------------------
 
 CLOSE_SHARE = 0.8
-"""Sending goes on for so much of the time that a close may take; the rest is for ending it."""
+"""The part of the time of a close in which sending goes on; the rest is for ending the thread."""
 RETRY_MAX_S = 300.0
-"""A service that does not answer is asked again after one interval, then after twice as long, up to this."""
+"""The longest wait in seconds: a service that does not answer is asked again after one interval, then after twice as
+long, and so on.
+"""
 
 
 class Pusher(Exporter):
-    """Sends at an interval. Between failures it waits longer; what is due meanwhile is kept, or sent with the next."""
+    """Sends at an interval. After failures it waits longer; what is due meanwhile is kept, or sent with the next."""
 
     def __init__(self, name: str, *, every_s: float, shards_max: int = 0) -> None:
         super().__init__(name, shards_max=shards_max)
         if not every_s > 0:
             raise OptionError(f"every_s must be more than 0, not {every_s}")
         self.every_s = every_s
-        """How often it sends."""
+        """Seconds between two sendings."""
         self.metrics_interval_s = min(every_s, 5.0)
 
     async def _work(self) -> None:
@@ -344,16 +352,16 @@ class Pusher(Exporter):
         return True
 
     async def _push(self) -> None:
-        """Send what is there. Raises what came of it."""
+        """Send what is there. Raises any error of the sending."""
 
     def _failed(self, error: Exception) -> None:
-        """It could not be sent."""
+        """Note that the last sending has failed."""
         self._lost(0, told_of(error))
 
     async def _leave(self) -> None:
-        """Nothing more is sent."""
+        """Let go of what the sending needed: nothing more is sent."""
 
 
 def told_of(error: Exception) -> str:
-    """What may be told of an error: a service's message is told, that of any other is not."""
+    """Return what may be logged of an error: the message of one of Penstock's errors, or the class of any other."""
     return str(error) if isinstance(error, PenstockError) else type(error).__name__

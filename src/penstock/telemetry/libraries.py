@@ -1,4 +1,4 @@
-"""Numbers for a program that has a metrics library already: OpenTelemetry's API, or prometheus-client's registry."""
+"""Report numbers by the metrics library that a program has already: OpenTelemetry's API, or prometheus-client."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from penstock.telemetry.names import Told
 
 RECORDED_MAX = 10_000
-"""Of an event's histogram so many values are handed to OpenTelemetry at most, each by a call of its own; the rest is
-dropped, and counted as such.
+"""The values of an event's histogram that OpenTelemetry gets at most, each by a call of its own; the rest is dropped,
+and counted as dropped.
 """
 
 
 COLLECTION_S = 1.0
-"""A collection that takes longer gets newer numbers for the rest of its instruments."""
+"""Seconds. A collection that takes longer gets newer numbers for the rest of its instruments."""
 
 
 class _Kept(Exporter):
@@ -36,12 +36,12 @@ class _Kept(Exporter):
         self._adding = threading.Lock()
 
     def _drain(self) -> None:
-        """See `Exporter`; the library asks on threads of its own."""
+        """See `Exporter`. The lock is there since the library asks on threads of its own."""
         with self._adding:
             super()._drain()
 
     def _now(self) -> list[Point]:
-        """All numbers as of now."""
+        """Return all numbers as they are now."""
         with self._adding:
             super()._drain()
             return [point for point, _ in self._points()]
@@ -58,8 +58,8 @@ class PrometheusCollector(_Kept):
     metrics_interval_s = 2.0
 
     def __init__(self, *, shards_max: int = 0) -> None:
-        """``shards_max``: the levels of so many shards one by one, too; the rest is one. Raises OptionError where the
-        library is not there.
+        """``shards_max``: the levels of at most this many shards are reported one by one, too, and those of the rest as
+        one. Raises OptionError where the library is not there.
         """
         try:
             import prometheus_client.core
@@ -71,11 +71,13 @@ class PrometheusCollector(_Kept):
         super().__init__("prometheus-client", shards_max=shards_max)
 
     def describe(self) -> list[Any]:
-        """The library asks this when the collector is registered; which numbers there are shows later."""
+        """Return nothing. The library asks this when the collector is registered, before it is known which numbers
+        there are.
+        """
         return []
 
     def collect(self) -> Iterator[Any]:
-        """The library's families of metrics, one for each name."""
+        """Yield the library's families of metrics, one for each name."""
         families: dict[str, Any] = {}
         for point in self._now():
             metric, value = point.metric, point.value
@@ -100,16 +102,17 @@ class PrometheusCollector(_Kept):
 
 
 class OpenTelemetryExporter(_Kept):
-    """Tells the numbers through OpenTelemetry's API (the extra ``opentelemetry``) to whatever SDK the program has set
+    """Reports the numbers through OpenTelemetry's API (the extra ``opentelemetry``) to whatever SDK the program has set
     up. Counts and levels are observed when the SDK asks. The API takes no histogram that exists already, so each value
-    of one is recorded by itself, up to 10,000 of an event; `OtlpExporter` sends them whole.
+    of a histogram is recorded by itself, up to 10,000 of an event; `OtlpExporter` sends histograms whole.
     """
 
     metrics_interval_s = 5.0
 
     def __init__(self, *, meter_provider: Any = None, shards_max: int = 0) -> None:
-        """``meter_provider``: None takes the program's global one. ``shards_max``: the levels of so many shards one by
-        one, too; the rest is one. Raises OptionError where the library is not there.
+        """``meter_provider``: None takes the program's global one. ``shards_max``: the levels of at most this many
+        shards are reported one by one, too, and those of the rest as one. Raises OptionError where the library is not
+        there.
         """
         try:
             import opentelemetry.metrics
@@ -123,8 +126,8 @@ class OpenTelemetryExporter(_Kept):
         meter = provider.get_meter("penstock")
         self._histograms: dict[str, Any] = {}
         self._asking = threading.Lock()
-        self._found: dict[str, list[Any]] = {}  # of this collection, by instrument
-        self._given: set[str] = set()  # to which instruments
+        self._found: dict[str, list[Any]] = {}  # this collection's observations, by instrument
+        self._given: set[str] = set()  # the instruments that have got theirs
         self._looked_s = -math.inf
         made: set[str] = set()
         for metric in (*TABLE, LOSSES, AGE):
@@ -147,8 +150,8 @@ class OpenTelemetryExporter(_Kept):
         return lambda _: self._observed(name)
 
     def _observed(self, name: str) -> list[Any]:
-        """What an instrument is told. A collection asks for each instrument once: what is asked for again is of the
-        next collection, and all numbers are looked at anew.
+        """Return the observations of an instrument. A collection asks for each instrument once: an instrument that is
+        asked for again begins the next collection, for which all numbers are read anew.
         """
         with self._asking:
             now_s = time.monotonic()

@@ -1,9 +1,9 @@
-"""Events as lines of a log: which event is worth which level, and what the line says.
+"""Write events as lines of a log: which event is worth which level, and what the line says.
 
-The table `LINES` is all there is to know. What happens often is held back: of one kind, one line in a while, which says
-how many events it stands for. A kind is an event type, a stream and an error's code or class; not a shard, or a stream
-of a thousand hot shards would still flood the log. What is held back is written with the next event of any kind after
-that while; the exact numbers are in the metrics.
+The table `LINES` has all levels and texts. Events that come often are held back: a kind has one line in a while, which
+says how many events it stands for. A kind is an event type, a stream and an error's code or class; it is not a shard,
+or a stream of a thousand hot shards would still flood the log. What is held back is written with the next event of any
+kind after that while; the exact numbers are in the metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KINDS_MAX = 1000
-"""Kinds beyond are not held back: memory stays bounded, and the log gets longer."""
+"""The kinds that are held back. Further kinds are not: memory stays bounded, and the log gets longer."""
 
 
 _NUMBERS = (events.ConsumerMetrics, events.ProducerMetrics, events.QueryMetrics)
@@ -38,9 +38,9 @@ class Line(NamedTuple):
 
     level: int
     text: str
-    """With the event's fields by name."""
+    """The line's text, a format string that names the event's fields."""
     every_s: float = 0.0
-    """At most one line per kind in this time; 0: all of them."""
+    """Seconds in which at most one line of a kind is written; 0: all lines are written."""
 
 
 OK, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
@@ -215,11 +215,11 @@ REQUEST_FAILED = Line(
     "{in_flight} requests under way",
     every_s=10,
 )
-"""For a `PutRecordsDone` with an error code, in place of the table's line."""
+"""The line for a `PutRecordsDone` with an error code, in place of the table's line."""
 
 
 class _Held:
-    """One kind's recent past: until when its events are held back, and what was."""
+    """One kind's recent past: until when its events are held back, and which were."""
 
     __slots__ = ("count", "last", "records", "until_s")
 
@@ -236,7 +236,7 @@ def log_events(
     lines: str = "text",
     clock_s: Callable[[], float] = time.monotonic,
 ) -> Callable[[events.Event], None]:
-    """A subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
+    """Return a subscriber that writes each event as a line: ``Producer("orders", on_event=log_events())``.
 
     Lines go to ``logger``, by default ``penstock``. With ``lines="json"`` each is a JSON object: ``time``, ``level``,
     ``event``, ``stream``, ``text``, and the fields of the event by their names. ``clock_s`` measures the time between
@@ -248,14 +248,14 @@ def log_events(
 
 
 class _EventLog:
-    """Writes lines, and remembers per kind what it holds back."""
+    """Writes lines, and remembers for each kind what it holds back."""
 
     def __init__(self, logger: logging.Logger, clock_s: Callable[[], float], *, as_json: bool) -> None:
         self._logger = logger
         self._as_json = as_json
         self._clock_s = clock_s
         self._held: dict[tuple[type, str, str | None], _Held] = {}
-        self._due_s = math.inf  # when the first of them may be written
+        self._due_s = math.inf  # when the first held event may be written
 
     def __call__(self, event: events.Event) -> None:
         now_s = self._clock_s()
@@ -277,15 +277,15 @@ class _EventLog:
             held.count += 1
             if isinstance(event, _NUMBERS) and isinstance(held.last, _NUMBERS):
                 both: Any = held.last.snapshot + event.snapshot  # type: ignore[operator]  # of one kind, as its key says
-                event = replace(event, snapshot=both)  # nothing of the time between the lines is left out
+                event = replace(event, snapshot=both)  # the line covers all of the time since the last one
             held.records += getattr(event, "records", 0) or getattr(event, "user_records", 0)
             held.last = event
-            if getattr(event, "last", False):  # no further event would bring it to light
+            if getattr(event, "last", False):  # no further event would have it written
                 self._write(line, event)
                 del self._held[kind]
 
     def _release(self, now_s: float) -> None:
-        """Write what was held back long enough, and forget the kinds that were silent meanwhile."""
+        """Write the events that were held back long enough, and forget the kinds that were silent meanwhile."""
         due = [(kind, held) for kind, held in self._held.items() if now_s >= held.until_s]
         for kind, _ in due:
             del self._held[kind]
@@ -303,7 +303,7 @@ class _EventLog:
 
     def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
         shown = _shown(event)
-        text = one_line(f"{event.stream}: {line.text.format(**shown)}") + remark  # also others' names for themselves
+        text = one_line(f"{event.stream}: {line.text.format(**shown)}") + remark  # it may hold names that others chose
         if self._as_json:
             self._logger.log(line.level, "%s", _json(line.level, event, text, shown))
             return
@@ -314,13 +314,13 @@ class _EventLog:
 
 
 def _told_apart_by(event: events.Event) -> str | None:
-    """What two events of one kind and stream have a line each for."""
+    """Return what tells two events of one type and stream apart, so that each has its own line."""
     found = (getattr(event, name, None) for name in ("error_code", "error_type", "application"))
     return next((one for one in found if one), None)
 
 
 def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) -> str:
-    """The event as one line of JSON."""
+    """Return the event as one line of JSON."""
     fields = {name: _plain(value) for name, value in shown.items()}
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     head = {"time": now, "level": logging.getLevelName(level), "event": type(event).__name__, "stream": event.stream}
@@ -328,7 +328,7 @@ def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) 
 
 
 def _plain(value: object) -> object:
-    """A value that JSON has: a snapshot is its usual figures."""
+    """Return a value of JSON's types: a snapshot becomes its usual figures."""
     summary = getattr(value, "summary", None)
     if summary is not None:
         return summary()
@@ -342,7 +342,7 @@ def _line_of(event: events.Event) -> Line:
 
 
 def _shown(event: events.Event) -> dict[str, object]:
-    """The event's fields, as a line shows them."""
+    """Return the event's fields as a line shows them."""
     shown: dict[str, object] = {name: getattr(event, name) for name in event.__struct_fields__}
     if shown.get("shard_id", "") is None:
         shown["shard_id"] = "all shards" if isinstance(event, events.TaskFailed) else "no known shard"

@@ -1,12 +1,12 @@
 """The one table of numbers: what each is called, in Penstock, in OpenTelemetry, in Prometheus and in CloudWatch.
 
 Exporters, the reference page, dashboards and alarms are made from `TABLE`. The names are public: a change breaks
-dashboards, and is told in the changelog.
+dashboards, and the changelog has to say it.
 
-A number has OpenTelemetry's own name where its conventions for messaging have one; else that of the KCL's metrics for
-OpenTelemetry (``aws.kinesis.client.*``, of KCL 3.5); else one of Penstock's, ``penstock.*``. In CloudWatch it has the
-name that the KCL, or the KPL, gives to the same number. What neither counts has its own name there where an alarm
-needs it, and none else. A borrowed name keeps its unit and its kind.
+A number has OpenTelemetry's own name where its conventions for messaging have one; else the name in the KCL's metrics
+for OpenTelemetry (``aws.kinesis.client.*``, of KCL 3.5); else one of Penstock's, ``penstock.*``. In CloudWatch it has
+the name that the KCL, or the KPL, gives to the same number. A number that neither counts has its own name there where
+an alarm needs it; other numbers have none. A borrowed name keeps its unit and its kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ORIGIN = "penstock.origin"
 
 
 class Kind(StrEnum):
-    """What a number is."""
+    """Whether a number is a count, a level or a histogram."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -42,83 +42,90 @@ class Kind(StrEnum):
 
 
 class Of(StrEnum):
-    """Which part tells it."""
+    """Which part reports a number."""
 
     CONSUMER = "consumer"
     PRODUCER = "producer"
     QUERY = "query"
-    """Of Spark, on its driver: also a job of ``penstock run``."""
+    """A query of Spark, on its driver; a job of ``penstock run`` is one, too."""
 
 
 class Level(StrEnum):
-    """From which level of detail on the KCL, or the KPL, sends it to CloudWatch."""
+    """The level of detail from which on the KCL, or the KPL, sends a number to CloudWatch."""
 
     SUMMARY = "SUMMARY"
     DETAILED = "DETAILED"
 
 
 class CloudWatchName(msgspec.Struct, frozen=True, kw_only=True):
-    """How a number is called in CloudWatch."""
+    """A name that a number has in CloudWatch."""
 
     name: str
     operation: str | None = None
     """The KCL's dimension ``Operation``; None for the KPL, which has none, and for a name of our own."""
     unit: str = "Count"
-    """As PutMetricData names it."""
+    """The unit, as PutMetricData names it."""
     level: Level = Level.DETAILED
     factor: float = 1.0
-    """What its unit makes of one of ours: 1000 where CloudWatch has milliseconds."""
+    """The number in CloudWatch's unit for 1 in the unit of `Metric`: 1000 where CloudWatch has milliseconds."""
     zeros: str = ""
-    """Where set, the number is a rate of success: of the counts in this field each is a 0, and each other one a 1."""
+    """Where set, the number is a rate of success: each count in this field (or these, by spaces) is a 0, and each other
+    one a 1.
+    """
     zeros_counted: bool = False
-    """True where those zeros are among what the number itself counts."""
+    """True where the zeros are among what the number itself counts."""
     by_shard: bool = False
-    """True where the KCL has a dimension ``ShardId``, and ``of_shard`` says what that is."""
+    """True where the KCL has a dimension ``ShardId``. `Metric.of_shard` or `Metric.level` names the number of a shard.
+    """
     by_worker: bool = False
     """True where the KCL has a dimension ``WorkerIdentifier``."""
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """A number."""
+    """A number, with all of its names."""
 
     name: str
-    """OpenTelemetry's, or Penstock's."""
+    """OpenTelemetry's name, the KCL's, or Penstock's."""
     kind: Kind
     unit: str
-    """As OpenTelemetry writes it (UCUM)."""
+    """The unit, as OpenTelemetry writes it (UCUM)."""
     help: str
     of: Of
     field: str
-    """Where it stands in the snapshot."""
+    """The field of the snapshot that holds the number."""
     attributes: tuple[tuple[str, str], ...] = ()
-    """Beside those that all have."""
+    """The attributes beside those that all numbers have."""
     by: str | None = None
-    """The attribute that the keys of a dict are."""
+    """The name of the attribute whose values are the keys of the field, which is a dict."""
     of_shard: str | None = None
-    """Where it stands in what the snapshot has of one shard; None: it is not told by shard."""
+    """The field of a shard's own snapshot that holds the number; None: the number is not counted by shard."""
     level: str | None = None
-    """For a gauge of shards: the field of `ShardLevels`; the highest of all, or their sum (``sums``), is told."""
+    """For a gauge of shards, or of workers: the field of `ShardLevels`, or of `WorkerLevels`. The highest value of all,
+    or their sum (``sums``), is reported.
+    """
     sums: bool = False
-    """True for a gauge of which those of several shards, or workers, add up."""
+    """True for a gauge whose values of several shards, or workers, add up."""
     factor: float = 1.0
-    """What one of the field's is here: 0.001 where that has milliseconds."""
+    """The number in this unit for 1 in the field: 0.001 where the field has milliseconds."""
     cloudwatch: tuple[CloudWatchName, ...] = ()
 
     @property
     def penstock_name(self) -> str:
-        """The snapshot, and its field."""
+        """The name of the snapshot, and of the field in it."""
         return f"{self.of.value.title()}Snapshot.{self.level or self.field}"
 
     @property
     def shard_name(self) -> str | None:
-        """How the same of one shard is called, where that is told: by another name, so that sums stay right."""
+        """The name of the same level of one shard, where it is reported. It is another name, so that sums stay right.
+        None: the number is no level of shards.
+        """
         if self.level is None or self.field != "shards":
             return None
         return self.name.replace("penstock.consumer.", "penstock.shard.")
 
     @property
     def prometheus_name(self) -> str:
-        """As an OpenTelemetry collector would translate it."""
+        """The name in Prometheus, as an OpenTelemetry collector would translate it."""
         return prometheus_name(self)
 
 
@@ -131,7 +138,7 @@ def _kpl(name: str, level: Level = Level.DETAILED, **more: Any) -> CloudWatchNam
 
 
 def _own(name: str, unit: str = "Count") -> CloudWatchName:
-    """What alarms need and neither the KCL nor the KPL counts."""
+    """Return the name in CloudWatch of a number that alarms need and that neither the KCL nor the KPL counts."""
     return CloudWatchName(name=name, level=Level.SUMMARY, unit=unit)
 
 
@@ -528,7 +535,7 @@ _QUERY = (
 )  # fmt: skip
 
 TABLE: tuple[Metric, ...] = (*_CONSUMER, *_PRODUCER, *_QUERY)
-"""Every number. Rows with one name are one metric, with different attributes."""
+"""All numbers. Rows with one name are one metric, with different attributes."""
 
 _OF_SHARDS = {
     metric.name: msgspec.structs.replace(metric, name=metric.shard_name, help=f"{metric.help} (of one shard)")
@@ -544,7 +551,7 @@ LOSSES = Metric(
     of=Of.CONSUMER,
     field="",
 )
-"""What an exporter tells of itself."""
+"""The number that an exporter reports of itself."""
 AGE = Metric(
     name="penstock.telemetry.age",
     kind=Kind.GAUGE,
@@ -553,7 +560,7 @@ AGE = Metric(
     of=Of.CONSUMER,
     field="",
 )
-"""What an exporter tells of the numbers that it has."""
+"""The number that an exporter reports of the numbers that it has."""
 
 
 # --- Prometheus -----------------------------------------------------------------------------------
@@ -563,7 +570,9 @@ _PROMETHEUS_UNITS = {"s": "seconds", "ms": "milliseconds", "By": "bytes"}
 
 @lru_cache(maxsize=1024)
 def prometheus_name(metric: Metric) -> str:
-    """OpenTelemetry's translation: the unit in words, ``_total`` for counters, ``_ratio`` for gauges of unit 1."""
+    """Return a number's name in OpenTelemetry's translation: with the unit in words, ``_total`` for counters, and
+    ``_ratio`` for gauges of unit 1.
+    """
     name = prometheus_label(metric.name)
     unit = _PROMETHEUS_UNITS.get(metric.unit, "")
     if metric.unit == "1" and metric.kind is Kind.GAUGE:
@@ -575,7 +584,7 @@ def prometheus_name(metric: Metric) -> str:
 
 @lru_cache(maxsize=1024)
 def prometheus_label(name: str) -> str:
-    """A name with only the characters that Prometheus takes."""
+    """Return a name with only the characters that Prometheus takes."""
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter == "_") else "_" for letter in name)
 
 
@@ -591,7 +600,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def stream_label(stream: str) -> str:
-    """The name of a stream that was given by its name or ARN: no account id goes into a label."""
+    """Return the name of a stream that was given by its name or ARN: no account id goes into a label."""
     return ", ".join(
         one.partition(":stream/")[2] or one if one.startswith("arn:") else one for one in stream.split(", ")
     )
@@ -607,12 +616,12 @@ _OF = {
 
 
 def of_event(event: Told) -> Of:
-    """Which part tells it."""
+    """Return which part emits the event."""
     return _OF[type(event)]
 
 
 def common_to(event: Told) -> tuple[tuple[str, str], ...]:
-    """The attributes that all numbers of an event have."""
+    """Return the attributes that all numbers of an event have."""
     stream = (STREAM, stream_label(event.stream))
     if isinstance(event, events.ProducerMetrics):
         return (SYSTEM, stream)
@@ -620,10 +629,10 @@ def common_to(event: Told) -> tuple[tuple[str, str], ...]:
 
 
 def points(event: Told, *, by_shard: bool = False, shards_max: int = 200) -> Iterable[Point]:
-    """The numbers of an event, or of a sum of several: in the order of `TABLE`.
+    """Yield the numbers of an event, or of a sum of several events, in the order of `TABLE`.
 
-    ``by_shard``: also the levels of each shard, by names of their own. Beyond ``shards_max`` shards the rest is one,
-    with the name ``others``.
+    ``by_shard``: the levels of each shard are among them, by names of their own. At most ``shards_max`` shards are told
+    apart; all further shards are one, with the name ``others``.
     """
     of, levels = of_event(event), event.snapshot.workers if isinstance(event, events.ConsumerMetrics) else {}
     shown = _Shown(common_to(event), by_shard, shards_max)
@@ -639,7 +648,7 @@ class _Shown:
         self._common = common
         self._by_shard = by_shard
         self._shards_max = shards_max
-        self._of_shards: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # the attributes: of many numbers
+        self._of_shards: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # attributes of shards, to share
 
     def of_metric(self, metric: Metric, snapshot: Any, workers: dict[str, Any]) -> Iterable[Point]:
         if metric.level is not None:

@@ -1,6 +1,6 @@
-"""Numbers as OTLP, over HTTP: an ``ExportMetricsServiceRequest`` (opentelemetry-proto 1.x), without any library.
+"""Send numbers as OTLP over HTTP: an ``ExportMetricsServiceRequest`` (opentelemetry-proto 1.x), without any library.
 
-Counts and histograms are cumulative. A histogram goes as it is: scale 5 of the exponential ones.
+Counts and histograms are cumulative. A histogram is sent as it is: an exponential histogram of scale 5.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class OtlpExporter(Pusher):
         shards_max: int = 0,
         connection: ConnectionOptions | None = None,
     ) -> None:
-        """``sign_for``: the service's name, for a signature of AWS (version 4); None: none. ``headers`` go along, as a
-        collector's token. ``resource`` adds to ``service.name`` (penstock) and ``service.instance.id`` (host and
-        process). ``shards_max``: the levels of so many shards one by one, too; the rest is one. ``connection``:
-        credentials, region, proxies, timeouts.
+        """``sign_for``: the service's name, for a signature of AWS (version 4); None: requests are not signed.
+        ``headers`` go along, such as a collector's token. ``resource`` adds to ``service.name`` (penstock) and
+        ``service.instance.id`` (host and process). ``shards_max``: the levels of at most this many shards are reported
+        one by one, too, and those of the rest as one. ``connection``: credentials, region, proxies, timeouts.
         """
         super().__init__("otlp", every_s=every_s, shards_max=shards_max)
         self._url = url
@@ -91,7 +91,7 @@ def _instance() -> str:
 def encode(
     points: Iterable[tuple[Point, float]], *, now_s: float, resource: Mapping[str, str], version: str = ""
 ) -> bytes:
-    """A request with these points, each with the time since which it counts (epoch seconds)."""
+    """Return a request with these points. Each point stands with the time since which it counts (epoch seconds)."""
     families: dict[tuple[str, Kind], tuple[Metric, list[bytes]]] = {}
     for point, start_s in points:
         data = _data_point(point, start_s, now_s)
@@ -185,7 +185,7 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    return _tag(field, _VARINT) + _varint(value) if value else b""  # 0 is what a field is that is left out
+    return _tag(field, _VARINT) + _varint(value) if value else b""  # a field that is left out is 0
 
 
 def _fixed(field: int, value: int) -> bytes:

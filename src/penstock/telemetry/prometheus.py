@@ -1,7 +1,7 @@
-"""Numbers as Prometheus scrapes them, and answers to probes: an HTTP server of its own.
+"""Serve numbers as Prometheus scrapes them, and answers to probes, by an HTTP server of the exporter's own.
 
 ``/metrics`` is the text format 0.0.4, with the names of `penstock.telemetry.names`. ``/health/live`` and
-``/health/ready`` say whether the process is alive and ready, by what its consumers told last.
+``/health/ready`` say whether the process is alive and ready, by the numbers that its consumers reported last.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 HEAD_BYTES_MAX = 16_384
-"""A request's head is at most so long."""
+"""The longest head of a request."""
 CLIENT_S = 10.0
-"""A client has so long to send its request, and to take the answer."""
+"""Seconds that a client has to send its request, and to take the answer."""
 BACKLOG = 64
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
+    """The answer that a client gets."""
 
     status: str
     content_type: str
@@ -53,9 +53,9 @@ class PrometheusExporter(Exporter):
             async with Consumer("orders", application="billing", on_event=exporter) as consumer:
                 ...
 
-    It listens from the beginning on, in a thread of its own. ``/metrics`` is Prometheus's text format;
-    ``/health/live`` answers 200 while the consumers' loops turn, ``/health/ready`` while leases are renewed too and
-    reads succeed, and 503 else, with the reasons in JSON.
+    The exporter listens from its construction on, in a thread of its own. ``/metrics`` is Prometheus's text format.
+    ``/health/live`` answers 200 while the consumers' loops turn, and ``/health/ready`` while leases are renewed, too,
+    and reads succeed; else they answer 503, with the reasons in JSON.
     """
 
     metrics_interval_s = 2.0
@@ -71,10 +71,10 @@ class PrometheusExporter(Exporter):
         certificate: str | None = None,
         key: str | None = None,
     ) -> None:
-        """``port`` 0 takes a free one, which the attribute `port` tells. ``host`` is the address to listen on: by
-        default only this machine is answered. ``shards_max``: the levels of so many shards one by one, too; the rest
-        is one. With the files of a ``certificate`` and its ``key`` (PEM) it speaks TLS. Raises OptionError for a port
-        that is taken, and files that cannot be read.
+        """``port`` 0 takes a free port, which is then the attribute `port`. ``host`` is the address to listen on: by
+        default only this machine is answered. ``shards_max``: the levels of at most this many shards are reported one
+        by one, too, and those of the rest as one. With the files of a ``certificate`` and its ``key`` (PEM) the server
+        speaks TLS. Raises OptionError for a port that is taken, and for files that cannot be read.
         """
         super().__init__("prometheus", shards_max=shards_max)
         if not 0 <= port <= 65_535 or clients_max < 1 or shards_max < 0 or not unready_after_s > 0:
@@ -88,7 +88,7 @@ class PrometheusExporter(Exporter):
         self._tls = _tls(certificate, key)
         self._socket = _listening(host, port)
         self.port: int = self._socket.getsockname()[1]
-        """The port that it listens on."""
+        """The port that the server listens on."""
         self._start()
 
     # --- the thread ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class PrometheusExporter(Exporter):
         super()._took(event)
 
     def _answer(self, path: str) -> Answer:
-        """What a GET of this path gets. Called on the thread."""
+        """Return the answer to a GET of this path. It is called on the exporter's thread."""
         self._drain()
         now_s = time.monotonic()
         match path.partition("?")[0]:
@@ -207,17 +207,17 @@ def _tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 BOUNDS: dict[str, tuple[int, int]] = {"s": (-10, 10), "ms": (0, 14), "By": (6, 26)}
-"""By unit: the exponents of the lowest and of the highest bound of a classic histogram. Each bound is a power of two:
-there the exact histogram is cut without an error.
+"""The exponents of the lowest and of the highest bound of a classic histogram, by unit. Each bound is a power of two:
+there the exact histogram can be cut without an error.
 """
 _COUNT_BOUNDS = (0, 13)
 _SHOWN_AS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
 
 
 def encode(points: Iterable[Point]) -> bytes:
-    """The page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
+    """Return the page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
     families: dict[str, tuple[Metric, list[Point]]] = {}
-    names: dict[int, list[Point]] = {}  # by the metric's identity: of a thousand shards' points it is one object
+    names: dict[int, list[Point]] = {}  # by the metric's identity: the points of all shards share one object
     for point in points:
         found = names.get(id(point.metric))
         if found is None:
@@ -257,12 +257,12 @@ def _sample(lines: list[str], name: str, unit: str, shown: tuple[str, float | Hi
 
 
 def bounds_of(unit: str) -> tuple[int, int]:
-    """The exponents of the lowest and of the highest bound of a classic histogram of this unit."""
+    """Return the exponents of the lowest and of the highest bound of a classic histogram of this unit."""
     return BOUNDS.get(unit, _COUNT_BOUNDS)
 
 
 def cut(histogram: Histogram, low: int, high: int) -> Sequence[int]:
-    """How many values are not above 2 ** n, for each n from ``low`` to ``high``."""
+    """Return how many values are not above 2 ** n, for each n from ``low`` to ``high``."""
     counts = []
     buckets = iter([*histogram.buckets(), None])
     below, bucket = histogram.zeros, next(buckets)
@@ -286,13 +286,13 @@ def _escaped(text: str, *, quotes: bool = True) -> str:
 # --- alive and ready ------------------------------------------------------------------------------
 
 SILENCE_MIN_S = 15.0
-"""A consumer that has told nothing for three intervals, and for so long at least, is not alive."""
+"""Seconds. A consumer that has reported nothing for three intervals, and for at least this time, is not alive."""
 WORKERS_MAX = 1000
 PROBLEMS_SHOWN_MAX = 10
 
 
 class Verdict(NamedTuple):
-    """What a probe is told."""
+    """The verdict that a probe gets."""
 
     good: bool
     problems: tuple[str, ...]
@@ -306,7 +306,7 @@ class _Known(NamedTuple):
 
 
 class Health:
-    """What is known of the consumers of this process. Pure: the time is an argument."""
+    """What is known of the consumers of this process. The class is pure: the time is an argument."""
 
     def __init__(self, unready_after_s: float) -> None:
         self._unready_after_s = unready_after_s
@@ -315,7 +315,7 @@ class Health:
         self._has_heard = False
 
     def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
-        """A consumer has told its numbers; None: a producer has."""
+        """Note the numbers that a consumer has reported; None: a producer, or a query, has reported its numbers."""
         self._has_heard = True
         if event is None:
             return
@@ -326,13 +326,13 @@ class Health:
                 if levels.failed and len(self._failed) < WORKERS_MAX:
                     self._failed[part] = stream_label(event.stream)
                 continue
-            self._failed.pop(part, None)  # another one is in its place
+            self._failed.pop(part, None)  # another consumer is in its place
             if worker in self._workers or len(self._workers) < WORKERS_MAX:
                 self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
 
     def live(self, now_s: float) -> Verdict:
-        """The loops turn: each consumer tells its numbers, and none was ended by an error. Also true before the first
-        one has started.
+        """Return whether the loops turn: each consumer reports its numbers, and no error has ended one. The process
+        counts as alive before its first consumer has started.
         """
         return _verdict(
             [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
@@ -344,7 +344,9 @@ class Health:
         )
 
     def ready(self, now_s: float) -> Verdict:
-        """The loops turn, leases are renewed, and reads have succeeded. A worker that holds no lease is ready."""
+        """Return whether the loops turn, leases are renewed, and reads succeed. A worker that holds no lease is
+        ready.
+        """
         if not self._has_heard:
             return Verdict(False, ("no consumer and no producer has told its numbers yet",))
         problems = list(self.live(now_s).problems)

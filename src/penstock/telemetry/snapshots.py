@@ -1,5 +1,5 @@
-"""What the snapshots of consumers, of producers and of queries share: they add up, and go to JSON and back. A Spark
-query's own stands here, too: one for each batch and stream, by Spark's progress of it.
+"""What the snapshots of consumers, producers and queries share: they add up, and go to JSON and back. The snapshot of
+Spark queries stands here, too: there is one for each batch and stream, made of Spark's progress.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ S = TypeVar("S", bound=msgspec.Struct)
 class Snapshot(msgspec.Struct, kw_only=True):
     """What was counted from ``period_start_s`` to ``period_end_s``."""
 
-    _is_of: ClassVar[str] = ""  # whose, for an error
-    _rates: ClassVar[tuple[str, ...]] = ()  # the properties that a summary shows, too
+    _is_of: ClassVar[str] = ""  # the part that the snapshot is of, for an error
+    _rates: ClassVar[tuple[str, ...]] = ()  # the properties that a summary shows beside the fields
 
     period_start_s: float
     period_end_s: float
 
     @property
     def period_s(self) -> float:
-        """The period's length."""
+        """The period's length in seconds."""
         return self.period_end_s - self.period_start_s
 
     def summary(self) -> dict[str, Any]:
-        """Counts, levels and rates in JSON's types, with the usual figures of each histogram in place of it."""
+        """Return counts, levels and rates in JSON's types, with the usual figures of each histogram in place of it."""
         shown: dict[str, Any] = {"period_s": self.period_s}
         for name in self.__struct_fields__[2:]:
             value = getattr(self, name)
@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
         return {**shown, **{name: getattr(self, name) for name in self._rates}}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in JSON's types."""
+        """Return the whole snapshot in JSON's types."""
         return {
             name: value.to_dict() if isinstance(value := getattr(self, name), Histogram) else msgspec.to_builtins(value)
             for name in self.__struct_fields__
@@ -44,7 +44,9 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
-        """What `to_dict` gave, of this version or an earlier one. Raises ValueError when it is something else."""
+        """Return the snapshot that `to_dict` of this version, or of an earlier one, has written. Raises ValueError for
+        anything else.
+        """
         try:
             return msgspec.convert(given, cls, dec_hook=_histogram)
         except msgspec.ValidationError as fault:
@@ -52,8 +54,8 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 def sum_of_fields(one: S, other: S, **known: Any) -> S:
-    """A new struct whose every field is the sum of both fields, but for those that are ``known``; dicts add up by
-    key.
+    """Return a new struct whose every field is the sum of both fields, but for those that are ``known``; dicts add up
+    by key.
     """
     summed = dict(known)
     for name in one.__struct_fields__:
@@ -64,8 +66,9 @@ def sum_of_fields(one: S, other: S, **known: Any) -> S:
 
 
 def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Copied, where only one has the key: what is given out must not change with what is still counted. A sum with
-    nothing is a copy to the last level, which `copy.copy` is not.
+    """Return the sums by key. A value whose key only one dict has is copied, since a snapshot that a caller has must
+    not change with what is still counted. A sum with an empty value is a copy to the last level, which `copy.copy` is
+    not.
     """
     return {
         **{key: value + type(value)() for key, value in one.items() if key not in other},
@@ -82,13 +85,13 @@ def _histogram(kind: type, given: Any) -> Any:
 # --- a query's ------------------------------------------------------------------------------------
 
 LEVELS = ("lag_s", "shards", "shards_unread", "shards_silent", "shards_left_out", "possible_losses")
-"""Fields of a `QuerySnapshot` that are no counts."""
+"""The fields of a `QuerySnapshot` that are levels, and no counts."""
 
 
 class QuerySnapshot(Snapshot, kw_only=True):
     """What a query read of one stream from ``period_start_s`` to ``period_end_s`` (epoch seconds), and how far it is.
 
-    ``a + b`` covers both periods: counts and the histogram add up, and of the levels the later ones count.
+    ``a + b`` covers both periods: counts and the histogram add up, and the later levels count.
     """
 
     _is_of: ClassVar[str] = "query"
@@ -97,9 +100,10 @@ class QuerySnapshot(Snapshot, kw_only=True):
     batches: int = 0
     """Batches that were written and committed."""
     records_read: int = 0
-    """Records of these batches."""
+    """Records of the committed batches."""
     bytes_read: int = 0
-    """Their data, without keys, where the query is observed (`penstock.pipeline.observed`); a job always is."""
+    """Data of these records, without keys, where the query is observed (`penstock.pipeline.observed`); a job always is.
+    """
     records_dead_lettered: int = 0
     """Rows that a job wrote as dead letters."""
     records_duplicate: int = 0
@@ -110,18 +114,21 @@ class QuerySnapshot(Snapshot, kw_only=True):
     """KPL aggregates with user records outside of their shard's hash range."""
 
     batch_s: Histogram = msgspec.field(default_factory=Histogram)
-    """From the trigger of a batch to its commit."""
+    """Seconds from the trigger of a batch to its commit."""
 
     lag_s: float | None = None
     """How old the oldest record may be that is in no committed batch; None: nothing was read yet."""
     shards: int = 0
     """Shards of which the query keeps a position."""
     shards_unread: int = 0
-    """Those of them that are not read to their ends."""
+    """Shards of which the query keeps a position, and that are not read to their ends."""
     shards_silent: int | None = None
-    """Shards that cross a silence, for which the cut of all waits; None where Spark does not tell (4.0 and 4.1)."""
+    """Shards that cross a silence, for which the cut of all shards waits; None where Spark does not report it (4.0 and
+    4.1).
+    """
     shards_left_out: int | None = None
-    """Shards that cross a silence, for which the cut waits no more; None as above."""
+    """Shards that cross a silence, for which the cut waits no more; None where Spark does not report it (4.0 and 4.1).
+    """
     possible_losses: int = 0
     """Losses, certain or possible, that were passed over since the checkpoint directory was made."""
 

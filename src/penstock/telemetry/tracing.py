@@ -1,4 +1,4 @@
-"""Spans of what producers and consumers do, by OpenTelemetry's API, and the contexts that records carry.
+"""Make spans of what producers and consumers do, by OpenTelemetry's API, and read the contexts that records carry.
 
 ========  ========  ==================================  ==================================================
 span      kind      from                                until
@@ -10,10 +10,10 @@ process   CONSUMER  a ``with`` block is entered, or a   the block is left, or th
 settle    CLIENT    that moment                         the records are settled in this process
 ========  ========  ==================================  ==================================================
 
-A record's context is what was current when it was put. It travels in the tags of a KPL aggregate, which change no
-payload and which the KCL passes over; in a JSON body only where the program asks for that. There is no standard for
-Kinesis: what Datadog's libraries and OpenTelemetry's for JavaScript write into JSON bodies is read, too. Names
-and kinds are those of OpenTelemetry's conventions for messaging, which are still in development.
+A record's context is what was current when it was put. The context travels in the tags of a KPL aggregate, which change
+no payload and which the KCL passes over; a JSON body carries it only where the program asks for that. There is no
+standard for Kinesis: what Datadog's libraries and OpenTelemetry's for JavaScript write into JSON bodies is read, too.
+Names and kinds are those of OpenTelemetry's conventions for messaging, which are still in development.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SYSTEM = "aws.kinesis"
 TRACEPARENT = "traceparent"
 DATADOG = "_datadog"
 LINKS_MAX = 128
-"""OpenTelemetry's SDK keeps no more links of a span, by default."""
+"""The links of a span: OpenTelemetry's SDK keeps no more by default."""
 JSON_BYTES_MAX = 1024 * 1024
-"""A larger record is not looked into."""
+"""The largest record that is searched for a context."""
 NANOSECONDS = 1_000_000_000
 PARTITION = "messaging.destination.partition.id"
 
@@ -51,7 +51,7 @@ _NAMES = (f'"{TRACEPARENT}"'.encode(), f'"{DATADOG}"'.encode())
 
 
 class _Operation(NamedTuple):
-    """What the conventions say of one kind of span."""
+    """The names that the conventions give to one kind of span."""
 
     name: str
     type: str
@@ -75,7 +75,9 @@ _CARRIERS = msgspec.json.Decoder(_Carriers)
 
 
 def _guarded(default: Any) -> Callable[[F], F]:
-    """Spans never end the work: what the method raises is told by the log, and it returns ``default``."""
+    """Return a decorator that keeps spans from ending the work: what the method raises is logged, and the method
+    returns ``default``.
+    """
 
     def around(method: F) -> F:
         @functools.wraps(method)
@@ -97,8 +99,8 @@ class OpenTelemetryTracing:
         Producer("orders", options=ProducerOptions(aggregation=True), tracing=OpenTelemetryTracing())
         Consumer("orders", application="billing", tracing=OpenTelemetryTracing())
 
-    ``json_members``: True: a producer writes the member ``traceparent`` into each record that is a JSON object and has
-    none, and so changes the data that is put. ``links_max``: the most links of a span; contexts beyond that are left
+    With ``json_members`` a producer writes the member ``traceparent`` into each record that is a JSON object without
+    this member, and so changes the data that is put. ``links_max``: the most links of a span; further contexts are left
     out. Raises OptionError without the package.
     """
 
@@ -111,7 +113,7 @@ class OpenTelemetryTracing:
         self._application: dict[str, str] = {}
 
     def for_application(self, application: str) -> OpenTelemetryTracing:
-        """The same, for a consumer of this application: its spans name it."""
+        """Return the tracing of a consumer of this application, whose spans name the application."""
         bound = object.__new__(type(self))
         bound.__dict__.update(self.__dict__)
         bound._application = {"messaging.consumer.group.name": application}
@@ -120,11 +122,13 @@ class OpenTelemetryTracing:
     # --- what a producer asks for ---------------------------------------------------------------
 
     def context_tags(self) -> Tags:
-        """What carries the caller's context in an aggregate; nothing where no span is current."""
+        """Return the tags that carry the caller's context in an aggregate; none where no span is current."""
         return self._spans.injected()
 
     def data_with_context(self, data: bytes) -> bytes:
-        """A record's data as it is to be put: with ``json_members`` and the caller's context in it, where it can be."""
+        """Return a record's data as it is to be put. With ``json_members`` it has the caller's context, where the data
+        is a JSON object and a span is current.
+        """
         if not self._json_members or not data.lstrip().startswith(b"{"):
             return data
         context = dict(self.context_tags()).get(TRACEPARENT)
@@ -133,7 +137,7 @@ class OpenTelemetryTracing:
         try:
             members = _MEMBERS.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return data  # it only looks like JSON
+            return data  # the data only begins like JSON
         if TRACEPARENT in members:
             return data
         before, _, rest = data.partition(b"{")
@@ -141,20 +145,20 @@ class OpenTelemetryTracing:
         return b"".join((before, b"{", member, b"," if members else b"", rest))
 
     def sending(self, stream: str, records: int, payload_bytes: int, contexts: Iterable[Tags]) -> _RequestSpan:
-        """A request is sent. ``contexts``: those of its records, each once."""
+        """Begin the span of a request that is sent now. ``contexts``: the contexts of its records, each once."""
         given = {"messaging.batch.message_count": records, "messaging.message.body.size": payload_bytes}
         return _RequestSpan(self._spans, self._spans.of_request(stream, given, list(contexts)))
 
     # --- what a consumer asks for ---------------------------------------------------------------
 
     def received(self, stream: str, shard_id: str, records: int, took_s: float) -> None:
-        """A page with records came, after so many seconds."""
+        """Make the span of a page with records that came ``took_s`` seconds after the call for it."""
         given = {PARTITION: shard_id, "messaging.batch.message_count": records, **self._application}
         begun_ns = time.time_ns() - int(took_s * NANOSECONDS)
         self._spans.ended(self._spans.begun(RECEIVE, stream, given, begun_ns=begun_ns), None)
 
     def processing(self, stream: str, shard_id: str, records: Sequence[Record]) -> _BlockSpan:
-        """A block that processes records is entered."""
+        """Begin the span of a block that processes records, which is entered now."""
         given: dict[str, Any] = {PARTITION: shard_id, **self._application}
         if len(records) == 1:
             given["messaging.message.id"] = f"{records[0].sequence_number}:{records[0].sub_sequence_number}"
@@ -165,7 +169,7 @@ class OpenTelemetryTracing:
 
 
 class _Spans:
-    """What is asked of OpenTelemetry's API."""
+    """The calls to OpenTelemetry's API."""
 
     def __init__(self, tracer_provider: Any, links_max: int) -> None:
         try:
@@ -184,14 +188,16 @@ class _Spans:
 
     @_guarded(())
     def injected(self) -> Tags:
-        """The current context."""
+        """Return the current context as tags."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return tuple(carrier.items())
 
     @_guarded(None)
     def of_request(self, stream: str, given: dict[str, Any], contexts: Sequence[Tags]) -> Any:
-        """The span of a request. The context of its task is that of whichever caller put last: it is not looked at."""
+        """Begin the span of a request. The context of the task that sends is not used: it is that of whichever caller
+        put last.
+        """
         parent = self._extracted(contexts[0]) if len(contexts) == 1 else None
         return self.begun(SEND, stream, given, parent=parent, contexts=contexts)
 
@@ -207,13 +213,13 @@ class _Spans:
         begun_ns: int | None = None,
         inside: bool = False,
     ) -> Any:
-        """A span. ``inside``: it is the child of the span that is current; else of ``parent``, or of none."""
+        """Begin a span. ``inside``: it is a child of the current span; else it is a child of ``parent``, or of none."""
         links = []
         for tags in contexts[: self._links_max]:
             context = self._trace.get_current_span(self._extracted(tags)).get_span_context()
             if context.is_valid:
                 links.append(self._trace.Link(context))
-        name = stream.rpartition("/")[2]  # of a stream that was given by its ARN
+        name = stream.rpartition("/")[2]  # a stream may be given by its ARN
         return self._tracer.start_span(
             f"{operation.name} {name}",
             context=None if inside else parent or self._context.Context(),
@@ -234,18 +240,20 @@ class _Spans:
 
     @_guarded(None)
     def attached(self, span: Any) -> Any:
-        """Make a span the current one. The token is for `detached`."""
+        """Make a span the current one, and return the token for `detached`."""
         return None if span is None else self._context.attach(self._trace.set_span_in_context(span))
 
     @_guarded(None)
     def detached(self, token: Any) -> None:
-        """The span that was current before is so again."""
+        """Make the span current again that was so before `attached` returned this token."""
         if token is not None:
             self._context.detach(token)
 
     @_guarded(None)
     def ended(self, span: Any, error: str | None) -> None:
-        """A span is over. ``error``: the class or code of what failed; a message may hold what a record holds."""
+        """End a span. ``error``: the class or code of what failed, and no message, which may hold a record's
+        content.
+        """
         if span is None:
             return
         if error is not None:
@@ -255,7 +263,7 @@ class _Spans:
 
     @_guarded(None)
     def settling(self, stream: str, given: dict[str, Any], block: Any) -> Any:
-        """The span of the settling behind a block, which has a span."""
+        """Begin the span of the settling that follows a block, as a child of the block's span."""
         if block is None:
             return None
         parent = self._trace.set_span_in_context(block, self._context.Context())
@@ -276,7 +284,7 @@ class _RequestSpan:
 
 
 class _BlockSpan:
-    """The span of a block that processes records, and that of their settling behind it."""
+    """The span of a block that processes records, and the span of the settling that follows."""
 
     __slots__ = ("_given", "_settle", "_span", "_spans", "_stream", "_token")
 
@@ -301,7 +309,7 @@ class _BlockSpan:
 
 
 def contexts_of(records: Sequence[Record], contexts_max: int) -> Sequence[Tags]:
-    """The contexts that these records carry, each once, up to so many."""
+    """Return the contexts that these records carry, each once, and at most ``contexts_max`` of them."""
     found: dict[Tags, None] = {}
     for record in records:
         if len(found) >= contexts_max:
@@ -312,7 +320,9 @@ def contexts_of(records: Sequence[Record], contexts_max: int) -> Sequence[Tags]:
 
 
 def carried_by(record: Record) -> Tags:
-    """The context that a record carries, as the headers of W3C's Trace Context; nothing where it carries none."""
+    """Return the context that a record carries, as the headers of W3C's Trace Context; nothing where it carries
+    none.
+    """
     for key, _ in record.tags:
         if key == TRACEPARENT:
             return tuple((key, value) for key, value in record.tags if key in ("traceparent", "tracestate"))
@@ -329,8 +339,8 @@ def carried_by(record: Record) -> Tags:
 
 
 def _of_datadog(members: dict[str, Any]) -> Tags:
-    """What Datadog's libraries write: W3C's header, or their own two numbers of 64 bits in decimal, with the upper half
-    of the trace's id beside them in hexadecimal.
+    """Return the context in what Datadog's libraries write: W3C's header, or their own two numbers of 64 bits in
+    decimal, with the upper half of the trace's id beside them in hexadecimal.
     """
     if isinstance(given := members.get(TRACEPARENT), str):
         return ((TRACEPARENT, given),)
