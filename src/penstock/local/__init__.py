@@ -1,4 +1,6 @@
-"""A Kinesis on this machine, for tests, demonstrations and development. On loopback unless told otherwise."""
+"""A Kinesis on this machine, for tests, demonstrations and development. It listens on loopback unless its options name
+another address.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _HOMES = {
     "LocalOptions": "penstock.local.options",
     "SpawnedKinesis": "penstock.local.embedded",
 }
-"""The module of each name: that one is loaded for it, and no other."""
+"""The module of each public name. A use of the name loads this module, and no other."""
 
 _load = loaded_from(__name__, _HOMES)
 

@@ -1,7 +1,7 @@
 """``python -m penstock.local OPTIONS``: what :meth:`LocalKinesis.spawn` starts. People use ``penstock local``.
 
-OPTIONS is the JSON of :class:`LocalOptions`. One line of JSON on standard output says where it listens, or what went
-wrong. The process ends when its standard input is closed.
+OPTIONS is the JSON of :class:`LocalOptions`. One line of JSON on standard output says where the service listens, or
+what went wrong. The process ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _say(line: dict[str, str | None]) -> None:
 
 
 def main() -> int:
-    """Serve; 1 when it could not start."""
+    """Serve, and return the exit status: 1 when the service could not start."""
     try:
         serve(msgspec.json.decode(sys.argv[1], type=LocalOptions), _announce, with_parent=True)
     except (OSError, PenstockError) as fault:

@@ -11,12 +11,12 @@ import cbor2
 import msgspec
 
 # --- CBOR -----------------------------------------------------------------------------------------
-# The Java SDK's CBOR (``application/x-amz-cbor-1.1``) to and from the JSON that the service model speaks.
+# These functions convert the Java SDK's CBOR (``application/x-amz-cbor-1.1``) to and from the JSON of the service model.
 #
 # In CBOR blobs are raw bytes and timestamps are tag 1 around an integer of epoch *milli*seconds (the Java SDK
 # refuses floats there; general CBOR readers take tag 1 for seconds, so it is read here). In JSON a blob is
 # base64 text and a timestamp a number of seconds. Requests say their types themselves; in answers the
-# member's name tells: ``Data`` is the only blob of this API and all times end in ``Timestamp``.
+# member's name says its type: ``Data`` is the only blob of this API and all times end in ``Timestamp``.
 
 _EPOCH_TAG = 1
 _DEPTH_MAX = 16
@@ -39,12 +39,12 @@ def _seconds(millis: Any, immutable: bool) -> float:  # noqa: ARG001 - cbor2's a
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as it is."""
+    """Encode a value as CBOR, with its types as they are."""
     return bytes(cbor2.dumps(value))
 
 
 def request_to_json(body: bytes) -> bytes:
-    """The same request in JSON. Raises ``ValueError`` when it is no CBOR or has no JSON form."""
+    """Return a CBOR request as JSON. Raises ``ValueError`` when it is no CBOR or has no JSON form."""
     try:
         # msgspec writes bytes as base64 text, which is what the JSON protocol has for blobs.
         return msgspec.json.encode(decode(body))
@@ -53,7 +53,7 @@ def request_to_json(body: bytes) -> bytes:
 
 
 def answer_to_cbor(body: bytes) -> bytes:
-    """The same answer in CBOR; an empty one stays empty."""
+    """Return a JSON answer as CBOR; an empty answer stays empty."""
     if not body:
         return body
     return encode(_typed(msgspec.json.decode(body)))
@@ -76,7 +76,7 @@ def _member(name: str, value: Any) -> Any:
 
 
 # --- event streams --------------------------------------------------------------------------------
-# Frames of ``application/vnd.amazon.eventstream``: what SubscribeToShard answers with.
+# SubscribeToShard answers with frames of ``application/vnd.amazon.eventstream``.
 #
 # A frame is: total length, header length, CRC-32 of these eight bytes, headers, payload, CRC-32 of all before
 # it; numbers are unsigned 32-bit, most significant byte first. A header is: name length (1 byte), name, type
@@ -89,7 +89,7 @@ _STRING = 7
 
 
 def frame(headers: dict[str, str], payload: bytes) -> bytes:
-    """One frame with string headers."""
+    """Return one frame with string headers."""
     head = b"".join(_header(name, value) for name, value in headers.items())
     prelude = _PRELUDE.pack(16 + len(head) + len(payload), len(head))
     prelude += _CRC.pack(zlib.crc32(prelude))
@@ -98,12 +98,12 @@ def frame(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 def event(event_type: str, payload: bytes, content_type: str = "application/x-amz-json-1.1") -> bytes:
-    """A frame that carries an event (``initial-response``, ``SubscribeToShardEvent``)."""
+    """Return a frame that carries an event (``initial-response``, ``SubscribeToShardEvent``)."""
     return frame({":event-type": event_type, ":content-type": content_type, ":message-type": "event"}, payload)
 
 
 def exception(exception_type: str, payload: bytes, content_type: str = "application/x-amz-json-1.1") -> bytes:
-    """A frame that ends the stream with one of its modelled errors (``ResourceInUseException``)."""
+    """Return a frame that ends the stream with one of its modelled errors (``ResourceInUseException``)."""
     return frame(
         {":exception-type": exception_type, ":content-type": content_type, ":message-type": "exception"},
         payload,

@@ -1,4 +1,4 @@
-"""The service's clock, what it was asked, and its own controls over HTTP, under ``/_penstock/``.
+"""The service's clock, its counts of calls, and its own controls over HTTP, under ``/_penstock/``.
 
 The controls are the clock, faults, limits, counts, reset and health, for tests and tools in other processes. They
 answer on loopback only, never to a web page, and show no payload.
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 # --- the clock ------------------------------------------------------------------------------------
-# The local service's clock: the machine's time that a test can move on, or time that stands still until then.
+# The local service's clock shows the machine's time, which a test can move on, or a time that only a test moves.
 
 SET_BACK_S = 1.0
-"""When the machine's clock is set back by more than this, the service's goes on from where it was."""
+"""Seconds. When the machine's clock is set back by more than this, the service's clock goes on from where it was."""
 
 
 class VirtualClock:
     """Epoch seconds for the service: arrival times, iterator expiry, retention, the ``Date`` header.
 
-    ``start_s`` is where it begins (None: the machine's time). It runs as the machine's clock does, adjustments
+    ``start_s`` is where the clock begins (None: the machine's time). It runs as the machine's clock does, adjustments
     included, so that a client on this machine finds the times it expects; but it never goes back. With
-    ``running=False`` only :meth:`advance` moves it. Safe to use from any thread.
+    ``running=False`` only :meth:`advance` moves it. Any thread may use it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class VirtualClock:
     __call__ = now
 
     def advance(self, seconds: float) -> float:
-        """Move the clock forward; returns the new time. What is due by then happens now."""
+        """Move the clock forward, and return the new time. What is due by then happens now."""
         if seconds < 0:
             raise ValueError("the service's clock does not go back")
         with self._lock:
@@ -80,14 +80,14 @@ class VirtualClock:
 
 
 # --- what was asked -------------------------------------------------------------------------------
-# Per operation and per user-agent tag.
+# Calls are counted per operation and per user-agent tag.
 
 TAGS_MAX = 1000
 """User agents and tags beyond this many are counted under the tag ``other``."""
 
 
 class Count(msgspec.Struct):
-    """Sums since the start or the last reset."""
+    """The sums of one operation's calls since the start or the last reset."""
 
     calls: int = 0
     errors: int = 0
@@ -99,26 +99,26 @@ class Count(msgspec.Struct):
 
 
 class Stats(msgspec.Struct):
-    """A snapshot: ``operations`` sums over all clients, ``tags`` tells those apart that send
-    ``tag/<name>``.
+    """A snapshot of the counts: ``operations`` has the sums of all clients, ``tags`` those of each ``tag/<name>`` that
+    clients send.
     """
 
     operations: dict[str, Count]
     tags: dict[str, dict[str, Count]]
 
     def calls(self, operation: str, tag: str | None = None) -> int:
-        """How often ``operation`` was called, by all or by the clients of one tag."""
+        """Return how often ``operation`` was called, by all clients or by the clients of one tag."""
         table = self.operations if tag is None else self.tags.get(tag, {})
         return table[operation].calls if operation in table else 0
 
     def records(self, operation: str, tag: str | None = None) -> int:
-        """How many records ``operation`` moved, for all or for the clients of one tag."""
+        """Return how many records ``operation`` moved, for all clients or for the clients of one tag."""
         table = self.operations if tag is None else self.tags.get(tag, {})
         return table[operation].records if operation in table else 0
 
 
 class Counters:
-    """The running counts of one server. Used on the server's loop only."""
+    """The running counts of one server. They are used on the server's loop only."""
 
     def __init__(self) -> None:
         self.reset()
@@ -129,7 +129,7 @@ class Counters:
         self._tag_of: dict[bytes, str] = {}
 
     def of(self, operation: str, user_agent: bytes) -> Count:
-        """The counts to add this call to."""
+        """Return the counts to which a call of this operation is added."""
         tag = self._tag_of.get(user_agent)
         if tag is None:
             tag = self._remember(user_agent)
@@ -146,7 +146,7 @@ class Counters:
         return tag
 
     def snapshot(self) -> Stats:
-        """The counts as they are now; clients without a tag are under ``""``."""
+        """Return the counts as they are now; clients without a tag are under ``""``."""
         operations: dict[str, Count] = {}
         tags: dict[str, dict[str, Count]] = {}
         for (operation, tag), count in sorted(self._counts.items()):
@@ -206,7 +206,9 @@ class Control:
             return self._json(400, {"error": str(fault)})
 
     def _from_here(self, request: Request) -> bool:
-        """True for a program on this machine; a web page says its origin, or a name that is not this host's."""
+        """Return True for a program on this machine: a web page's request names an origin, or a host that is not this
+        one.
+        """
         try:
             near = ipaddress.ip_address(request.peer).is_loopback
             host = urlsplit("//" + request.headers.get(b"host", b"").decode("latin-1")).hostname

@@ -1,10 +1,10 @@
-"""The process in which moto answers for DynamoDB, CloudWatch and STS: run as a module, by :mod:`neighbours`.
+"""The process in which moto answers for DynamoDB, CloudWatch and STS. :mod:`neighbours` runs it as a module.
 
-It listens on loopback, writes ``{"port": ...}`` or ``{"error": ...}`` as one line to its standard output, and ends when
-its standard input is closed: so it never outlives the service that started it, however that one ends.
+The process listens on loopback, writes ``{"port": ...}`` or ``{"error": ...}`` as one line to its standard output, and
+ends when its standard input is closed: so it never outlives the service that started it, however the service ends.
 
-Of moto three services are used, each through its own entry for a request. Its server would serve all hundred and more:
-for that it wants some forty packages, a Docker client and a solver of equations among them.
+Three services of moto are used, each through its own entry for a request. moto's server would serve all hundred and
+more: for that it wants some forty packages, a Docker client and a solver of equations among them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 SERVICE_HEADER = "x-penstock-neighbour"
-"""Names the service that a request is for: the part that hands it on has found that out."""
+"""The header that names the service of a request: the part that forwards the request has found the service out."""
 STREAMS_TARGET = "DynamoDBStreams_"
 
 
@@ -45,11 +45,11 @@ class Application:
         self._handlers = {"cloudwatch": CloudWatchResponse, "dynamodb": DynamoHandler, "sts": TokenResponse}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """One request."""
+        """Answer one request."""
         request = self._request(environ)
         try:
             status, headers, content = self._answer(request)
-        except self._refusal as refusal:  # moto's own errors, of some of its versions
+        except self._refusal as refusal:  # some versions of moto raise their errors so
             return refusal(environ, start_response)
         except Exception as fault:
             text = f"moto failed ({type(fault).__name__}: {fault})"
@@ -69,7 +69,7 @@ class Application:
         try:
             found = handler.dispatch(request, request.raw_url, dict(request.headers))
         except Exception as fault:
-            answer = getattr(fault, "response", None)  # of a ClientError of botocore's, which moto raises in places
+            answer = getattr(fault, "response", None)  # moto raises botocore's ClientError in places
             if not isinstance(answer, dict) or "Error" not in answer:
                 raise
             return 400, {}, answer["Error"]["Message"]
@@ -77,7 +77,7 @@ class Application:
 
 
 def _broke(error: BaseException) -> None:
-    """The next call to one of its services finds that the process has ended, and starts another one."""
+    """End the process: the next call to one of its services finds that, and starts another process."""
     traceback.print_exception(error)
     os._exit(1)
 

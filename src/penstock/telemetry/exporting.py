@@ -51,8 +51,9 @@ class _Part:
         self._failed: set[str] = set()
 
     def told(self, event: Told, now_s: float) -> None:
-        """Note which workers have reported: the age grows while a worker that is here reports nothing. Nothing more is expected of
-        a worker that was closed. A worker that an error has ended is missed until another one is in its place.
+        """Note which workers have reported: the age grows while a worker that is here reports nothing. Nothing more is
+        expected of a worker that was closed. A worker that an error has ended is missed until another one is in its
+        place.
         """
         if not isinstance(event, ConsumerMetrics):
             self._hear("", now_s, left=event.last)

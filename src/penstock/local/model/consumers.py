@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 # --- registered consumers -------------------------------------------------------------------------
 
 CONSUMERS_MAX = 20
-"""Of one stream."""
+"""The registered consumers of one stream."""
 ADVANTAGE_CONSUMERS_MAX = 50
-"""Of an on-demand stream, in an account with a throughput commitment (On-demand Advantage)."""
+"""The registered consumers of an on-demand stream, in an account with a throughput commitment (On-demand Advantage)."""
 CREATING_MAX = 5
 LIST_MAX = 100
 
 
 def register_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """RegisterStreamConsumer."""
+    """Answer RegisterStreamConsumer."""
     stream = model.stream_of(request)
     name = request["ConsumerName"]
     if not stream.writable:
@@ -73,14 +73,14 @@ def register_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> di
 
 
 def describe_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeStreamConsumer, by consumer ARN or by stream ARN and name."""
+    """Answer DescribeStreamConsumer, for a consumer's ARN, or for a stream's ARN and a name."""
     stream, consumer = _named(model, request)
     model.meters.stream_call("DescribeStreamConsumer", stream.name, model.account_id)
     return {"ConsumerDescription": consumer.describe(model.now_ms()) | {"StreamARN": stream.arn}}
 
 
 def deregister_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> None:
-    """DeregisterStreamConsumer: its subscriptions end."""
+    """Answer DeregisterStreamConsumer: the consumer's subscriptions end."""
     stream, consumer = _named(model, request)
     model.meters.stream_call("DeregisterStreamConsumer", stream.name, model.account_id)
     if consumer.gone_ms is None:
@@ -89,7 +89,7 @@ def deregister_stream_consumer(model: KinesisModel, request: dict[str, Any]) -> 
 
 
 def list_stream_consumers(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListStreamConsumers, by name."""
+    """Answer ListStreamConsumers, in the order of the names."""
     stream = model.stream_of(request)
     require_creation_time(model, stream, request)
     model.meters.stream_call("ListStreamConsumers", stream.name, model.account_id)
@@ -109,7 +109,7 @@ def list_stream_consumers(model: KinesisModel, request: dict[str, Any]) -> dict[
 
 
 def _named(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, Consumer]:
-    """The consumer that a request names in one way or in both."""
+    """Return the stream and the consumer that a request names by ARN, by stream and name, or in both ways."""
     name, arn = request.get("ConsumerName"), request.get("ConsumerARN")
     if arn is not None:
         stream, consumer = consumer_of_arn(model, arn)
@@ -126,22 +126,22 @@ def _named(model: KinesisModel, request: dict[str, Any]) -> tuple[Stream, Consum
 
 
 # --- subscriptions --------------------------------------------------------------------------------
-# SubscribeToShard: the records of a shard, pushed to a registered consumer for five minutes.
+# SubscribeToShard pushes the records of a shard to a registered consumer for five minutes.
 #
-# One consumer has one subscription per shard. For five seconds after a call succeeded another is refused; later it
+# One consumer has one subscription per shard. For five seconds after a call succeeded another call is refused; later it
 # takes over, and the older one fails inside its event stream. Nothing here waits: a subscription says what is due when
-# it is asked (``poll``) and calls ``wake`` when there may be something before the asker would look again.
+# it is asked (``poll``), and calls ``wake`` when something may be due before its caller would ask again.
 
 LIFE_MS = 300_000
 TAKEOVER_MS = 5_000
-"""Within this time of a successful call another one is refused."""
+"""Milliseconds after a successful call in which another call is refused."""
 KEEP_ALIVE_MS = 5_000
-"""After this time without records comes an event without."""
+"""Milliseconds without records after which an event without records is sent."""
 EVENT_RECORDS_MAX = 10_000
 EVENT_PAYLOAD_BYTES_MAX = 1024 * 1024
-"""But one record, however large."""
+"""The payload of an event; one record goes in any case, however large it is."""
 POLL_EVENTS_MAX = 8
-"""Events that one ``poll`` gives; when there are more it asks to be polled again at once."""
+"""The events that one ``poll`` returns; when there are more, the subscription asks to be polled again at once."""
 
 Event = tuple[str, bytes]
 
@@ -194,7 +194,7 @@ class Subscriptions:
         return subscription
 
     def wake(self, consumer_arn: str) -> None:
-        """Have the consumer's subscriptions looked at."""
+        """Wake the consumer's subscriptions, so that they are polled."""
         for key, subscription in list(self._last.items()):
             if key.consumer_arn == consumer_arn:
                 subscription.notify()
@@ -227,37 +227,37 @@ class Subscription:
         self._place = place
         self.started_ms = self._last_event_ms = model.now_ms()
         self.asked_number: str | None = None
-        """The sequence number that it began at, if any."""
+        """The sequence number at which the subscription began, if any."""
         self.taken_over = False
         self._said_all = False
         self.closed = False
-        """True: no events will come any more."""
+        """True once no events will come any more."""
         self._wake: Callable[[], None] | None = None
         shard.watchers.append(self.notify)
 
     @property
     def in_use_text(self) -> str:
-        """The message for the second subscriber while this subscription is active."""
+        """Return the message for a second subscriber while this subscription is active."""
         where = f"{self._model.account_id}:{self._stream.name}:{self._shard.name}:{self._consumer.name}"
         return f"Another active subscription exists for this consumer: {where}"
 
     def wakes(self, wake: Callable[[], None]) -> None:
-        """Have this called when ``poll`` may have something before its caller would look again."""
+        """Have ``wake`` called when ``poll`` may have something before its caller would look again."""
         self._wake = wake
 
     def notify(self) -> None:
-        """Something may be due."""
+        """Call ``wake``: something may be due."""
         if self._wake is not None:
             self._wake()
 
     def close(self) -> None:
-        """End it; the client is gone, or all was said."""
+        """End the subscription: the client is gone, or all was sent."""
         self.closed = True
         if self.notify in self._shard.watchers:
             self._shard.watchers.remove(self.notify)
 
     def poll(self) -> list[Event]:
-        """(event type or name of an exception, JSON) for all that is due now, in order; never waits."""
+        """Return all that is due now, in order, as (event type or name of an exception, JSON). It never waits."""
         if self.closed:
             return []
         now_ms = self._model.now_ms()
@@ -328,7 +328,7 @@ class Subscription:
         return _event(texts, self._number(counter, arrival_ms), behind_ms)
 
     def _keep_alive(self, now_ms: int) -> Event:
-        """An event without records: its number still says how far the reader is."""
+        """Return an event without records: its number still says how far the reader is."""
         self._last_event_ms = now_ms
         if self._place.kind != AT_ORDINAL:
             return _event([], self.asked_number, now_ms - self._place.value)

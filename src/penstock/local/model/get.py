@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from penstock.local.model.state import Shard, Stream
 
 # --- where a read begins --------------------------------------------------------------------------
-# Where a read begins: the starting positions that GetShardIterator and SubscribeToShard share.
+# GetShardIterator and SubscribeToShard share these starting positions.
 
 _BY_NUMBER = ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
 
 
 class Start(NamedTuple):
-    """What a caller asks for."""
+    """The starting position that a caller asks for."""
 
     kind: str
-    """One of the API's ShardIteratorType."""
+    """One of the API's values of ShardIteratorType."""
     number: str | None
     timestamp: float | None
     operation: str
-    """Named in messages."""
+    """The operation's name, for messages."""
 
 
 class Place(NamedTuple):
-    """Where that is: see ``IteratorState.kind``, ``value`` and ``reached_ms``."""
+    """The place of a starting position: see ``IteratorState.kind``, ``value`` and ``reached_ms``."""
 
     kind: int
     value: int
@@ -103,7 +103,7 @@ def _timestamp_ms(model: KinesisModel, start: Start, now_ms: int) -> int:
 
 
 def _parts_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start, number: str) -> Parts:
-    """The number taken apart, if it is one of this shard's."""
+    """Return the parts of a sequence number. Raises ModelError where the number is not one of this shard's."""
     parts = parse(int(number))
     said = (
         f"StartingSequenceNumber {number} used in {start.operation} on shard {shard.name} "
@@ -124,7 +124,7 @@ def _parts_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start, n
 
 
 def _at_number(shard: Shard, parts: Parts, horizon_ms: int, *, after: bool) -> Place:
-    """The place at or after a sequence number.
+    """Return the place at or after a sequence number.
 
     A number whose record is trimmed, or that no record carries and that speaks of a time before the horizon, gives a
     place where nothing is ever found: the service answers with empty pages, far behind, and no error.
@@ -170,7 +170,7 @@ _decode_records = msgspec.json.Decoder(_RecordsRequest).decode
 
 
 def get_shard_iterator(model: KinesisModel, body: bytes) -> bytes:
-    """GetShardIterator on a JSON body."""
+    """Answer GetShardIterator on a JSON body."""
     try:
         request = _decode_iterator(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -202,7 +202,7 @@ def get_shard_iterator(model: KinesisModel, body: bytes) -> bytes:
 
 
 def _usual(request: _IteratorRequest) -> bool:
-    """True when no member breaks a constraint of the API's model; False: look closely."""
+    """Return True when no member breaks a constraint of the API's model; False: the full check has to look."""
     number = request.starting_sequence_number
     return (
         request.shard_iterator_type in (ITERATOR_TYPE.values or ())
@@ -217,7 +217,7 @@ def _plain_name(name: str) -> bool:
 
 
 def get_records(model: KinesisModel, body: bytes) -> bytes:
-    """GetRecords on a JSON body."""
+    """Answer GetRecords on a JSON body."""
     try:
         request = _decode_records(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -295,12 +295,14 @@ def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorStat
 
 
 def _tip_ms(shard: Shard, now_ms: int) -> int:
-    """Where the log ends, in time; the clock may have gone back since the last record came."""
+    """Return the time at which the log ends; the clock may have gone back since the last record came."""
     return max(now_ms if shard.closed_ms is None else shard.closed_ms, shard.log.last_arrival_ms)
 
 
 def _crossed_until_ms(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorState, now_ms: int) -> int:
-    """Up to when a page crosses the log that begins where the iterator stands: to the tip, or a limited span."""
+    """Return the time up to which a page crosses the log from where the iterator stands: to the tip, or over a limited
+    span.
+    """
     begin_ms = max(state.reached_ms, stream.horizon_ms(now_ms), shard.created_ms)
     return min(begin_ms + round(model.limits.page_span_s * 1000), _tip_ms(shard, now_ms))
 

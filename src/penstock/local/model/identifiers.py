@@ -1,5 +1,5 @@
-"""What the service gives out, and understands when a caller hands it back: sequence numbers of AWS's shape, shard ids,
-times, shard iterators and list tokens.
+"""The identifiers that the service gives to callers, and understands when they come back: sequence numbers of AWS's
+shape, shard ids, times, shard iterators and list tokens.
 
 New sequence numbers have layout version 2: a 186-bit integer, 56 decimal digits. From its highest bits down:
 
@@ -17,9 +17,9 @@ parents'. A closed shard's ending number has the highest counter there is: no re
 Versions 0 and 1 are older layouts. Nothing here has such a number, but the service still understands them well enough
 to say what is wrong with their use.
 
-Iterators and list tokens are opaque texts: base64 of a packed value with a keyed digest, so that a made-up or damaged
-one is told from a real one. They hold no reference to memory: a service that was stopped and started again on its data
-still understands them.
+Iterators and list tokens are opaque texts: base64 of a packed value with a keyed digest, so that the service tells a
+made-up or damaged text from a real one. They hold no reference to memory: a service that was stopped and started again
+on its data still understands them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ _SHARD_SHIFT = 4
 _SECONDS_MASK = 2**36 - 1
 _COUNTER_MASK = 2**64 - 1
 _CREATED_S_LIMIT = 16_025_175_000
-"""Seconds of creation from here on are refused, as the service was seen to do."""
+"""The second of creation from which on numbers are refused, as the service was seen to do."""
 _OLD_BASE = 2**124
 _OLD_LIMIT = 2**129
 
 
 class Parts(NamedTuple):
-    """What a sequence number says: its layout, the shard (index and second of creation), the counter, the arrival."""
+    """The parts of a sequence number: its layout, the shard (index and second of creation), the counter, the
+    arrival.
+    """
 
     version: int
     shard_index: int
@@ -65,7 +67,7 @@ class Parts(NamedTuple):
 
 
 def shard_base(shard_index: int, created_s: int) -> int:
-    """The part of a sequence number that is the same for all of a shard: counter and arrival time are added to it."""
+    """Return the part that all sequence numbers of a shard share: counter and arrival time are added to it."""
     return (
         (2 << _VERSION_SHIFT)
         | (created_s << _CREATED_SHIFT)
@@ -76,12 +78,12 @@ def shard_base(shard_index: int, created_s: int) -> int:
 
 
 def compose(base: int, counter: int, arrived_s: int) -> int:
-    """The sequence number with this counter and arrival second in the shard whose base is given."""
+    """Return the sequence number with this counter and arrival second in the shard whose base is given."""
     return base | (counter << COUNTER_SHIFT) | (arrived_s << _TIME_SHIFT)
 
 
 def _signed_32(bits: int) -> int:
-    """The shard's index as the service reads it: 32 bits whose highest is taken for a minus sign of the whole."""
+    """Return the shard's index as the service reads it: a signed integer of 32 bits."""
     bits &= 2**32 - 1
     return -bits if bits >> 31 else bits
 
@@ -104,7 +106,7 @@ def parse(number: int) -> Parts | None:
 
 
 def _parse_old(number: int) -> Parts | None:
-    """Layout version 0: 125 bits, with 16 bits for the shard's index and no time of arrival."""
+    """Take a number of layout version 0 apart: 125 bits, with 16 bits for the shard's index and no time of arrival."""
     created_s = (number >> 88) & _SECONDS_MASK
     if created_s >= _CREATED_S_LIMIT:
         return None
@@ -112,12 +114,14 @@ def _parse_old(number: int) -> Parts | None:
 
 
 def shard_name(shard_index: int) -> str:
-    """The id of the shard with this index: ``shardId-000000000012``."""
+    """Return the id of the shard with this index: ``shardId-000000000012``."""
     return f"shardId-{shard_index:012d}"
 
 
 def shard_index_of(shard_id: str) -> int | None:
-    """The index in a shard id; None when there is none. AWS does not mind another prefix, none, or missing zeros."""
+    """Return the index in a shard id; None when there is none. AWS does not mind another prefix, none, or missing
+    zeros.
+    """
     pieces = shard_id.split("-")
     digits = pieces[1] if len(pieces) > 1 and pieces[1] else pieces[0]
     if not (digits.isascii() and digits.isdigit()):
@@ -127,19 +131,19 @@ def shard_index_of(shard_id: str) -> int | None:
 
 
 # --- times ----------------------------------------------------------------------------------------
-# Times: epoch seconds with a fraction outside, whole milliseconds inside.
+# Callers see times as epoch seconds with a fraction; inside of the model they are whole milliseconds.
 
 _ROUNDING = 0.01
-"""Of a millisecond: what a float of epoch seconds may lack (its own precision is a quarter of a microsecond)."""
+"""The part of a millisecond that a float of epoch seconds may lack (its precision is a quarter of a microsecond)."""
 
 
 def epoch_ms(seconds: float) -> int:
-    """The millisecond in which a moment lies: the service cuts off what is finer."""
+    """Return the millisecond in which a moment lies: the service cuts off what is finer."""
     return int(seconds * 1000 + _ROUNDING)
 
 
 def utc_text(moment_ms: int) -> str:
-    """``Thu Jan 22 01:22:02 UTC 2015``, as messages of the service print a time."""
+    """Return a time as messages of the service print it: ``Thu Jan 22 01:22:02 UTC 2015``."""
     return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(moment_ms // 1000))
 
 
@@ -166,13 +170,14 @@ class IteratorState(NamedTuple):
     stream_uid: int
     value: int
     serial: int
-    """No two iterators are the same text."""
+    """A number of its own for each iterator, so that no two iterators are the same text."""
     shard_index: int
     kind: int
     """AT_ORDINAL: the next record is the one with ordinal ``value``, or the oldest kept one after it. EXPIRED_NUMBER:
-    made from a sequence number of a trimmed time, ``value`` is that time in ms; it never finds anything."""
+    the iterator was made from a sequence number of a trimmed time, which is ``value`` in ms; it never finds anything.
+    """
     reached_ms: int = 0
-    """AT_ORDINAL: up to when the log is crossed, in its times of arrival."""
+    """AT_ORDINAL: the time of arrival up to which the log is crossed."""
 
 
 def _digest(payload: bytes) -> bytes:
@@ -182,7 +187,7 @@ def _digest(payload: bytes) -> bytes:
 
 
 def write_iterator(state: IteratorState, stream_name: str) -> str:
-    """The text of an iterator: 204 to 376 characters, as long as AWS's is for a stream of that name."""
+    """Return the text of an iterator: 204 to 376 characters, as many as AWS's has for a stream of that name."""
     name = stream_name.encode()
     payload = _HEAD + _FIELDS.pack(*state, len(name)) + name
     size = 152 + (len(name) + 2) // 16 * 16
@@ -191,7 +196,7 @@ def write_iterator(state: IteratorState, stream_name: str) -> str:
 
 
 def read_iterator(text: str) -> tuple[IteratorState, str] | None:
-    """(state, stream name) in an iterator's text; None when it is not one of ours."""
+    """Return (state, stream name) from an iterator's text; None when this service has not written the text."""
     try:
         raw = binascii.a2b_base64(text, strict_mode=True)
     except ValueError:
@@ -204,17 +209,19 @@ def read_iterator(text: str) -> tuple[IteratorState, str] | None:
 
 
 class BadTokenError(ValueError):
-    """The text is not a list token of that purpose."""
+    """A text is no list token for this purpose."""
 
 
 def write_token(purpose: str, now_ms: int, state: Any) -> str:
-    """A list token for ``purpose`` (the operation's name) that carries a state of lists, maps, texts and numbers."""
+    """Return a list token for ``purpose`` (the operation's name) that carries a state of lists, maps, texts and
+    numbers.
+    """
     payload = msgspec.msgpack.encode([purpose, now_ms, state])
     return base64.urlsafe_b64encode(_digest(payload) + payload).decode()
 
 
 def read_token(purpose: str, text: str) -> tuple[int, Any]:
-    """(time of issue in ms, state) of a list token. Raises BadTokenError."""
+    """Return (time of issue in ms, state) from a list token. Raises BadTokenError."""
     try:
         raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
         digest, payload = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]

@@ -14,9 +14,9 @@ from penstock.local.model.validation import ModelError, limit_exceeded
 
 MIB = 1024 * 1024
 PAGE_SPAN_S = 3_600.0
-"""Of a shard's log: what one GetRecords crosses at most, unless it is set otherwise."""
+"""The seconds of a shard's log that one GetRecords crosses at most, unless the limits are set otherwise."""
 METERS_MAX = 65_536
-"""Meters that are kept; the idle ones are forgotten when there are more."""
+"""The meters that are kept; when there are more, the idle ones are forgotten."""
 
 _PER_ACCOUNT = {
     "AddTagsToStream": 5.0,
@@ -63,26 +63,29 @@ class Limits(msgspec.Struct, kw_only=True):
     """Which limits are enforced, and how high they are. All rates allow a burst of one second's worth."""
 
     per_shard: bool = False
-    """Reading and writing, per shard."""
+    """True: the limits of reading and writing per shard are enforced."""
     api: bool = False
-    """Calls of the control plane, per account or per stream."""
+    """True: the limits of the control plane's calls per account and per stream are enforced."""
     put_records_per_s: float = 1_000.0
     put_bytes_per_s: float = float(MIB)
     get_calls_per_s: float = 5.0
     get_bytes_per_s: float = 2.0 * MIB
-    """A GetRecords may return more at once (10 MiB); the following calls wait until it has evened out."""
+    """Bytes a second that GetRecords reads of a shard. One call may return more at once (10 MiB); the following calls
+    are refused until it has evened out.
+    """
     page_span_s: Annotated[float, msgspec.Meta(gt=0)] = PAGE_SPAN_S
-    """One GetRecords crosses at most so much of a shard's log, in the time of its arrivals; always enforced. So a
-    stretch without records is answered by empty pages, with a MillisBehindLatest that falls from one to the next."""
+    """The seconds of a shard's log that one GetRecords crosses at most, in the time of the arrivals; always enforced.
+    So a stretch without records is answered by empty pages, with a MillisBehindLatest that falls from one to the next.
+    """
     iterator_calls_per_s: float = 5.0
     fanout_bytes_per_s: float = 2.0 * MIB
-    """Per shard and registered consumer."""
+    """Bytes a second for each shard and registered consumer."""
     subscribe_calls_per_s: float = 1.0
-    """Per shard and registered consumer."""
+    """Calls of SubscribeToShard a second for each shard and registered consumer."""
     account_calls_per_s: dict[str, float] = msgspec.field(default_factory=lambda: dict(_PER_ACCOUNT))
-    """Per operation, in the whole account."""
+    """Calls a second of each operation, in the whole account."""
     stream_calls_per_s: dict[str, float] = msgspec.field(default_factory=lambda: dict(_PER_STREAM))
-    """Per operation and stream."""
+    """Calls a second of each operation, on each stream."""
 
 
 class Meter:
@@ -106,7 +109,7 @@ class Meter:
         self._seen = now
 
     def allows(self, amount: float, now: float) -> bool:
-        """True when ``amount`` may be taken now; more than a second's worth may be when the bucket is full."""
+        """Return True when ``amount`` may be taken now; more than a second's worth may be when the bucket is full."""
         self._fill(now)
         return self._level >= min(amount, self.rate) and now >= self._blocked_until
 
@@ -118,7 +121,7 @@ class Meter:
             self._blocked_until = now + amount / self.rate
 
     def idle(self, now: float) -> bool:
-        """True when the bucket is as good as new."""
+        """Return True when the bucket is as good as new."""
         return now >= self._blocked_until and self._level + max(0.0, now - self._seen) * self.rate >= self.rate
 
 
@@ -131,7 +134,7 @@ class Meters:
         self._meters: dict[tuple[object, ...], Meter] = {}
 
     def meter(self, key: tuple[object, ...], rate: float) -> Meter:
-        """The meter for ``key`` with the rate that holds now."""
+        """Return the meter for ``key`` with the rate that holds now."""
         meter = self._meters.get(key)
         now = self._clock()
         if meter is None:
@@ -142,7 +145,7 @@ class Meters:
         return meter
 
     def take_if_allowed(self, key: tuple[object, ...], rate: float, amount: float = 1.0) -> bool:
-        """Take an amount; False, and nothing taken, when it is too much now."""
+        """Take an amount. Return False, and take nothing, when the amount is too much now."""
         meter = self.meter(key, rate)
         now = self._clock()
         if not meter.allows(amount, now):
@@ -164,10 +167,10 @@ class Meters:
 
 
 def shard_throttled(shard: str, stream: str, account_id: str) -> ModelError:
-    """ProvisionedThroughputExceededException, as the data plane words it."""
+    """Return a ProvisionedThroughputExceededException, as the data plane words it."""
     return ModelError("ProvisionedThroughputExceededException", throttle_text(shard, stream, account_id))
 
 
 def throttle_text(shard: str, stream: str, account_id: str) -> str:
-    """What is said of a shard whose limit is reached, in an error and in an entry of PutRecords' answer."""
+    """Return the text about a shard whose limit is reached, for an error and for an entry of PutRecords' answer."""
     return f"Rate exceeded for shard {shard} in stream {stream} under account {account_id}."

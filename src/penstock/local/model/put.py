@@ -1,8 +1,8 @@
-"""PutRecords and PutRecord.
+"""Answer PutRecords and PutRecord.
 
-A record is made into the JSON text that GetRecords will return when it is put; nothing else of it is kept. The usual
-request is decoded and checked by a few operations on whole lists; whatever is unusual in it goes through the full
-check, which knows the service's words for what is wrong.
+When a record is put, it becomes the JSON text that GetRecords will return; nothing else of the record is kept. The
+usual request is decoded and checked by a few operations on whole lists; an unusual one goes through the full check,
+which knows the service's words for what is wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from penstock.local.model.state import Shard, Stream
 
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
-"""Data and partition keys of one PutRecords."""
+"""The bytes of data and partition keys of one PutRecords."""
 RECORDS_MAX = 500
 KEY_CHARS_MAX = 256
 
 _HASH_KEY = re.compile(r"0|[1-9][0-9]{0,38}")
 _CANONICAL_ENDS = frozenset([f"{char}==" for char in "AQgw"] + [f"{char}=" for char in "AEIMQUYcgkosw048"])
-"""How padded base64 may end: the bits that pad are zero."""
+"""The ends that padded base64 may have: the bits that pad are zero."""
 
 
 class _Sized(msgspec.Struct, gc=False):
@@ -81,7 +81,7 @@ class _Columns:
         hash_keys = [entry.explicit_hash_key for entry in entries]
         self.hash_keys = None if hash_keys.count(None) == len(hash_keys) else hash_keys
         self.full = None not in self.keys
-        """All records have a partition key."""
+        """True where all records have a partition key."""
         self._together = "".join(filter(None, self.keys))
         self.payloads = list(map(int.__add__, data_sizes, self._key_sizes()))
 
@@ -91,7 +91,9 @@ class _Columns:
         return [0 if key is None else len(key.encode()) for key in self.keys]
 
     def escaped_keys(self) -> list[str]:
-        """The keys as they stand inside JSON quotes, in ASCII: a text is then as long in bytes as in characters."""
+        """Return the keys as they stand inside JSON quotes, in ASCII: a text is then as long in bytes as in
+        characters.
+        """
         keys: list[Any] = self.keys
         together = self._together
         if together.isascii() and together.isprintable() and '"' not in together and "\\" not in together:
@@ -99,7 +101,7 @@ class _Columns:
         return [json.dumps(key or "")[1:-1] for key in keys]
 
     def usual(self, data_bytes_max: int, data_sizes: Sequence[int]) -> bool:
-        """True when no record breaks a constraint of the API's model; False: look closely."""
+        """Return True when no record breaks a constraint of the API's model; False: the full check has to look."""
         if not self.full or max(data_sizes) > data_bytes_max:
             return False
         lengths = list(map(len, self.keys))  # type: ignore[arg-type]
@@ -112,7 +114,7 @@ class _Columns:
 
 
 def put_records(model: KinesisModel, body: bytes) -> bytes:
-    """PutRecords on a JSON body."""
+    """Answer PutRecords on a JSON body."""
     try:
         request = _decode(body)
         sizes = [len(entry.data) for entry in _decode_sizes(body).records]
@@ -170,7 +172,7 @@ def _size(data: str) -> int:
 
 
 def _checked(model: KinesisModel, operation: str, body: bytes, shape: Any) -> Any:
-    """The request after the full check, which raises if anything breaks the API's model."""
+    """Return the request after the full check, which raises ModelError if anything breaks the API's model."""
     request = model.decode(body)
     names = request if isinstance(request, dict) else {}
     name, arn = names.get("StreamName"), names.get("StreamARN")
@@ -188,7 +190,7 @@ def _checked(model: KinesisModel, operation: str, body: bytes, shape: Any) -> An
 
 
 def _admit(model: KinesisModel, stream: Stream | None, request: _Request | _RecordRequest, columns: _Columns) -> Stream:
-    """The stream, if it is there and may take these records."""
+    """Return the stream, if it is there and may take these records. Raises ModelError."""
     if stream is None or not stream.writable:
         raise stream_not_found(model.stream_named(request.stream_name, request.stream_arn), model.account_id)
     if columns.hash_keys is not None:
@@ -210,7 +212,7 @@ def _admit(model: KinesisModel, stream: Stream | None, request: _Request | _Reco
 
 def _check_ordering(model: KinesisModel, stream: Stream, ordering: str) -> None:
     parts = parse(int(ordering))
-    # The numbers of a shard that was just made speak of a time a little ahead.
+    # A shard that was just made has a second of creation a little ahead of the clock.
     newest_s = max(model.now_ms() // 1000, *(shard.created_s for shard in stream.open_shards))
     if parts is None or parts.arrived_s > newest_s or parts.version == 0:
         raise invalid(
@@ -220,7 +222,7 @@ def _check_ordering(model: KinesisModel, stream: Stream, ordering: str) -> None:
 
 
 def _routes(model: KinesisModel, stream: Stream, columns: _Columns) -> list[Shard]:
-    """The shard of each record."""
+    """Return the shard of each record."""
     if stream.strategy == "AUTO":
         return model.rng.choices(stream.open_shards, k=len(columns.keys))
     keys: list[Any] = columns.keys
@@ -233,7 +235,7 @@ def _routes(model: KinesisModel, stream: Stream, columns: _Columns) -> list[Shar
 
 
 def _store(model: KinesisModel, stream: Stream, columns: _Columns) -> tuple[list[str], int]:
-    """Append the records; the entries of the answer, as JSON, and how many of them failed."""
+    """Append the records. Return the entries of the answer, as JSON, and how many of them failed."""
     answers = [""] * len(columns.datas)
     groups: dict[Shard, list[int]] = {}
     for place, shard in enumerate(_routes(model, stream, columns)):
@@ -271,7 +273,7 @@ def _throttle(
     payloads: list[int],
     answers: list[str],
 ) -> list[int]:
-    """The records that the shard's write limits let in; the others get their error into ``answers``."""
+    """Return the records that the shard's write limits let in; the errors of the others go into ``answers``."""
     limits, now = model.limits, model.clock()
     records = model.meters.meter(("put records", stream.uid, shard.index), limits.put_records_per_s)
     volume = model.meters.meter(("put bytes", stream.uid, shard.index), limits.put_bytes_per_s)
@@ -306,7 +308,7 @@ class _Texts:
             self._keys = [f'","PartitionKey":"{key}' if key else "" for key in self._keys]
 
     def lines(self, shard: Shard, places: list[int], first_counter: int, answers: list[str]) -> list[str]:
-        """The texts of the records at ``places``, with a comma each; their answers go to ``answers``."""
+        """Return the texts of the records at ``places``, with a comma each; their answers go to ``answers``."""
         first = compose(shard.base, first_counter, shard.second_of(self._arrival_ms))
         numbers = list(map(str, range(first, first + len(places) * COUNTER_STEP, COUNTER_STEP)))
         answer_end = f'","ShardId":"{shard.name}"}}'

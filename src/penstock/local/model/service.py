@@ -1,4 +1,4 @@
-"""The service: one entry for all operations."""
+"""The service model, which has one entry for all operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.local.model.state import Stream
 
 SHARD_QUOTA = 20_000
-"""Shards that an account may have open: AWS's default in its largest regions."""
+"""The shards that an account may have open: AWS's default in its largest regions."""
 
 _RAW: dict[str, Callable[[KinesisModel, bytes], bytes]] = {
     "GetRecords": get_records,
@@ -30,7 +30,7 @@ _RAW: dict[str, Callable[[KinesisModel, bytes], bytes]] = {
     "PutRecord": put_record,
     "PutRecords": put_records,
 }
-"""The data plane: they read and write JSON themselves."""
+"""The operations of the data plane, which read and write JSON themselves."""
 
 _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None]] = {
     "AddTagsToStream": settings.add_tags_to_stream,
@@ -78,8 +78,8 @@ class KinesisModel:
     last; what is due happens at the next call that looks. ``shard_quota`` is how many shards may be open in the
     account.
 
-    A journal is told each durable change after it was made (``keep_in``); ``apply`` makes such a change in another
-    model. Not for several threads at once.
+    A journal gets each durable change after it was made (``keep_in``); ``apply`` makes such a change in another model.
+    Only one thread at a time may use a model.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class KinesisModel:
         self.meters = Meters(limits or Limits(), clock)
         self.subscriptions = Subscriptions()
         self.moved = 0
-        """How many records the last call put or got."""
+        """The number of records that the last call put or got."""
         self._serial = 0
 
     @property
@@ -138,7 +138,7 @@ class KinesisModel:
         return b"" if answer is None else msgspec.json.encode(answer)
 
     def subscribe(self, body: bytes) -> Subscription:
-        """SubscribeToShard: the stream of events that it answers with. Raises ModelError."""
+        """Answer SubscribeToShard with its stream of events. Raises ModelError."""
         return self.subscriptions.subscribe(self, check("SubscribeToShard", self.decode(body)))
 
     def apply(self, change: Change) -> None:
@@ -146,34 +146,34 @@ class KinesisModel:
         self.state.apply(change)
 
     def keep_in(self, journal: Callable[[Change], None] | None) -> None:
-        """Tell each change that is made from here on to this; None: to nothing."""
+        """Give ``journal`` each change that is made from here on; None: no journal gets the changes."""
         self._journal = journal
 
     # --- for the operations ---------------------------------------------------------------------
 
     def commit(self, *change: Any) -> None:
-        """Make a change that an operation decided on, and tell the journal."""
+        """Make a change that an operation decided on, and give it to the journal."""
         self.state.apply(change)
         if self._journal is not None:
             self._journal(change)
 
     def decode(self, body: bytes) -> Any:
-        """A request's JSON. Raises SerializationException."""
+        """Return a request's JSON as values. Raises SerializationException."""
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise serialization() from error
 
     def now_ms(self) -> int:
-        """The time in whole milliseconds since the epoch."""
+        """Return the time in whole milliseconds since the epoch."""
         return epoch_ms(self.clock())
 
     def due_ms(self, now_ms: int) -> int:
-        """When what begins now has settled."""
+        """Return the time at which a change of a stream's status that begins now is over."""
         return now_ms + int(self.stream_settle_s * 1000)
 
     def serial(self) -> int:
-        """A number that was not given before."""
+        """Return a number that was not given before."""
         self._serial += 1
         return self._serial
 
@@ -185,16 +185,16 @@ class KinesisModel:
                 self.commit("settle", stream.uid, now_ms)
 
     def settle_all(self) -> None:
-        """The same for all streams."""
+        """End each stream's CREATING, UPDATING or DELETING whose time has come."""
         for stream in list(self.state.streams.values()):
             self.settle(stream)
 
     def stream_named(self, name: str | None, arn: str | None) -> str:
-        """The name that a request gives, also when by ARN."""
+        """Return the stream's name, which a request gives by name or by ARN."""
         return name if name is not None else (arn or "").rpartition("/")[2]
 
     def find_stream(self, name: str | None, arn: str | None) -> Stream | None:
-        """The stream that a request names by name, by ARN or both; None when there is none."""
+        """Return the stream that a request names by name, by ARN or by both; None when there is none."""
         stream = self.state.streams.get(self.stream_named(name, arn))
         if stream is not None and stream.status != "ACTIVE":
             self.settle(stream)
@@ -202,7 +202,7 @@ class KinesisModel:
         return stream if stream is None or arn is None or arn == stream.arn else None
 
     def stream_of_uid(self, uid: int) -> Stream | None:
-        """The stream with this number, if it still exists."""
+        """Return the stream with this number, if it still exists."""
         stream = self.state.by_uid.get(uid)
         if stream is not None and stream.status != "ACTIVE":
             self.settle(stream)
@@ -210,7 +210,7 @@ class KinesisModel:
         return stream
 
     def stream_of(self, request: dict[str, Any]) -> Stream:
-        """The stream that a checked request names. Raises ModelError."""
+        """Return the stream that a checked request names. Raises ModelError."""
         name, arn = request.get("StreamName"), request.get("StreamARN")
         stream = self.find_stream(name, arn)
         if stream is None:

@@ -1,7 +1,7 @@
-"""Operations that change what is set for a stream, a registered consumer or the account.
+"""Answer the operations that change what is set for a stream, a registered consumer or the account.
 
-Of a stream: retention, monitoring, encryption, mode, record size, strategy, throughput. Of a stream or a consumer: tags
-and resource policies.
+A stream has retention, monitoring, encryption, mode, record size, strategy and throughput. A stream or a consumer has
+tags and resource policies.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _at_once(model: KinesisModel, stream: Stream, fields: dict[str, Any]) -> Non
 
 
 def increase_stream_retention_period(model: KinesisModel, request: dict[str, Any]) -> None:
-    """IncreaseStreamRetentionPeriod: what has expired by now does not come back."""
+    """Answer IncreaseStreamRetentionPeriod: records that have expired by now do not come back."""
     stream, hours = _retention(model, request)
     if hours < stream.retention_hours:
         raise invalid(
@@ -61,7 +61,7 @@ def increase_stream_retention_period(model: KinesisModel, request: dict[str, Any
 
 
 def decrease_stream_retention_period(model: KinesisModel, request: dict[str, Any]) -> None:
-    """DecreaseStreamRetentionPeriod: what is older is lost at once."""
+    """Answer DecreaseStreamRetentionPeriod: records that are older are lost at once."""
     stream, hours = _retention(model, request)
     if hours > stream.retention_hours:
         raise invalid(
@@ -98,13 +98,13 @@ def _retain(model: KinesisModel, stream: Stream, hours: int) -> None:
 
 
 def enable_enhanced_monitoring(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """EnableEnhancedMonitoring."""
+    """Answer EnableEnhancedMonitoring."""
     stream, named = _monitoring(model, request)
     return _monitor(model, stream, [m for m in _METRICS if m in named or m in stream.metrics])
 
 
 def disable_enhanced_monitoring(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """DisableEnhancedMonitoring."""
+    """Answer DisableEnhancedMonitoring."""
     stream, named = _monitoring(model, request)
     return _monitor(model, stream, [m for m in stream.metrics if m not in named])
 
@@ -131,13 +131,13 @@ def _monitor(model: KinesisModel, stream: Stream, metrics: list[str]) -> dict[st
 
 
 def start_stream_encryption(model: KinesisModel, request: dict[str, Any]) -> None:
-    """StartStreamEncryption: records put from now on say that they are encrypted."""
+    """Answer StartStreamEncryption: records put from now on say that they are encrypted."""
     stream = _encryption(model, request)
     _updating(model, stream, {"encryption": "KMS", "key_id": request["KeyId"]})
 
 
 def stop_stream_encryption(model: KinesisModel, request: dict[str, Any]) -> None:
-    """StopStreamEncryption."""
+    """Answer StopStreamEncryption."""
     stream = _encryption(model, request)
     _updating(model, stream, {"encryption": "NONE", "key_id": None})
 
@@ -154,7 +154,7 @@ def _encryption(model: KinesisModel, request: dict[str, Any]) -> Stream:
 
 
 def update_stream_mode(model: KinesisModel, request: dict[str, Any]) -> None:
-    """UpdateStreamMode: the shards stay as they are, and so does a stream that is in that mode already."""
+    """Answer UpdateStreamMode: the shards stay as they are, and so does a stream that is in that mode already."""
     stream = model.stream_of(request)
     require_active(model, stream)
     mode = request["StreamModeDetails"]["StreamMode"]
@@ -169,14 +169,14 @@ def update_stream_mode(model: KinesisModel, request: dict[str, Any]) -> None:
 
 
 def update_max_record_size(model: KinesisModel, request: dict[str, Any]) -> None:
-    """UpdateMaxRecordSize."""
+    """Answer UpdateMaxRecordSize."""
     stream = model.stream_of(request)
     require_active(model, stream)
     _updating(model, stream, {"max_record_kib": request["MaxRecordSizeInKiB"]})
 
 
 def update_record_distribution_strategy(model: KinesisModel, request: dict[str, Any]) -> None:
-    """UpdateStreamRecordDistributionStrategy: holds at once, for records put from now on."""
+    """Answer UpdateStreamRecordDistributionStrategy: the strategy holds at once, for records put from now on."""
     stream = model.stream_of(request)
     require_active(model, stream)
     strategy = request["RecordDistributionStrategy"]
@@ -189,7 +189,7 @@ def update_record_distribution_strategy(model: KinesisModel, request: dict[str, 
 
 
 def update_stream_warm_throughput(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """UpdateStreamWarmThroughput."""
+    """Answer UpdateStreamWarmThroughput."""
     stream = model.stream_of(request)
     require_active(model, stream)
     if stream.mode != "ON_DEMAND":
@@ -217,14 +217,14 @@ def _warm(model: KinesisModel, request: dict[str, Any]) -> int:
 
 
 # --- the account ----------------------------------------------------------------------------------
-# DescribeLimits and the account's settings.
+# These operations are about the account: its limits and its settings.
 
 COMMITMENT_S = 24 * 3_600
-"""A commitment cannot be ended before it has lasted that long."""
+"""The seconds that a commitment has to last before it can be ended."""
 
 
 def describe_limits(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeLimits."""
+    """Answer DescribeLimits."""
     model.settle_all()
     streams = model.state.streams.values()
     return {
@@ -236,7 +236,7 @@ def describe_limits(model: KinesisModel, _request: dict[str, Any]) -> dict[str, 
 
 
 def describe_account_settings(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeAccountSettings."""
+    """Answer DescribeAccountSettings."""
     commitment = dict(model.state.commitment)
     now_s = model.now_ms() // 1000
     if commitment["Status"] == "ENABLED_UNTIL_EARLIEST_ALLOWED_END" and now_s >= commitment["EarliestAllowedEndAt"]:
@@ -246,7 +246,7 @@ def describe_account_settings(model: KinesisModel, _request: dict[str, Any]) -> 
 
 
 def update_account_settings(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """UpdateAccountSettings: a commitment that is ended early lasts until it may end."""
+    """Answer UpdateAccountSettings: a commitment that is ended early lasts until it may end."""
     wanted = request["MinimumThroughputBillingCommitment"]["Status"]
     current = describe_account_settings(model, {})["MinimumThroughputBillingCommitment"]
     now_s = model.now_ms() // 1000
@@ -292,19 +292,19 @@ def _without(model: KinesisModel, name: str, old: dict[str, str], keys: list[str
 
 
 def add_tags_to_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """AddTagsToStream."""
+    """Answer AddTagsToStream."""
     stream = model.stream_of(request)
     _set(model, stream, None, _merged(model, stream.name, stream.tags, request["Tags"]))
 
 
 def remove_tags_from_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """RemoveTagsFromStream: keys that are not there do not matter."""
+    """Answer RemoveTagsFromStream: keys that are not there do not matter."""
     stream = model.stream_of(request)
     _set(model, stream, None, _without(model, stream.name, stream.tags, request["TagKeys"]))
 
 
 def list_tags_for_stream(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListTagsForStream, by key."""
+    """Answer ListTagsForStream, in the order of the keys."""
     stream = model.stream_of(request)
     after = request.get("ExclusiveStartTagKey", "")
     limit = request.get("Limit", LIST_DEFAULT)
@@ -313,19 +313,19 @@ def list_tags_for_stream(model: KinesisModel, request: dict[str, Any]) -> dict[s
 
 
 def tag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
-    """TagResource, of a stream or a consumer."""
+    """Answer TagResource, for a stream or a consumer."""
     stream, consumer, tags = _resource(model, request["ResourceARN"])
     _set(model, stream, consumer, _merged(model, stream.name, tags, request["Tags"]))
 
 
 def untag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
-    """UntagResource, of a stream or a consumer."""
+    """Answer UntagResource, for a stream or a consumer."""
     stream, consumer, tags = _resource(model, request["ResourceARN"])
     _set(model, stream, consumer, _without(model, stream.name, tags, request["TagKeys"]))
 
 
 def list_tags_for_resource(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListTagsForResource, of a stream or a consumer, by key."""
+    """Answer ListTagsForResource, for a stream or a consumer, in the order of the keys."""
     _, _, tags = _resource(model, request["ResourceARN"])
     return {"Tags": _listed(tags, sorted(tags))}
 
@@ -342,7 +342,7 @@ def _set(model: KinesisModel, stream: Stream, consumer: str | None, tags: dict[s
 
 
 def _resource(model: KinesisModel, arn: str) -> tuple[Stream, str | None, dict[str, str]]:
-    """(stream, consumer's name or None, present tags) of an ARN. Raises ResourceNotFoundException."""
+    """Return (stream, consumer's name or None, present tags) of an ARN. Raises ResourceNotFoundException."""
     if "/consumer/" in arn:
         stream, consumer = consumer_of_arn(model, arn)
         return stream, consumer.name, consumer.tags
@@ -353,11 +353,11 @@ def _resource(model: KinesisModel, arn: str) -> tuple[Stream, str | None, dict[s
 
 
 # --- policies -------------------------------------------------------------------------------------
-# Resource policies: kept and given back, not enforced.
+# Resource policies are kept and given back, and not enforced.
 
 
 def put_resource_policy(model: KinesisModel, request: dict[str, Any]) -> None:
-    """PutResourcePolicy, of a stream or a consumer."""
+    """Answer PutResourcePolicy, for a stream or a consumer."""
     stream, consumer, _ = _policy_of(model, request["ResourceARN"])
     try:
         document = msgspec.json.decode(request["Policy"])
@@ -369,13 +369,13 @@ def put_resource_policy(model: KinesisModel, request: dict[str, Any]) -> None:
 
 
 def get_resource_policy(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """GetResourcePolicy; an empty document when there is none."""
+    """Answer GetResourcePolicy: an empty document when there is no policy."""
     _, _, policy = _policy_of(model, request["ResourceARN"])
     return {"Policy": policy if policy is not None else "{}"}
 
 
 def delete_resource_policy(model: KinesisModel, request: dict[str, Any]) -> None:
-    """DeleteResourcePolicy; ResourceNotFoundException when there is none."""
+    """Answer DeleteResourcePolicy. Raises ResourceNotFoundException when there is no policy."""
     arn = request["ResourceARN"]
     stream, consumer, policy = _policy_of(model, arn)
     if policy is None:
@@ -391,7 +391,7 @@ def _set_policy(model: KinesisModel, stream: Stream, consumer: str | None, polic
 
 
 def _policy_of(model: KinesisModel, arn: str) -> tuple[Stream, str | None, str | None]:
-    """(stream, consumer's name or None, present policy) of an ARN. Raises ResourceNotFoundException."""
+    """Return (stream, consumer's name or None, present policy) of an ARN. Raises ResourceNotFoundException."""
     if "/consumer/" in arn:
         stream, consumer = consumer_of_arn(model, arn)
         return stream, consumer.name, consumer.policy
