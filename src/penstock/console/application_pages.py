@@ -1,6 +1,7 @@
-"""An application: leases, owners, lag over time, the history of moves; the doctor, and what it costs; and its seek.
+"""The pages of an application: its leases, owners, lag over time and moves; the doctor; the cost; and the seek.
 
-To seek is to go on at another place. First comes the plan, with real positions; then, confirmed, its writing.
+To seek is to go on at another place. The page first shows the plan, with real positions; once the visitor has confirmed
+the plan, the console writes it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000
 MOVES_MAX = 100
 STREAMS_MAX = 1_000
-"""Applications whose stream was chosen by hand, that are remembered."""
+"""The applications whose stream was chosen by hand, and is remembered."""
 
 
 async def application(request: Request) -> Response:
-    """One application, on one of its streams."""
+    """Show one application, on one of its streams."""
     console, name = console_of(request), request.path_params["name"]
     sampler = console.sampler
     sample = await sampler.sample(console.topics.application(name), wait_s=FIRST_LOOK_S)
@@ -93,28 +94,28 @@ def _chart(console: Console, name: str, stream: str | None) -> Any:
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
-    """What the page looks at."""
+    """Return the topics that the page of an application looks at."""
     name, stream = request.query_params.get("name", ""), request.query_params.get("stream", "")
     found: list[Topic[Any]] = [console.topics.application(name), console.topics.streams()]
     return [*found, console.topics.lag(name, stream)] if stream else found
 
 
 async def doctor(request: Request) -> Response:
-    """Known symptoms of an application and its stream."""
+    """Show the known symptoms of an application and its stream."""
     context, snapshot = await _examined(request)
     report = None if snapshot is None else examine(snapshot)
     return rendered(request, "doctor.html", {**context, "title": "Doctor", "report": report})
 
 
 async def cost(request: Request) -> Response:
-    """What a stream, its readers, leases and metrics cost, and what would cost less."""
+    """Show what a stream, its readers, leases and metrics cost, and what would cost less."""
     context, snapshot = await _examined(request)
     report = None if snapshot is None else cost_of(snapshot, prices_from())
     return rendered(request, "cost.html", {**context, "title": "Cost", "report": report})
 
 
 async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
-    """What was chosen, and the newest snapshot of it."""
+    """Return what the visitor chose, and the newest snapshot of it."""
     console = console_of(request)
     name, stream = request.query_params.get("app", "").strip(), request.query_params.get("stream", "").strip()
     if name and not stream:
@@ -139,7 +140,7 @@ async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
 
 
 def snapshot_topics(console: Console, request: Request) -> list[Topic[Any]]:
-    """What these two pages look at."""
+    """Return the topics that the pages of the doctor and of the cost look at."""
     name, stream = request.query_params.get("app") or None, request.query_params.get("stream") or None
     return [console.topics.snapshot(name, stream)] if name or stream else []
 
@@ -160,13 +161,13 @@ class Made(NamedTuple):
 
 
 class Plans:
-    """Plans that were shown, for a while."""
+    """Keeps plans that were shown, for a while."""
 
     def __init__(self) -> None:
         self._made: dict[str, Made] = {}
 
     def add(self, plan: Plan, visitor: str) -> str:
-        """Keep a plan; its number."""
+        """Keep a plan, and return its number."""
         while len(self._made) >= PLANS_MAX:
             del self._made[next(iter(self._made))]
         number = secrets.token_urlsafe(16)
@@ -174,7 +175,7 @@ class Plans:
         return number
 
     def take(self, number: str, visitor: str) -> Plan | None:
-        """A plan that this visitor was shown; it is used up by that."""
+        """Return a plan that this visitor was shown, and forget it: a plan is taken once."""
         found = self._made.get(number)
         if found is None or found.visitor != visitor:
             return None
@@ -183,7 +184,7 @@ class Plans:
 
 
 async def seek(request: Request) -> Response:
-    """The form; with a place, the plan for it. Nothing is written."""
+    """Show the form; where the form names a place, show the plan for it. Nothing is written."""
     console, name = console_of(request), request.path_params["name"]
     query = request.query_params
     stream = query.get("stream", "").strip() or next(iter(overview.streams_of(console, name)), None)
@@ -246,13 +247,15 @@ async def apply(request: Request) -> Response:
 
 
 def _kept_path(console: Console, name: str) -> Path:
-    """Where the positions are kept as they were: beside the audit log."""
+    """Return the path, beside the audit log, of the file that keeps the positions as they were."""
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")
     return console.audit.path.with_name(f"{safe}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.positions.json")
 
 
 def _keep(path: Path, found: PositionsReport) -> None:
-    """On the disk when this returns; what it raises keeps all of the plan from being written."""
+    """Write the positions to a file, which is on the disk when this returns. Where it raises, nothing of the plan is
+    written.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:

@@ -52,7 +52,7 @@ ASSETS = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg"
 
 
 class Console:
-    """The parts that pages use. Belongs to one event loop."""
+    """The parts that pages use. A console belongs to one event loop."""
 
     def __init__(self, settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> None:
         self.settings = settings
@@ -64,11 +64,11 @@ class Console:
         self.tails = Tails(self.inspector, self.payloads)
         self.audit = AuditLog(settings.audit)
         self.streams = dict(settings.streams)
-        """Streams of applications whose leases do not name them, as chosen so far."""
+        """The streams, as chosen so far, of applications whose leases do not name them."""
         self.plans = application_pages.Plans()
         self.live_pages = 0
         self.ending = asyncio.Event()
-        """Set when the server is to end: streams of events end by it."""
+        """The event that is set when the server is to end: it ends the streams of events."""
         self.local = (
             None
             if settings.local_url is None
@@ -76,13 +76,13 @@ class Console:
         )
 
     def end(self) -> None:
-        """Let the streams of events end, which would go on for as long as their browsers do."""
+        """End the streams of events, which would go on for as long as their browsers do."""
         self.ending.set()
         self.sampler.wake()
         self.tails.wake()
 
     async def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop looking at topics, and close the connections."""
         self.end()
         await self.tails.close()
         await self.sampler.close()
@@ -90,7 +90,7 @@ class Console:
 
 
 def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> Gate:
-    """The console, to be served by any ASGI server on one event loop."""
+    """Return the console, which any ASGI server can serve on one event loop."""
     console = Console(settings, connection)
 
     @contextlib.asynccontextmanager
@@ -131,7 +131,7 @@ async def _asset(request: Request) -> Response:
 
 
 async def _failed(request: Request, fault: Exception) -> Response:
-    """What was foreseen: a page that says what happened."""
+    """Return a page that says what happened, for an error that was foreseen."""
     if isinstance(fault, PageError):
         status, text = fault.status, str(fault)
     elif isinstance(fault, AuditError):
@@ -164,8 +164,8 @@ async def _told(request: Request, status: int, text: str) -> Response:
 
 
 # --- events ---------------------------------------------------------------------------------------
-# The stream of events of an open page: it says when to fetch the page again. While it is open, the page's topics are
-# looked at; when it closes, they are not.
+# The stream of events of an open page says when the browser is to fetch the page again. While it is open, the sampler
+# looks at the page's topics; once it is closed, no longer.
 
 PAGES_MAX = 64
 OF_PAGES: dict[str, Callable[[Console, Request], list[Topic[object]]]] = {
@@ -179,7 +179,7 @@ OF_PAGES: dict[str, Callable[[Console, Request], list[Topic[object]]]] = {
 
 
 async def live(request: Request) -> Response:
-    """Events until the browser leaves."""
+    """Answer with the events of an open page, until the browser leaves."""
     console = console_of(request)
     topics = OF_PAGES.get(request.query_params.get("page", ""))
     if topics is None:
@@ -217,7 +217,7 @@ async def _events(
 
 
 # --- serving --------------------------------------------------------------------------------------
-# With uvicorn, on one address, until it is told to stop.
+# uvicorn serves the console on one address, until a signal ends it.
 
 BACKLOG = 128
 CONNECTIONS_MAX = 512
@@ -226,10 +226,10 @@ HEADERS_BYTES_MAX = 64 * 1024
 
 
 class Serving(uvicorn.Server):
-    """One console being served. It ends its streams of events before it waits for what is under way."""
+    """The server of one console. It ends the streams of events before it waits for requests that are under way."""
 
     def __init__(self, settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> None:
-        """Binds the address, and reads the certificate. Raises OSError."""
+        """Bind the address, and read the certificate. Raises OSError."""
         self.socket = _bound(settings.host, settings.port)
         settings = msgspec.structs.replace(settings, port=self.socket.getsockname()[1])
         self.settings = settings
@@ -252,14 +252,14 @@ class Serving(uvicorn.Server):
             )
         )
         try:
-            self.config.load()  # a certificate that cannot be read is told before the console is
+            self.config.load()  # a certificate that cannot be read raises before the address is announced
         except BaseException:
             self.socket.close()
             raise
 
     @property
     def url(self) -> str:
-        """Where browsers find it."""
+        """The URL at which browsers find the console."""
         scheme = "https" if self.settings.secure else "http"
         if self.settings.host_names:
             name, behind = self.settings.host_names[0], self.settings.proxies or self.settings.base_path
@@ -270,7 +270,7 @@ class Serving(uvicorn.Server):
         return f"{scheme}://{host}:{self.settings.port}{self.settings.base_path}"
 
     def launch_url(self) -> str:
-        """A link that signs a browser in, once. Its token is behind #, which no server and no proxy gets to see."""
+        """Return a link that signs a browser in, once. The token stands behind #, which no server and no proxy sees."""
         return f"{self.url}/launch#{self.gate.sessions.launch_token(Role.WRITER)}"
 
     async def run_until_told(self) -> None:
@@ -278,16 +278,16 @@ class Serving(uvicorn.Server):
         await self.serve(sockets=[self.socket])
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - uvicorn's form
-        """A signal: end the streams of events too, which would go on for as long as their browsers do.
+        """Take a signal: end the streams of events, too, which would go on for as long as their browsers do.
 
-        uvicorn's own would raise the signal anew when all is served, and the process would end by it, not by itself.
+        uvicorn's own method would raise the signal anew when all is served, and the signal would end the process.
         """
         self.force_exit = self.should_exit and sig == signal.SIGINT
         # Python runs this between any two steps of the loop's own code, where a wake-up could be lost.
         asyncio.get_running_loop().call_soon_threadsafe(self.end)
 
     def end(self) -> None:
-        """Come to the end soon. Called on the console's loop."""
+        """Begin to end. It is called on the console's loop."""
         self.gate.console.end()
         self.should_exit = True
 

@@ -1,7 +1,6 @@
-"""The audit log: a line of JSON for each write and each view of payloads, on the disk before it is done.
+"""The audit log has a line of JSON for each write and each view of payloads, which is on the disk before either begins.
 
-`written` is the one way in which the console writes: the write is in the log before it is
-begun, and how it ended after.
+`written` is the one way in which the console writes: the log has the write before it is begun, and its outcome after.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from penstock.console.security import Visitor
 
 SHOWN_MAX = 200
-"""Lines that the page of the log shows: the newest."""
+"""The newest lines of the log, which its page shows."""
 TAIL_BYTES_MAX = 512 * 1024
-"""Of the file, that are read for that page."""
+"""The bytes at the end of the file that are read for that page."""
 
 
 class AuditError(PenstockError):
@@ -43,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: dt.datetime
     id: str
-    """The same in both lines of a write: before it is begun, and after."""
+    """The id of the line. Both lines of a write, before it is begun and after, have the same id."""
     action: str
     """``records.viewed``, ``app.sought``, ``local.clock`` and so on."""
     outcome: str
@@ -52,14 +51,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: str
     peer: str
     target: dict[str, Any] = {}
-    """What it is about: stream, shards, application, positions. No payload and no key."""
+    """What the line is about: stream, shards, application, positions. It has no payload and no key."""
     before: Any = None
     after: Any = None
     error: str | None = None
 
 
 class AuditLog:
-    """Appends to one file, which its owner alone may read. Used from any thread."""
+    """Appends to one file, which its owner alone may read. Any thread may use it."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
@@ -70,7 +69,9 @@ class AuditLog:
         await asyncio.to_thread(self._append, _entry(visitor, action, "viewed", target), secrets.token_hex(8))
 
     async def begun(self, visitor: Visitor, action: str, target: dict[str, Any], before: Any, after: Any) -> str:
-        """Note a write before it is begun; the id for `ended`. Raises AuditError: then it must not be begun."""
+        """Note a write before it is begun, and return the id for `ended`. Raises AuditError: then the write must not be
+        begun.
+        """
         number = secrets.token_hex(8)
         values = {**_entry(visitor, action, "begun", target), "before": before, "after": after}
         await asyncio.to_thread(self._append, values, number)
@@ -99,7 +100,7 @@ class AuditLog:
             raise AuditError(f"the audit log {self.path} cannot be written: {fault.strerror or fault}") from fault
 
     def newest(self) -> list[Entry]:
-        """The newest entries first; lines that are none are left out. Raises AuditError."""
+        """Return the entries, the newest first, without lines that are no entries. Raises AuditError."""
         try:
             if not self.path.exists():
                 return []
@@ -132,7 +133,9 @@ def _entry(visitor: Visitor, action: str, outcome: str, target: dict[str, Any]) 
 
 
 class PartlyError(PenstockError):
-    """Only a part was done; ``result`` says which. ``unknown``: of some of the rest no answer tells."""
+    """Only a part of a write was done; ``result`` says which. ``unknown``: no answer says whether some of the rest was
+    done.
+    """
 
     def __init__(self, text: str, result: Any, *, unknown: bool = False) -> None:
         self.result = result
@@ -141,7 +144,7 @@ class PartlyError(PenstockError):
 
 
 class Write:
-    """Something to do, with what it is about."""
+    """A write that a visitor asks for, with what it is about."""
 
     def __init__(
         self, action: str, title: str, target: dict[str, Any], *, before: Any = None, after: Any = None
@@ -154,7 +157,7 @@ class Write:
 
 
 async def written(request: Request, write: Write, do: Callable[[], Awaitable[Any]], *, back: str) -> Response:
-    """Do it, and show how it ended. Raises AuditError: nothing was done, since it could not be noted.
+    """Make a write, and show how it ended. Raises AuditError: nothing was done, since the write could not be noted.
 
     The gate has decided already that this visitor may write.
     """
@@ -166,7 +169,7 @@ async def written(request: Request, write: Write, do: Callable[[], Awaitable[Any
         result = await do()
     except PartlyError as fault:
         outcome, result, error = "unknown" if fault.unknown else "partly", fault.result, fault
-    except TransportError as fault:  # it may have been done: nothing is known of it
+    except TransportError as fault:  # the write may have been done: its outcome is unknown
         outcome, error = "unknown", fault
     except PenstockError as fault:
         outcome, error = "refused", fault

@@ -1,7 +1,7 @@
-"""Charts as SVG, drawn on the server: the lineage of shards, and the lag over time.
+"""Draw charts as SVG on the server: the lineage of shards, and the lag over time.
 
 Colours are classes of the style sheet, so that they follow light and dark; no attribute holds a style, since the
-content security policy allows none. What a chart shows is in a table or a sentence beside it too.
+content security policy allows none. A table or a sentence beside each chart says what it shows.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from penstock.inspect import ShardHeat, ShardView
 
 SHARDS_MAX = 600
-"""That are drawn; a picture of more is a blur."""
+"""The shards that are drawn; a drawing of more would be a blur."""
 WIDTH, ROW, GAP = 1000.0, 34.0, 8.0
 HEATS = (0.1, 0.25, 0.5, 0.8)
 """Shares of a shard's limit at which the next colour begins."""
 
 
 def heat_level(utilization: float) -> int:
-    """0 to 4."""
+    """Return the level of a shard's colour, from 0 to 4."""
     return sum(utilization >= one for one in HEATS)
 
 
 def lineage(shards: Sequence[ShardView], heat: Mapping[str, ShardHeat]) -> Markup:
-    """The hash range from left to right, a row for each generation: a split widens downwards, a merge joins."""
+    """Draw the hash range from left to right, with a row for each generation: a split becomes two boxes in the next
+    row, and a merge one.
+    """
     drawn = [one for one in shards if one.open] + [one for one in shards if not one.open]
     drawn = sorted(drawn[:SHARDS_MAX], key=lambda one: (one.generation, int(one.first_hash_key)))
     rows = max((one.generation for one in drawn), default=0) + 1
@@ -97,7 +99,9 @@ SERIES_MAX = 8
 
 
 def lag_chart(points: Sequence[tuple[float, Mapping[str, float]]], now_s: float) -> Markup:
-    """Seconds behind over time: the worst of all shards, and the worst few by name. ``points``: time, by shard."""
+    """Draw the lag in seconds over time: the worst of all shards, and the worst few by name. ``points``: pairs of a
+    time and the lags by shard.
+    """
     if len(points) < 2:
         return Markup('<p class="quiet">One look is no trend: the chart begins with the second one.</p>')
     begin_s = points[0][0]
@@ -150,7 +154,7 @@ def _legend(names: Sequence[str], last: Mapping[str, float]) -> Markup:
 
 
 def bar(share: float) -> Markup:
-    """A share from 0 to 1 as a bar beside its text."""
+    """Draw a share from 0 to 1 as a bar beside its text."""
     width = max(0.0, min(1.0, share)) * 60
     text = escape(f"{share:.0%}")
     return Markup(

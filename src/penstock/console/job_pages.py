@@ -1,4 +1,6 @@
-"""Spark jobs: by the lease rows that queries keep up, and by the places that the console was started with."""
+"""The pages of Spark jobs: of the lease rows that queries keep up to date, and of the places that the console was
+started with.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class Query(NamedTuple):
     line: Line
     shards: int
     read_until: dt.datetime | None
-    """Of the shard that is furthest back."""
+    """The time up to which the shard that is furthest behind is read."""
 
 
 class Place(NamedTuple):
@@ -44,7 +46,7 @@ class Place(NamedTuple):
 
 
 async def jobs(request: Request) -> Response:
-    """All of them."""
+    """Show all jobs."""
     console = console_of(request)
     applications = await console.sampler.sample(console.topics.applications(), wait_s=FIRST_LOOK_S)
     places = [await _place(console, number) for number in range(len(console.settings.jobs))]
@@ -60,7 +62,7 @@ async def jobs(request: Request) -> Response:
 
 
 async def job(request: Request) -> Response:
-    """One job of a place, with its newest batches."""
+    """Show one job of a place, with its newest batches."""
     console, name = console_of(request), request.query_params.get("name", "")
     place = await _place(console, _number(console, request))
     found = next(((one, verdict) for one, verdict in place.jobs if one.name == name), None)
@@ -79,7 +81,7 @@ async def job(request: Request) -> Response:
 
 
 def topics(console: Console, _: Request) -> list[Topic[Any]]:
-    """What the list of jobs looks at."""
+    """Return the topics that the list of jobs looks at."""
     found: list[Topic[Any]] = [console.topics.applications()]
     for application, stream in overview.pairs(console):
         topic = console.topics.application(application.name)
@@ -90,12 +92,14 @@ def topics(console: Console, _: Request) -> list[Topic[Any]]:
 
 
 def topics_of_job(console: Console, request: Request) -> list[Topic[Any]]:
-    """What the page of one job looks at."""
+    """Return the topics that the page of one job looks at."""
     return [console.topics.jobs(console.settings.jobs[_number(console, request)])]
 
 
 def _number(console: Console, request: Request) -> int:
-    """Only places that the console was started with: a browser names no files and no addresses."""
+    """Return the number of the place that the request names. Only places that the console was started with have one: a
+    browser must name no files and no addresses.
+    """
     text = request.query_params.get("place", "")
     if not text.isdecimal() or not text.isascii() or len(text) > 4 or int(text) >= len(console.settings.jobs):
         raise PageError(404, "The console was not started with this place of Spark jobs (--job).")

@@ -1,4 +1,4 @@
-"""Dead letters: grouped by their error, looked at, and replayed to a stream."""
+"""The pages of dead letters, which group letters by their errors, show them, and replay them to a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.runtime.dead_letters import BadLetter
 
 LETTERS_MAX = 5_000
-"""That are read of a place at a time."""
+"""The dead letters that are read of a place at a time."""
 READ_S = 20.0
 ROWS_MAX = 100
 OF_STREAM = "stream:"
@@ -46,12 +46,12 @@ class Group(NamedTuple):
 
     @property
     def newest(self) -> Letter:
-        """The one that was written last."""
+        """The letter of the group that was written last."""
         return max(self.letters, key=lambda one: one.written_at)
 
 
 class Read(NamedTuple):
-    """What was read of a place."""
+    """The dead letters that were read of a place."""
 
     letters: list[Letter]
     bad: int
@@ -60,7 +60,7 @@ class Read(NamedTuple):
 
 
 async def letters(request: Request) -> Response:
-    """The places of dead letters; of one of them its groups; of one group its letters."""
+    """Show the places of dead letters, the groups of one place, or the letters of one group."""
     console, query = console_of(request), request.query_params
     where, error_type = query.get("place", ""), query.get("error")
     found = groups = chosen = None
@@ -120,7 +120,7 @@ async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str
             each(),
             ToStream(producer),
             open_source=lambda name: source_for(name, console.connection),
-            on_left=lambda _: None,  # they stay where they are: nothing is removed
+            on_left=lambda _: None,  # letters that were not replayed stay where they are: nothing is removed
             once=True,
         )
     told = {
@@ -136,7 +136,7 @@ async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str
 
 
 def _known(console: Console, where: str) -> None:
-    """Only places that the console was started with: a browser names no files."""
+    """Refuse a place that the console was not started with: a browser must name no files."""
     if where not in console.settings.letters:
         raise PageError(404, "The console was not started with this place of dead letters (--letters).")
 
@@ -192,7 +192,7 @@ def _grouped(letters: list[Letter]) -> list[Group]:
 
 
 def _text(console: Console, letter: Letter) -> str | None:
-    """What the letter's record says, as far as it may be shown; None: the letter does not hold it."""
+    """Return the text of the letter's record, as far as it may be shown; None: the letter does not hold the record."""
     record = letter.record()
     if record is None:
         return None

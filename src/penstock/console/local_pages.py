@@ -1,4 +1,5 @@
-"""The local Kinesis: its clock, its faults, and resharding by hand. The way to learn Kinesis on a laptop.
+"""The pages of the local Kinesis: its clock, its faults, and resharding by hand. They let a user learn Kinesis on a
+laptop.
 
 `LocalControl` asks the local service; the pages are made of its answers.
 """
@@ -34,7 +35,9 @@ ADVANCE_S_MAX = 400 * 86_400.0
 
 
 class LocalControl:
-    """Asks one local service. Raises OptionError for what it refuses, TransportError where it does not answer."""
+    """Calls one local service. Its methods raise OptionError for what the service refuses, and TransportError where it
+    does not answer.
+    """
 
     def __init__(self, url: str, connection: ConnectionOptions, ca_file: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -42,17 +45,17 @@ class LocalControl:
         self._context = ssl.create_default_context(cafile=ca_file) if self.url.startswith("https:") else None
 
     async def state(self) -> dict[str, Any]:
-        """Its clock, faults, limits and counts."""
+        """Return the service's clock, faults, limits and counts."""
         names = ("health", "clock", "faults", "limits", "stats")
         found = [await self._ask("GET", name) for name in names]
         return dict(zip(names, found, strict=True))
 
     async def advance(self, seconds: float) -> Any:
-        """Move its clock forward."""
+        """Move the service's clock forward."""
         return await self._ask("POST", "clock", {"advance_s": seconds})
 
     async def add_fault(self, values: dict[str, Any]) -> Any:
-        """Have calls fail, or answered late."""
+        """Order a fault, by which calls fail or are answered late."""
         return await self._ask("POST", "faults", values)
 
     async def clear_faults(self) -> Any:
@@ -60,7 +63,7 @@ class LocalControl:
         return await self._ask("DELETE", "faults")
 
     async def reshard(self, operation: str, values: dict[str, Any]) -> Any:
-        """SplitShard, MergeShards or UpdateShardCount."""
+        """Call SplitShard, MergeShards or UpdateShardCount."""
         async with Wire(self._connection) as wire:
             return await KinesisClient(wire).call(operation, values)
 
@@ -96,7 +99,7 @@ def _local(request: Request) -> LocalControl:
 
 
 async def local_page(request: Request) -> Response:
-    """All of it on one page."""
+    """Show all of the local service on one page."""
     from penstock.local.faults import How  # another extra: only a console of a local Kinesis needs it
 
     console, local = console_of(request), _local(request)

@@ -1,4 +1,4 @@
-"""The first page: applications with their verdicts and the time until they lose data; streams."""
+"""The first page shows applications with their verdicts and the time until they lose data, and the streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 2.0
 APPLICATIONS_MAX = 100
-"""That are judged. More are listed."""
+"""The applications that are judged. Further ones are only listed."""
 ORDER = (
     "gone", "unowned", "stopped", "rewound", "stalled", "falling behind", "steady", "catching up", "not known yet",
     "ok", "ended",
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 async def overview(request: Request) -> Response:
-    """All of it."""
+    """Show the applications and the streams."""
     console = console_of(request)
     streams = await console.sampler.sample(console.topics.streams(), wait_s=FIRST_LOOK_S)
     applications = await console.sampler.sample(console.topics.applications(), wait_s=FIRST_LOOK_S)
@@ -62,7 +62,7 @@ async def overview(request: Request) -> Response:
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
-    """What the page looks at, with what is known so far."""
+    """Return the topics that the page looks at, by what is known so far."""
     found: list[Topic[Any]] = [console.topics.streams(), console.topics.applications()]
     for application, stream in pairs(console):
         found.append(console.topics.application(application.name))
@@ -72,8 +72,8 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
 
 
 async def lines_of(console: Console, shows: Callable[[ApplicationReport | None], bool] = lambda _: True) -> list[Line]:
-    """The applications that are known so far, with what was seen of them. ``shows``: of which of them the page shows
-    the lag; the shards of the others are not asked for it.
+    """Return the applications that are known so far, with what was seen of them. ``shows`` says of which applications
+    the page shows the lag; the shards of the others are not asked for it.
     """
     lines = []
     for application, stream in pairs(console):
@@ -86,7 +86,7 @@ async def lines_of(console: Console, shows: Callable[[ApplicationReport | None],
 
 
 def pairs(console: Console) -> list[tuple[ApplicationFound, str | None]]:
-    """The applications that are known so far, each with its streams. Nothing is looked at for it."""
+    """Return the applications that are known so far, each with its streams. No look is made for it."""
     known = console.sampler.newest(console.topics.applications())
     found: list[tuple[ApplicationFound, str | None]] = []
     for one in (known.applications if known else [])[:APPLICATIONS_MAX]:
@@ -95,7 +95,9 @@ def pairs(console: Console) -> list[tuple[ApplicationFound, str | None]]:
 
 
 def streams_of(console: Console, application: str) -> list[str]:
-    """The streams of an application: those that its rows name; else what was chosen; else the only one there is."""
+    """Return the streams of an application: those that its rows name; else the chosen one; else the only one there
+    is.
+    """
     report = console.sampler.newest(console.topics.application(application))
     if report is not None and report.application.streams:
         return report.application.streams

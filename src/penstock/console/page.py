@@ -1,4 +1,4 @@
-"""How pages are made: templates with what all of them need, and the values that they show as text."""
+"""Make pages of templates, with what all of them need, and with the values that they show as text."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ NAV = (
 )
 
 BEAT_S = 5.0
-"""A stream of events says at least so often that it goes on."""
+"""Seconds after which a stream of events says again that it goes on."""
 PADDING = ":" + " " * 2048 + "\n"
-"""It begins a stream of events. A proxy that waits until it has some bytes gets them at once."""
+"""The beginning of a stream of events. A proxy that waits until it has some bytes gets them at once."""
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
-"""Of a stream of events."""
+"""The headers of a stream of events."""
 
 
 class PageError(Exception):
@@ -53,7 +53,7 @@ class PageError(Exception):
 
 
 def console_of(request: Request) -> Console:
-    """The console that a request is for."""
+    """Return the console that a request is for."""
     found: Console = request.app.state.console
     return found
 
@@ -66,13 +66,13 @@ def visitor_of(request: Request) -> Visitor:
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """The fields of the form, as the gate has read them."""
+    """Return the fields of the form, as the gate has read them."""
     found: dict[str, str] = request.state.form
     return found
 
 
 def rendered(request: Request, template: str, context: dict[str, Any], *, status: int = 200) -> Response:
-    """A page."""
+    """Return the page that a template makes."""
     console = console_of(request)
     visitor = getattr(request.state, "visitor", None)
     settings = console.settings
@@ -95,19 +95,19 @@ def rendered(request: Request, template: str, context: dict[str, Any], *, status
 
 
 def redirect(request: Request, path: str) -> Response:
-    """Go on at another page of the console."""
+    """Return an answer that sends the browser to another page of the console."""
     return Response(status_code=303, headers={"location": console_of(request).settings.base_path + path})
 
 
 def link(*parts: str, **query: Any) -> str:
-    """A path below the base, with its query: what is empty is left out."""
+    """Return a path below the base, with its query, from which empty values are left out."""
     path = "".join(f"/{quote(one, safe='')}" for one in parts) or "/"
     chosen = [(name.rstrip("_"), value) for name, value in query.items() if value not in (None, "", (), [])]
     return path + (f"?{urlencode(chosen, doseq=True)}" if chosen else "")
 
 
 def _hidden_field(visitor: Visitor | None) -> Markup:
-    """What every form of ours carries."""
+    """Return the field that every form of the console carries, so that no other site can send it."""
     return Markup('<input type="hidden" name="csrf" value="{}">').format(visitor.csrf if visitor is not None else "")
 
 
@@ -122,7 +122,7 @@ def _where(console: Console) -> str:
 
 
 def _age(sample: Sample[Any]) -> Markup:
-    """How old what is shown is, and why it is not newer."""
+    """Return how old the sample is, and why it is not newer."""
     parts = []
     if sample.age_s is not None:
         parts.append(Markup('<span class="age">seen {} ago</span>').format(span_text(round(sample.age_s))))

@@ -1,6 +1,6 @@
-"""What the console shows of records: all, all but what is masked, or no payload at all.
+"""Decide what the console shows of records: all, all but what is masked, or no payload at all.
 
-A filter sees what the page shows, no more: else it would tell what a mask hides, one question after the other.
+A filter sees what the page shows, no more: else its answers would reveal what a mask hides, one after the other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 HIDDEN = "(hidden)"
 MASKED = "***"
 TEXT_CHARACTERS_MAX = 600
-"""Of a record in a list."""
+"""The characters that a list shows of a record."""
 WHOLE_CHARACTERS_MAX = 512 * 1024
-"""Of a record on its own page."""
+"""The characters that a record's own page shows of it."""
 HEX_BYTES_MAX = 4096
 _STEP = re.compile(r"\.([A-Za-z_*][\w-]*)|\[(\*)\]")
 
@@ -40,11 +40,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """The innermost kind of the data."""
     via: str
-    """The layers around it, from outside."""
+    """The layers around the data, the outermost first."""
     size: int
     text: str
     cut: bool
-    """The text is longer."""
+    """True: the record's text is longer than what is shown."""
 
 
 class Payloads:
@@ -61,20 +61,20 @@ class Payloads:
         return self.shown and self.key_shown and not self._paths
 
     def checked(self, *, where: str | None, key: str | None) -> None:
-        """Raises OptionError for a search in what is hidden."""
+        """Raise OptionError for a search in what is hidden."""
         if where and not self.shown:
             raise OptionError("this console shows no payloads, so none can be searched (it was started --no-payloads)")
         if key and not self.key_shown:
             raise OptionError("this console shows no partition keys, so none can be searched for")
 
     def masked(self, record: SeenRecord) -> SeenRecord:
-        """The record as filters and pages may see it. `data` stays, for its size alone."""
+        """Return the record as filters and pages may see it. `data` stays, for its size alone."""
         if self.whole:
             return record
         return _Masked(record, self)
 
     def decoded(self, record: SeenRecord) -> Decoded:
-        """What is inside, without what is hidden."""
+        """Return what is inside of a record, without what is hidden."""
         if not self.shown:
             return Decoded(steps=[Step(kind="hidden", why="this console shows no payloads")], data=b"", text=HIDDEN)
         found = record.decoded
@@ -90,7 +90,7 @@ class Payloads:
         return Decoded(steps=found.steps, data=text.encode(), text=text, value=value)
 
     def row(self, record: SeenRecord) -> Row:
-        """A line of a list. ``record`` comes from `masked`."""
+        """Return a line of a list. ``record`` comes from `masked`."""
         found, raw = record.decoded, record.record
         text = found.shown if self.shown else HIDDEN
         kinds = [step.kind for step in found.steps]
@@ -108,7 +108,7 @@ class Payloads:
         )
 
     def whole_text(self, record: SeenRecord) -> tuple[str, bool]:
-        """The text of a record's own page, JSON indented; and whether it was cut."""
+        """Return the text of a record's own page, with JSON indented, and whether the text was cut."""
         found = record.decoded
         if not self.shown:
             return HIDDEN, False
@@ -123,7 +123,7 @@ class Payloads:
 
 
 class _Masked(SeenRecord):
-    """A record, as it may be seen."""
+    """A record as filters and pages may see it."""
 
     def __init__(self, record: SeenRecord, payloads: Payloads) -> None:
         super().__init__(record.record)
@@ -141,7 +141,9 @@ def _steps(path: str) -> list[str]:
 
 
 def _hidden(value: Any, path: list[str]) -> Any:
-    """A copy of the value in which what the path names is masked. It goes down the path, never into the depth."""
+    """Return a copy of the value in which what the path names is masked. The recursion is as deep as the path, whatever
+    the value is.
+    """
     if not path:
         return MASKED
     first, rest = path[0], path[1:]
@@ -153,7 +155,7 @@ def _hidden(value: Any, path: list[str]) -> Any:
 
 
 def _dumped(data: bytes) -> str:
-    """Sixteen bytes a line: place, hexadecimal, and what of it is ASCII."""
+    """Return the data as lines of sixteen bytes: their place, the bytes in hexadecimal, and the ASCII among them."""
     lines = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]

@@ -1,7 +1,7 @@
-"""Records of a stream: browse, one by its position, download, and a live tail.
+"""The pages of a stream's records: a list, one record by its position, a download, and a live tail.
 
 The address of each page holds all that was chosen, so it can be sent to another reader of the same console. Each
-view of payloads is in the audit log before the payloads are on their way.
+view of payloads is in the audit log before the payloads are sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS = 50
 ROWS_MAX = 500
 SEARCHED_MAX = 20_000
 SEARCH_S = 6.0
-"""For which a page searches; then it shows what it found, and how far it came."""
+"""Seconds for which a page searches; then it shows what it found, and how far it came."""
 DOWNLOAD_ROWS_MAX = 10_000
 DOWNLOAD_S = 60.0
 TAIL_INTERVAL_S = 0.25
@@ -66,7 +66,7 @@ class Chosen:
             moment_s(self.until, 0.0)
 
     def reading(self, now_s: float) -> Reading:
-        """What is to be read, to the tip."""
+        """Return what is to be read, to the tip."""
         return Reading(
             starting_position=place(self.at, now_s),
             shards=() if self.shard is None else (self.shard,),
@@ -75,7 +75,7 @@ class Chosen:
         )
 
     def query(self, **changed: Any) -> dict[str, Any]:
-        """The fields of the address, with changes."""
+        """Return the fields of the address, with changes."""
         own: dict[str, Any] = {
             "from_": self.at,
             "until": self.until,
@@ -87,7 +87,9 @@ class Chosen:
         return {**own, **changed}
 
     def target(self) -> dict[str, Any]:
-        """What the audit log says. A key and a filter may hold data, so it says only that there was one."""
+        """Return what the audit log says of the choice. A key and a filter may hold data, so the log says only that
+        there was one.
+        """
         told = {"stream": self.stream, "from": self.at, "until": self.until, "shard": self.shard}
         told["key"] = "given" if self.key else None
         told["where"] = "given" if self.where else None
@@ -101,12 +103,12 @@ class Found:
         self.rows: list[Row] = []
         self.searched = 0
         self.more = ""
-        """Why the search ended before the tip; empty: it came there."""
+        """Why the search ended before the tip; empty: it came to the tip."""
         self.fault: str | None = None
 
 
 async def records(request: Request) -> Response:
-    """A page of records."""
+    """Show a page of records."""
     console, name = console_of(request), request.path_params["name"]
     fault, chosen, found = None, None, Found()
     try:
@@ -160,14 +162,14 @@ async def _search(console: Console, chosen: Chosen, found: Found) -> None:
 
 
 def _following(name: str, chosen: Chosen | None, found: Found) -> str | None:
-    """The address of what follows. Only one shard has an order in which something follows."""
+    """Return the address of the records that follow; None for several shards, since only one shard has an order."""
     if chosen is None or not found.rows or not found.more or chosen.shard is None:
         return None
     return link("streams", name, "records", **chosen.query(from_=f"after:{found.rows[-1].sequence_number}"))
 
 
 async def record(request: Request) -> Response:
-    """One record, whole."""
+    """Show one whole record."""
     console, name = console_of(request), request.path_params["name"]
     query = request.query_params
     number, sub, shard = query.get("seq", ""), query.get("sub", "0"), query.get("shard") or None
@@ -190,7 +192,8 @@ async def record(request: Request) -> Response:
 
 
 async def download(request: Request) -> Response:
-    """Lines of JSON. Where nothing is hidden, ``penstock put --format records`` takes them back byte for byte.
+    """Answer with lines of JSON. Where nothing is hidden, ``penstock put --format records`` takes them back byte for
+    byte.
 
     After `DOWNLOAD_S` the answer breaks off, so that no browser takes a part of it for the whole.
     """
@@ -222,7 +225,7 @@ async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
 
 
 async def tail(request: Request) -> Response:
-    """The page of a live tail; its records come by events."""
+    """Show the page of a live tail; its records come by events."""
     console, name = console_of(request), request.path_params["name"]
     fault, chosen = None, None
     try:
@@ -246,17 +249,17 @@ async def tail(request: Request) -> Response:
 
 
 async def tail_events(request: Request) -> Response:
-    """The records of a live tail, until the browser leaves."""
+    """Answer with the records of a live tail, until the browser leaves."""
     console, name, query = console_of(request), request.path_params["name"], request.query_params
     browser = query.get("browser", "")
     if not _BROWSER.fullmatch(browser):
         raise PageError(400, "A live tail names its browser.")
     visitor = visitor_of(request)
-    browser = f"{visitor.name} {browser}"  # of no other visitor
+    browser = f"{visitor.name} {browser}"  # so no visitor takes another's basket
     for_text = query.get("for", "")
     for_s = float(for_text) if for_text.isdecimal() else None
     basket = console.tails.basket_of(browser)
-    # What an endless answer has taken, a proxy may hold: a browser that comes in steps from now on begins anew.
+    # A proxy may hold the rows that an endless answer has taken: a browser that comes in steps from now on begins anew.
     anew = basket is None or (for_s is not None and not basket.in_steps)
     if basket is None or anew:
         chosen = Chosen(console, name, query, at="latest")
@@ -269,8 +272,8 @@ async def tail_events(request: Request) -> Response:
 
 
 async def _tail_events(console: Console, basket: Basket, for_s: float | None, *, anew: bool) -> AsyncIterator[str]:
-    """Events with rows. ``for_s``: end after so long, so that a proxy that holds the answer back lets it go. ``anew``:
-    the reading begins now, also for a browser that was here before and has missed what came meanwhile.
+    """Yield events with rows. ``for_s``: the answer ends after this time, so that a proxy that holds the answer back
+    lets it go. ``anew``: the browser's reading begins now, though the browser may have been here before.
     """
     turn = basket.taken_over()
     clock = asyncio.get_running_loop().time

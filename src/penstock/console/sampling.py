@@ -1,8 +1,8 @@
-"""What open pages look at: topics, what is remembered of them between looks, and the one sampler for all pages.
+"""The topics that open pages look at, what is remembered of them between looks, and the one sampler for all pages.
 
 The sampler looks at what open pages show, at nothing else, and once for all of them. A page that is open holds its
-topics by its stream of events. A page that was only just loaded counts as open for some seconds, until that stream has
-begun. What no page holds is not refreshed; its last sample stays for a while, with its age.
+topics by its stream of events. A page that was only just loaded counts as open for some seconds, until its stream has
+begun. A topic that no page holds is not refreshed; its last sample stays for a while, with its age.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE_S = 15.0
-"""For which a page counts as open after it was loaded."""
+"""Seconds for which a page counts as open after it was loaded."""
 TOPICS_MAX = 400
 AT_ONCE_MAX = 8
 """Topics that are refreshed side by side."""
 CALLS_PER_S = 1.0
-"""Of each shard: all pages together look at it once a second at most."""
+"""The read calls a second of each shard that all pages make together."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Topic(Generic[T]):
 
 @dataclass
 class Sample(Generic[T]):
-    """What was seen last, and whether it could be refreshed since."""
+    """What was seen last of a topic, and whether it could be refreshed since."""
 
     value: T | None = None
     at_s: float | None = None
-    """When it was taken, on the sampler's clock; None: never yet."""
+    """When the sample was taken, on the sampler's clock; None: never yet."""
     fault: str | None = None
-    """Why the newest look failed."""
+    """Why the newest look failed; None: it did not."""
     age_s: float | None = None
-    """When this was asked for."""
+    """The age of the sample in seconds, at the time when the page asked for it; None: there is no sample yet."""
 
 
 class _Kept:
@@ -99,7 +99,7 @@ class Sampler:
         return [key for key, kept in self._kept.items() if kept.task is not None]
 
     async def sample(self, topic: Topic[T], *, wait_s: float = 0.0) -> Sample[T]:
-        """The newest sample. Where there is none, it waits for the first look, so long at most."""
+        """Return the newest sample. Where there is none, wait for the first look, for at most ``wait_s`` seconds."""
         kept = self._begin(topic, GRACE_S)
         if kept.at_s is None and kept.fault is None and wait_s > 0:
             await wait_set(kept.looked, wait_s)
@@ -107,14 +107,14 @@ class Sampler:
         return Sample(kept.value, kept.at_s, kept.fault, age_s)
 
     def newest(self, topic: Topic[T]) -> T | None:
-        """What was seen last, without asking for more."""
+        """Return what was seen last of a topic, without a new look."""
         kept = self._kept.get(topic.key)
         found: T | None = None if kept is None else kept.value
         return found
 
     @contextlib.contextmanager
     def held(self, topics: Iterable[Topic[Any]]) -> Iterator[None]:
-        """A page shows these topics meanwhile."""
+        """Hold these topics for a page, so that they are refreshed inside of the ``with`` block."""
         chosen = list(topics)
         keys = [topic.key for topic in chosen]
         self._holds.update(keys)
@@ -129,13 +129,13 @@ class Sampler:
                     del self._holds[key]
 
     def versions(self, topics: Iterable[Topic[Any]]) -> tuple[int, ...]:
-        """Changes with each look at any of the topics."""
+        """Return numbers that change with each look at any of the topics."""
         return tuple(self._kept[topic.key].version if topic.key in self._kept else 0 for topic in topics)
 
     @property
     def change(self) -> asyncio.Event:
-        """It is set when something is looked at next. Take it before the versions that are told: an event that is
-        taken afterwards does not tell of a look, or of the end, that came while the browser was told.
+        """The event that is set at the end of the next look. Take it before the versions that the browser gets: an
+        event that is taken afterwards misses a look, or the end, that came while the answer was written.
         """
         return self._changed
 
@@ -145,7 +145,7 @@ class Sampler:
         changed.set()
 
     async def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop looking at topics."""
         await give_up(*[kept.task for kept in self._kept.values() if kept.task is not None])
 
     def _begin(self, topic: Topic[Any], for_s: float = 0.0) -> _Kept:
@@ -188,19 +188,19 @@ def _over(kept: _Kept) -> None:
 
 
 def fault_text(fault: PenstockError) -> str:
-    """What a page says of a fault: the permission that lacks, where it is one."""
+    """Return what a page says of a fault: the permission that lacks, where one does."""
     if isinstance(fault, AccessDeniedError):
         return f"The credentials lack the permission for {fault.operation}: {fault.service_message}"
     return str(fault)
 
 
 # --- topics ---------------------------------------------------------------------------------------
-# What there is to look at, and what is remembered of an application between looks.
+# These are the topics that there are, and what is remembered of an application between looks.
 
 STREAMS_MAX = 200
-"""That are described on the overview. An account's DescribeStreamSummary calls are few."""
+"""The streams that are described for the overview: an account has few DescribeStreamSummary calls a second."""
 LOOKS_MAX = 60
-"""Of each lease, that are kept: they tell the trend."""
+"""The looks at each lease that are kept: the trend follows from them."""
 POINTS_MAX = 720
 MOVES_MAX = 500
 SHARDS_OF_POINTS_MAX = 64
@@ -227,7 +227,7 @@ class Move(NamedTuple):
 
 
 class Trail:
-    """How an application was seen so far: for its trend, its chart, and its moves."""
+    """What was seen of an application so far: for its trend, its chart, and its moves."""
 
     def __init__(self) -> None:
         self.looks: dict[str, list[Look]] = {}
@@ -247,7 +247,7 @@ class Trail:
 
 
 class JobTrail:
-    """How the jobs of a place were seen so far, by their names."""
+    """What was seen of the jobs of a place so far, by the jobs' names."""
 
     def __init__(self) -> None:
         self.looks: dict[str, deque[JobLook]] = {}
@@ -270,15 +270,17 @@ class Topics:
         self._jobs: dict[str, JobTrail] = {}
 
     def streams(self) -> Topic[StreamsSeen]:
-        """All streams, each described."""
+        """Return the topic of all streams, each described."""
         return Topic(("streams",), _streams, 20.0)
 
     def stream(self, name: str) -> Topic[StreamReport]:
-        """One stream with its shards and consumers."""
+        """Return the topic of one stream with its shards and consumers."""
         return Topic(("stream", name), lambda inspector: inspector.stream(name), 10.0)
 
     def heat(self, name: str, since_s: float, *, show_keys: bool) -> Topic[HeatReport]:
-        """Where the load of a stream lies. It reads records, so it is looked at seldom, and only when asked for."""
+        """Return the topic of where a stream's load lies. A look reads records, so it is made seldom, and only when a
+        page asks for it.
+        """
         return Topic(
             ("heat", name, f"{since_s:g}"),
             lambda inspector: inspector.heat(name, since_s=since_s, records_max=10_000, show_keys=show_keys),
@@ -286,15 +288,15 @@ class Topics:
         )
 
     def applications(self) -> Topic[ApplicationsReport]:
-        """The applications that have leases."""
+        """Return the topic of the applications that have leases."""
         return Topic(("applications",), lambda inspector: inspector.applications(self._store), 20.0)
 
     def application(self, name: str) -> Topic[ApplicationReport]:
-        """One application's leases and workers."""
+        """Return the topic of one application's leases and workers."""
         return Topic(("application", name), lambda inspector: inspector.application(name, self._store), 10.0)
 
     def lag(self, application: str, stream: str) -> Topic[LagReport]:
-        """How far an application is behind on a stream."""
+        """Return the topic of how far an application is behind on a stream."""
         trail = self.trail(application, stream)
 
         async def look(inspector: Inspector) -> LagReport:
@@ -305,7 +307,9 @@ class Topics:
         return Topic(("lag", application, stream), look, 10.0)
 
     def snapshot(self, application: str | None, stream: str | None) -> Topic[Snapshot]:
-        """What symptoms and costs are found in. It is taken seldom: it reads records and metrics too."""
+        """Return the topic of the snapshot in which symptoms and costs are found. It is taken seldom: it reads records
+        and metrics, too.
+        """
         trail = self.trail(application, stream) if application and stream else Trail()
 
         async def look(inspector: Inspector) -> Snapshot:
@@ -317,7 +321,7 @@ class Topics:
         return Topic(("snapshot", application or "", stream or ""), look, 60.0)
 
     def jobs(self, place: str) -> Topic[JobsReport]:
-        """The Spark jobs of a place, which is one of those that the console was started with."""
+        """Return the topic of the Spark jobs of a place, one of those that the console was started with."""
         trail = self.job_trail(place)
 
         async def look(_: Inspector) -> JobsReport:
@@ -328,11 +332,11 @@ class Topics:
         return Topic(("jobs", place), look, 10.0)
 
     def job_trail(self, place: str) -> JobTrail:
-        """What is remembered of a place."""
+        """Return what is remembered of a place."""
         return self._jobs.setdefault(place, JobTrail())
 
     def trail(self, application: str, stream: str) -> Trail:
-        """What is remembered of an application."""
+        """Return what is remembered of an application on a stream."""
         key = (application, stream)
         found = self._trails.pop(key, None) or Trail()
         self._trails[key] = found  # the newest stands last

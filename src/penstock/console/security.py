@@ -1,8 +1,8 @@
 """The one gate of the console: it decides on each request before any page sees it.
 
-In this order: is the Host one of ours, does the request come from one of our own pages, which visitor is it, may that
-visitor write. A write is a request with a method other than GET and HEAD, so no route can forget to ask. What every
-answer carries (the content security policy and its like) is added here too.
+The gate asks in this order: is the Host one of ours, does the request come from one of our own pages, which visitor is
+it, may that visitor write. A write is a request with a method other than GET and HEAD, so no route can forget to ask.
+The gate also adds what every answer carries (the content security policy and its like).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SESSION_S = 12 * 3600.0
 LAUNCHES_MAX = 8
 LAUNCH_S = 600.0
 FAILURES_PER_S, FAILURES_BURST = 0.5, 10.0
-"""Tries to sign in that may fail."""
+"""The attempts to sign in that may fail: at a steady rate, and in a burst."""
 USER_CHARACTERS_MAX = 128
 CSRF_HEADER = b"x-penstock-csrf"
 SIGN_IN, LAUNCH, SIGN_OUT, LINK = "/sign-in", "/launch", "/sign-out", "/launch-link"
 _PUBLIC = (SIGN_IN, LAUNCH)
 _OF_SESSIONS = (SIGN_IN, LAUNCH, SIGN_OUT, LINK)
-"""Where a POST changes nothing but a session."""
+"""The paths at which a POST changes nothing but a session."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -82,10 +82,11 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     """The address that the request came from."""
     csrf: str
-    """What a form must carry, so that it is one of our own pages."""
+    """The value that a form must carry, which shows that the form is on one of our own pages."""
     may_write: bool
     by_program: bool = False
-    """It brought the token itself: no browser sends that by itself, so no other page can have made the request."""
+    """True: the request brought the token. No browser sends it by itself, so no other page can have made the request.
+    """
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure
@@ -106,7 +107,7 @@ class _Session(NamedTuple):
 
 
 class Sessions:
-    """Browsers that are signed in, and one-time tokens that sign one in. All of it is in memory, and bounded."""
+    """Browsers that are signed in, and one-time tokens that sign a browser in. All are in memory, and bounded."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -114,7 +115,7 @@ class Sessions:
         self._launches: dict[bytes, tuple[Role, float]] = {}
 
     def open(self, role: Role, name: str) -> str:
-        """The cookie of a new session. The oldest one ends where there are too many."""
+        """Begin a session, and return its cookie. Where there are too many sessions, the oldest one ends."""
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         cookie = secrets.token_urlsafe(32)
@@ -122,7 +123,7 @@ class Sessions:
         return cookie
 
     def of(self, cookie: str) -> _Session | None:
-        """The session of a cookie, if it goes on."""
+        """Return the session of a cookie, if it has not ended."""
         found = self._sessions.get(_digest(cookie))
         if found is not None and found.until_s < self._now():
             self.close(cookie)
@@ -134,7 +135,7 @@ class Sessions:
         self._sessions.pop(_digest(cookie), None)
 
     def launch_token(self, role: Role) -> str:
-        """A token that signs in once, within ten minutes."""
+        """Return a new token that signs in once, within ten minutes."""
         while len(self._launches) >= LAUNCHES_MAX:
             del self._launches[next(iter(self._launches))]
         token = secrets.token_urlsafe(32)
@@ -142,7 +143,7 @@ class Sessions:
         return token
 
     def launched(self, token: str) -> Role | None:
-        """The role of a one-time token, which is used up by that."""
+        """Return the role of a one-time token, and forget the token."""
         role, until_s = self._launches.pop(_digest(token), (None, 0.0))
         return role if until_s >= self._now() else None
 
@@ -164,7 +165,7 @@ class Gate:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on with its visitor."""
+        """Answer a request, or pass it to the application with its visitor."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
             return
@@ -184,7 +185,7 @@ class Gate:
             log.info("the console ends: a browser that does not take its answer is cut off")
         finally:
             name = getattr(scope.get("state", {}).get("visitor"), "name", "-")
-            # The path alone: a query holds keys and filters.
+            # The log gets the path alone: a query holds keys and filters.
             log.info("%s %s %s %s", one_line(asked.method), one_line(asked.path), answer.status, one_line(name))
 
     async def _admit(self, asked: Asked, receive: Receive) -> None:
@@ -213,7 +214,7 @@ class Gate:
             self._may_post(asked, visitor)
 
     def _may_post(self, asked: Asked, visitor: Visitor) -> None:
-        """The one place that decides on writes."""
+        """Decide whether a visitor may write; no other place does. Raises Refused."""
         given = asked.header(CSRF_HEADER).decode("latin-1") or asked.form.get("csrf", "")
         if asked.path not in _PUBLIC and not visitor.by_program and not _equal(given, visitor.csrf):
             raise Refused(403, "the form is not one of this console's pages, or is older than your session: reload it")
@@ -227,7 +228,9 @@ class Gate:
     # --- from where -------------------------------------------------------------------------------
 
     def _of_our_host(self, asked: Asked) -> None:
-        """A page of another site whose name leads here (DNS rebinding) sends that name."""
+        """Refuse a request whose Host is not ours: a page of another site whose name leads here (DNS rebinding) sends
+        that name. Raises Refused.
+        """
         hosts = asked.headers.get(b"host", [])
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
             raise Refused(403, "the console does not know itself by the name of this host: see --host-name")
@@ -270,7 +273,9 @@ class Gate:
     # --- which visitor ----------------------------------------------------------------------------
 
     def visitor(self, asked: Asked) -> Visitor | None:
-        """Which visitor asks. Raises Refused for a wrong token, and for a proxy's header that is none."""
+        """Return which visitor asks; None: the request has signed in nowhere. Raises Refused for a wrong token, and for
+        a proxy's header that is none.
+        """
         if asked.header(b"authorization"):
             return self._by_token(asked)
         if (by_proxy := self._by_proxy(asked)) is not None:
@@ -306,8 +311,8 @@ class Gate:
         return Visitor(name=name, role=role, peer=asked.peer, csrf=csrf, may_write=may_write, by_program=by_program)
 
     def role_of(self, token: str) -> Role | None:
-        """The role of a token; None for a wrong one. Raises Refused when too many were wrong."""
-        # Both are compared, each in a time that tells nothing of the token.
+        """Return the role of a token; None for a wrong one. Raises Refused when too many were wrong."""
+        # Both tokens are compared, each in a time that reveals nothing of the token.
         is_writer = _equal(token, self._settings.token)
         is_viewer = self._settings.viewer_token is not None and _equal(token, self._settings.viewer_token)
         if is_writer or is_viewer:
@@ -317,12 +322,12 @@ class Gate:
         return None
 
     def signed_in(self, role: Role, name: str, scope: Scope) -> tuple[str, str]:
-        """A header that gives the browser behind this request a session."""
+        """Return a header that gives the browser behind this request a session."""
         cookie = self.sessions.open(role, name)
         return "set-cookie", self._cookie_text(cookie, scope)
 
     def signed_out(self, cookie: str, scope: Scope) -> tuple[str, str]:
-        """End the session; a header that makes the browser forget it."""
+        """End the session, and return a header that makes the browser forget it."""
         self.sessions.close(cookie)
         return "set-cookie", self._cookie_text("", scope) + "; Max-Age=0"
 
@@ -347,11 +352,11 @@ class Asked:
         self._body: bytes | None = None
 
     def header(self, name: bytes) -> bytes:
-        """The only or first value; empty without."""
+        """Return the first value of a header; empty where there is none."""
         return self.headers.get(name, [b""])[0]
 
     def cookie(self, name: str) -> str:
-        """The value of a cookie; empty without."""
+        """Return the value of a cookie; empty where there is none."""
         for line in self.headers.get(b"cookie", []):
             for part in line.decode("latin-1").split(";"):
                 found, _, value = part.strip().partition("=")
@@ -383,7 +388,7 @@ class Asked:
         self.form = dict(fields)
 
     def replayed(self, receive: Receive) -> Receive:
-        """Gives the application the body that was read already."""
+        """Return a ``receive`` that gives the application the body that was read already."""
         body, self._body = self._body, None
 
         async def again() -> Message:
@@ -398,7 +403,7 @@ class Asked:
 
 
 class _Answering:
-    """Adds what every answer carries, and answers for what is refused."""
+    """Adds what every answer carries, and answers requests that are refused."""
 
     def __init__(self, send: Send, scope: Scope, *, secure: bool) -> None:
         self._send = send
@@ -420,7 +425,7 @@ class _Answering:
         return [*headers, *((name, value) for name, value in added if name not in given)]
 
     async def refuse(self, refused: Refused, asked: Asked) -> None:
-        """A line of text: nothing of the request is repeated in it."""
+        """Answer with a line of text, which holds nothing of the request."""
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         if refused.location is not None:
             headers.append((b"location", refused.location.encode()))
@@ -432,7 +437,7 @@ class _Answering:
 
 
 def _hosts(settings: ConsoleSettings) -> frozenset[str]:
-    """What a Host header may say, in small letters."""
+    """Return the values that a Host header may have, in small letters."""
     named = {f"{one}:{settings.port}" for one in ("localhost", "127.0.0.1", "[::1]")} if settings.on_loopback else set()
     for one in settings.host_names:
         name = one.lower()

@@ -1,4 +1,4 @@
-"""Signing in and out, one-time links for another browser, and the audit log's page."""
+"""The pages for signing in and out, for one-time links to another browser, and of the audit log."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _gate(request: Request) -> Gate:
 
 
 async def sign_in_page(request: Request) -> Response:
-    """The form for the token."""
+    """Show the form for the token."""
     following = _following(request.query_params.get("next", ""))
     return rendered(request, "sign_in.html", {"title": "Sign in", "following": following, "wrong": False})
 
 
 async def sign_in(request: Request) -> Response:
-    """Take the token, or a one-time one."""
+    """Sign a browser in by the token, or by a one-time token."""
     form, gate = form_of(request), _gate(request)
     given, following = form.get("token", "").strip(), _following(form.get("next", ""))
     role = gate.sessions.launched(given) or gate.role_of(given)
@@ -41,7 +41,9 @@ async def sign_in(request: Request) -> Response:
 
 
 async def launch_page(request: Request) -> Response:
-    """Where a one-time link leads. The token is in the link's fragment, which no server and no proxy ever sees."""
+    """Show the page that a one-time link leads to. The token is in the link's fragment, which no server and no proxy
+    ever sees.
+    """
     return rendered(request, "launch.html", {"title": "Sign in"})
 
 
@@ -54,7 +56,7 @@ async def sign_out(request: Request) -> Response:
 
 
 async def launch_link(request: Request) -> Response:
-    """A one-time link for another browser, with this visitor's role."""
+    """Show a one-time link for another browser, with this visitor's role."""
     visitor = visitor_of(request)
     token = _gate(request).sessions.launch_token(visitor.role)
     origin = request.headers.get("origin") or f"{request.url.scheme}://{request.headers['host']}"
@@ -63,13 +65,13 @@ async def launch_link(request: Request) -> Response:
 
 
 async def audit_page(request: Request) -> Response:
-    """The newest lines of the audit log."""
+    """Show the newest lines of the audit log."""
     entries = await asyncio.to_thread(console_of(request).audit.newest)
     return rendered(request, "audit.html", {"title": "Audit log", "entries": entries})
 
 
 def _following(path: str) -> str:
-    """Where to go after signing in: a path of the console, and never another site."""
+    """Return where the browser goes after signing in: a path of the console, and never another site."""
     if not path:
         return "/"
     if not path.startswith("/") or path.startswith("//") or "\\" in path or not path.isprintable():

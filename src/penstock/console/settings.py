@@ -1,4 +1,4 @@
-"""What a console is started with, checked as a whole."""
+"""The settings that a console is started with, which are checked as a whole."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from penstock.inspect.jobs import place_of
 from penstock.inspect.tables import Store
 
 PORT = 4568
-"""One above the local Kinesis's."""
+"""The default port, one above the local Kinesis's."""
 TOKEN_CHARACTERS_MIN = 32
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _HOST_NAME = re.compile(r"[A-Za-z0-9.-]+(:\d{1,5})?|\[[0-9A-Fa-f:]+\](:\d{1,5})?", re.ASCII)
 MASK = re.compile(r"key|(\.[A-Za-z_*][\w-]*|\[\*\])+", re.ASCII)
-"""``key``, or a path into JSON: ``.customer.email``, ``.items[*].card``, ``.*.secret``."""
+"""The form of a mask: ``key``, or a path into JSON: ``.customer.email``, ``.items[*].card``, ``.*.secret``."""
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a console is started with. Raises OptionError, which names each fault."""
+    """The settings that a console is started with. Raises OptionError, which names each fault."""
 
     token: str
-    """Signs a browser or a program in as a writer. It is never shown, and reaches no log."""
+    """The token that signs a browser or a program in as a writer. It is never shown, and reaches no log."""
     audit: str
-    """File of the audit log: a line of JSON for each write, and for each view of payloads."""
+    """The file of the audit log, which has a line of JSON for each write, and for each view of payloads."""
     host: str = "127.0.0.1"
     port: int = PORT
     host_names: tuple[str, ...] = ()
     """Names that browsers may know the console by, besides those of loopback."""
     base_path: str = ""
-    """Below which path a proxy serves it: ``/penstock``."""
+    """The path below which a proxy serves the console: ``/penstock``."""
     viewer_token: str | None = None
-    """Signs in as a viewer."""
+    """The token that signs in as a viewer; None: there is none."""
     allow_writes: bool = False
     show_payloads: bool = True
     """False: neither data nor partition keys are shown, and none can be searched for."""
     masks: tuple[str, ...] = ()
-    """What is hidden of records: ``key``, and paths into JSON."""
+    """The parts of records that are hidden: ``key``, and paths into JSON."""
     proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies that may name the user."""
     user_header: str | None = None
@@ -50,7 +50,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     certificate: str | None = None
     key: str | None = None
     store: Store = Store()
-    """Where applications keep their leases."""
+    """The store in which applications keep their leases."""
     streams: dict[str, str] = {}
     """Streams by applications, where leases do not name them."""
     letters: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     jobs: tuple[str, ...] = ()
     """Places of Spark jobs: addresses of their numbers, checkpoint directories, or files of lines of JSON."""
     local_url: str | None = None
-    """The local Kinesis that this console shows: its clock and its faults are shown too."""
+    """The URL of the local Kinesis that this console shows, with its clock and its faults; None: it shows none."""
 
     def __post_init__(self) -> None:
         faults = [*self._address_faults(), *self._identity_faults()]
@@ -119,7 +119,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def on_loopback(self) -> bool:
-        """True when only this machine can reach it."""
+        """True when only this machine can reach the console."""
         if self.host == "localhost":
             return True
         try:
@@ -129,5 +129,5 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def secure(self) -> bool:
-        """True when it serves HTTPS itself."""
+        """True when the console serves HTTPS itself."""
         return self.certificate is not None

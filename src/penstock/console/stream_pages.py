@@ -1,4 +1,4 @@
-"""A stream: its settings, shards, lineage, consumers, and where its load lies."""
+"""The page of a stream: its settings, shards, lineage, consumers, and where its load lies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS_MAX = 1_000
 
 
 async def stream(request: Request) -> Response:
-    """One stream."""
+    """Show one stream."""
     console, name = console_of(request), request.path_params["name"]
     sample = await console.sampler.sample(console.topics.stream(name), wait_s=FIRST_LOOK_S)
     if sample.value is None and sample.fault is not None and "ResourceNotFound" in sample.fault:
@@ -57,7 +57,7 @@ async def stream(request: Request) -> Response:
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
-    """What the page looks at."""
+    """Return the topics that the page looks at."""
     name = request.query_params.get("name", "")
     found: list[Topic[Any]] = [console.topics.stream(name)]
     if (since_s := _since(request.query_params.get("heat", ""))) is not None:

@@ -1,10 +1,10 @@
-"""Live tails: one reading of a stream for all browsers that follow it, and a small basket for each browser.
+"""Live tails: one reading of a stream serves all browsers that follow it, and each browser has a small basket.
 
-Browsers that begin at the newest record share a reading. One that begins elsewhere has its own: it would miss what was
-read before it came.
+Browsers that begin at the newest record share a reading. A browser that begins elsewhere has its own: in a shared
+reading it would miss what was read before it came.
 
-A basket is bounded by records and by bytes. A browser that is slow, or asleep, loses the oldest records of its basket
-and is told how many; the server's memory does not grow by it.
+A basket is bounded by records and by bytes. A browser that is slow, or asleep, loses the oldest records of its basket,
+and its page says how many; the server's memory does not grow by it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from penstock.inspect import Inspector, SeenRecord
 
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str]
-"""Of a reading: its stream, where it begins, its shards, and the browser that has it alone."""
+"""The key of a reading: its stream, where it begins, its shards, and the browser that has the reading alone."""
 
 BASKET_RECORDS_MAX = 200
 BASKET_BYTES_MAX = 4 * 1024 * 1024
 READINGS_MAX = 16
 BASKETS_MAX = 64
 LEFT_S = 20.0
-"""For which a basket waits for a browser that lost its connection."""
+"""Seconds for which a basket waits for a browser that lost its connection."""
 
 
 class Basket:
-    """What one browser has not got yet."""
+    """The rows that one browser has not got yet."""
 
     def __init__(self, test: Callable[[SeenRecord], bool] | None, payloads: Payloads) -> None:
         self.seen = self.matched = self.lost = 0
@@ -49,10 +49,10 @@ class Basket:
         """What the service has refused meanwhile; the reading goes on."""
         self.left_at_s: float | None = None
         self.in_steps = False
-        """True where the browser comes for a few seconds at a time: a proxy holds back what does not end."""
+        """True where the browser comes for a few seconds at a time, since a proxy holds back an answer without end."""
         self.turn = 0
-        """Of the connection that takes from it. A proxy may keep an older one open, which would take rows too, and they
-        would never be shown.
+        """The number of the connection that takes from the basket. A proxy may keep an older connection open, which
+        would take rows, too, and these would never be shown.
         """
         self.filled = asyncio.Event()
         self._test = test
@@ -61,7 +61,7 @@ class Basket:
         self._bytes = 0
 
     def offer(self, record: SeenRecord) -> None:
-        """Take a record, if the filter wants it; the oldest one makes room."""
+        """Put a record into the basket, if the filter wants it; the oldest records make room."""
         self.seen += 1
         if self._test is not None:
             record = self._payloads.masked(record)
@@ -76,13 +76,13 @@ class Basket:
         self.filled.set()
 
     def taken_over(self) -> int:
-        """A connection takes from it from now on, and the one before no longer does: the new turn."""
+        """Return the turn of a new connection: from now on it takes from the basket, and the one before does not."""
         self.turn += 1
         self.filled.set()
         return self.turn
 
     def take(self) -> list[Row]:
-        """All that is in it."""
+        """Take all rows out of the basket."""
         records, self._records, self._bytes = self._records, deque(), 0
         self.filled.clear()
         payloads = self._payloads
@@ -109,11 +109,11 @@ class Tails:
 
     @property
     def readings(self) -> int:
-        """Streams that are being read."""
+        """The number of readings that go on."""
         return len(self._shared)
 
     def basket_of(self, browser: str) -> Basket | None:
-        """The basket of a browser that was here a moment ago."""
+        """Return the basket of a browser that was here a moment ago."""
         self._sweep()
         found = self._by_browser.get(browser)
         if found is None:
@@ -141,11 +141,11 @@ class Tails:
         return basket
 
     def left(self, basket: Basket) -> None:
-        """The browser of a basket has closed its connection. It may come again."""
+        """Note that the browser of a basket has closed its connection. The browser may come again."""
         basket.left_at_s = self._clock()
 
     def drop(self, browser: str) -> None:
-        """The browser does not come again."""
+        """Drop the basket of a browser that does not come again."""
         found = self._by_browser.pop(browser, None)
         if found is None:
             return
@@ -161,7 +161,7 @@ class Tails:
             basket.filled.set()
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all live tails."""
         await give_up(*[one.task for one in self._shared.values() if one.task is not None])
 
     def _sweep(self) -> None:

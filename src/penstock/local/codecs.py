@@ -11,7 +11,7 @@ import cbor2
 import msgspec
 
 # --- CBOR -----------------------------------------------------------------------------------------
-# These functions convert the Java SDK's CBOR (``application/x-amz-cbor-1.1``) to and from the JSON of the service model.
+# These functions convert the Java SDK's CBOR (``application/x-amz-cbor-1.1``) to and from the service model's JSON.
 #
 # In CBOR blobs are raw bytes and timestamps are tag 1 around an integer of epoch *milli*seconds (the Java SDK
 # refuses floats there; general CBOR readers take tag 1 for seconds, so it is read here). In JSON a blob is
