@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; the process's exit status."""
+    """Run the command line, and return the process's exit status."""
     try:
         from penstock.cli.app import run
     except ModuleNotFoundError as fault:

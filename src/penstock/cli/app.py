@@ -106,7 +106,9 @@ def _options(
 
 
 def run() -> int:
-    """Run one subcommand. An error that was foreseen is one line, with status 1; a wrong use has status 2."""
+    """Run one subcommand, and return its status. An error that was foreseen is shown as one line, with status 1; a
+    wrong use has status 2.
+    """
     try:
         contexts.begin_completion()
         app(prog_name="penstock")

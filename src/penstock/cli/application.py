@@ -133,7 +133,7 @@ def lag_command(
 
 
 def earlier_of(history: Path | None, since: str | None) -> Earlier:
-    """The looks of earlier runs that count. Raises OptionError."""
+    """Return the looks of earlier runs that count. Raises OptionError."""
     if since is not None and history is None:
         raise OptionError("--since says from when on the looks of earlier runs count: give their file (--history)")
     return Earlier(history, since)

@@ -153,7 +153,7 @@ def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bo
 
 
 def announce(serving: Serving, *, as_json: bool = False) -> None:
-    """Say where the console is. The link holds a token that works once; the token itself is not told."""
+    """Print where the console is. The link holds a token that works once; the console's own token is not printed."""
     link = serving.launch_url()
     kind = "Writers may change things" if serving.settings.allow_writes else "It is read-only"
     told = {"url": serving.url, "launch_url": link, "port": serving.settings.port}
@@ -164,9 +164,9 @@ def announce(serving: Serving, *, as_json: bool = False) -> None:
 
 @contextlib.contextmanager
 def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | int]]]:
-    """A console of a local Kinesis in this process, on a thread of its own, once the service is there.
+    """Keep a console of a local Kinesis in this process, on a thread of its own, until the ``with`` block ends.
 
-    What is given back begins it, and says where it is.
+    The block gets a function, to be called once the service is there: it starts the console, and says where it is.
     """
     _needed()
     from penstock.console.asgi import Serving
@@ -207,7 +207,7 @@ def _served(serving: Serving, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def local_settings(url: str, port: int) -> ConsoleSettings:
-    """The console of a local Kinesis: its visitor may write, since there is nothing else than this service."""
+    """Return the settings for a local Kinesis: the visitor may write, since there is nothing but this service."""
     from penstock.console.settings import ConsoleSettings
 
     return ConsoleSettings(
@@ -220,12 +220,12 @@ def local_settings(url: str, port: int) -> ConsoleSettings:
 
 
 def state_home() -> Path:
-    """Where this user's programs keep what they note."""
+    """Return the folder in which this user's programs keep what they note."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def token_of(path: Path) -> str:
-    """The token in a file. Raises OptionError for a file that others may read."""
+    """Return the token in a file. Raises OptionError for a file that others may read."""
     try:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:

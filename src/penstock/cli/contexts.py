@@ -1,8 +1,9 @@
-"""Contexts: named places (region, endpoint, profile), of which some may only be read. And completion for shells.
+"""Contexts are named places (region, endpoint, profile), of which some may only be read. Completion for shells stands
+here, too.
 
 A context is chosen by ``--context``, by PENSTOCK_CONTEXT, or for good by ``penstock context use``. Its values take the
-place of options that are not given. They are kept in ``penstock/contexts.toml`` below XDG_CONFIG_HOME or ~/.config. No
-secret is in there: credentials stay where the AWS SDK finds them.
+place of options that are not given. They are kept in ``penstock/contexts.toml`` below XDG_CONFIG_HOME or ~/.config. The
+file has no secret: credentials stay where the AWS SDK finds them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 VALUES = ("region", "endpoint_url", "profile")
-"""What a context has of each command that can take all of them."""
+"""The options for which a context has values. A command gets the values if it has all of these options."""
 CONTEXTS_BYTES_MAX = 1024 * 1024
 CONTEXTS_MAX = 1_000
 WITHOUT = frozenset({"context", "completion"})
@@ -71,7 +72,7 @@ here and nowhere else. A function that ``dead-letters replay --call`` calls may 
 
 
 def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """All commands below one, by their names."""
+    """Yield all commands below one, with their names."""
     for name, sub in getattr(command, "commands", {}).items():
         below = (*path, name)
         if getattr(sub, "commands", None):
@@ -81,7 +82,7 @@ def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
 
 
 def _guard(commands: Any, context: str) -> None:
-    """Have each command that writes refuse to, just before it begins."""
+    """Make each command that writes refuse to do so, just before it begins."""
     for name, command in _leaves(commands):
         if (writes := WRITES.get(name)) is not None:
             command.invoke = _refusing(command.invoke, name, writes, context)
@@ -103,24 +104,24 @@ def _refusing(begin: Any, name: str, writes: Callable[[Mapping[str, Any]], bool]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place."""
+    """A named place."""
 
     region: str | None = None
     endpoint_url: str | None = None
     profile: str | None = None
     read_only: bool = False
-    """Commands that write refuse to."""
+    """True: commands that write refuse to do so."""
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of them."""
+    """All contexts, as their file holds them."""
 
     schema: str = "penstock.contexts/1"
     current: str | None = None
     contexts: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
-        """Raises OptionError."""
+        """Return the context of this name. Raises OptionError where there is none."""
         if name not in self.contexts:
             there = ", ".join(sorted(self.contexts)) or "none"
             raise OptionError(f"there is no context {name!r}; there are: {there}")
@@ -128,13 +129,13 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def path_of_contexts() -> Path:
-    """Where they are kept."""
+    """Return the path of the file that keeps the contexts."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".config") / "penstock" / "contexts.toml"
 
 
 def contexts_kept() -> Contexts:
-    """All of them; none where there is no file. Raises OptionError."""
+    """Return all contexts; none where there is no file. Raises OptionError."""
     try:
         path = path_of_contexts()
     except RuntimeError:  # this user has no home
@@ -152,7 +153,7 @@ def contexts_kept() -> Contexts:
 
 
 def _keep(contexts: Contexts) -> None:
-    """Write them in place of those that are kept. Raises OptionError."""
+    """Write the contexts in place of those that are kept. Raises OptionError."""
     lines = [f"schema = {json.dumps(contexts.schema)}"]
     if contexts.current is not None:
         lines.append(f"current = {json.dumps(contexts.current)}")
@@ -172,8 +173,8 @@ def _keep(contexts: Contexts) -> None:
 
 
 def choose(context: typer.Context, name: str | None) -> None:
-    """Choose a context for this run: give its values to the commands, and keep those that write from it where it may
-    only be read. Raises OptionError.
+    """Choose a context for this run: give its values to the commands, and make commands that write refuse where the
+    context may only be read. Raises OptionError.
     """
     if context.invoked_subcommand is None or context.invoked_subcommand in WITHOUT:
         return
@@ -189,7 +190,7 @@ def choose(context: typer.Context, name: str | None) -> None:
 
 
 def names_of_contexts() -> list[str]:
-    """For completion: none where the file cannot be read."""
+    """Return the names of all contexts, for completion; none where the file cannot be read."""
     try:
         return sorted(contexts_kept().contexts)
     except OptionError:
@@ -197,7 +198,7 @@ def names_of_contexts() -> list[str]:
 
 
 def _given(command: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Defaults by subcommands, of those that take all of the values."""
+    """Return the defaults by subcommands, for the subcommands that take all of the values."""
     taken = {one.name for one in command.params}
     found: dict[str, Any] = dict(values) if taken.issuperset(VALUES) else {}
     for name, sub in getattr(command, "commands", {}).items():
@@ -275,7 +276,7 @@ def rm_command(name: Name) -> None:
 
 
 def _check(made: Context) -> None:
-    """Raises OptionError for values that no command would take, and for secrets."""
+    """Raise OptionError for values that no command would take, and for secrets."""
     for key, value in msgspec.structs.asdict(made).items():
         if isinstance(value, str) and not value.isprintable():
             raise OptionError(f"{key} holds characters that cannot be shown")
@@ -301,7 +302,7 @@ class Shell(StrEnum):
 
 
 COMPLETE = "_PENSTOCK_COMPLETE"
-"""A shell sets it, and gets words in place of a command's results."""
+"""The variable that a shell sets to get words in place of a command's results."""
 
 
 def completion_command(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
@@ -316,7 +317,7 @@ def completion_command(shell: Annotated[Shell, typer.Argument(help="Your shell."
 
 
 def begin_completion() -> None:
-    """Know the shells, where one asks for words."""
+    """Register the shells with typer, where a shell asks for words."""
     if COMPLETE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined] # as above
 

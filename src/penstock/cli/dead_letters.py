@@ -1,4 +1,4 @@
-"""``penstock dead-letters``: shows the records that were given up, and hands them on once more."""
+"""``penstock dead-letters`` shows the records that were given up, and replays them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Letters = AbstractAsyncContextManager[AsyncIterator[Letter | BadLetter]]
 
 SHOWN_MAX = 10
-"""Of each kind of complaint."""
+"""The complaints of each kind that are shown."""
 
 app = typer.Typer(no_args_is_help=True, help="Records that were given up: list them, or replay them.")
 
@@ -151,7 +151,7 @@ async def _replay(
 async def _letters(
     file: Path | None, stream: str | None, connection: ConnectionOptions, since: str | None
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
-    """The letters of a file or of a stream; of ``since`` a time, those that were written from then on."""
+    """Yield the letters of a file or of a stream. ``since``: only those that were written from this time on."""
     from penstock.runtime.dead_letters import letters_of_file, letters_of_stream
 
     begin_s = begin_of(since, time.time()) or 0.0
@@ -184,7 +184,7 @@ async def _letters(
 
 @contextlib.contextmanager
 def _kept(path: Path) -> Any:
-    """Writes letters to a new file, for their owner alone to read."""
+    """Write letters to a new file, which its owner alone may read."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as fault:

@@ -1,8 +1,8 @@
 """The commands that judge an application and its stream: for people, by money, and for a monitoring system.
 
-``penstock doctor``: known symptoms, and what to do about them. ``penstock cost``: what a stream and its readers cost in
-a month, in each mode, and what would cost less. ``penstock check``: one line and an exit status from 0 to 3, as Nagios'
-plugins have them. They only read.
+``penstock doctor`` shows known symptoms, and what to do about them. ``penstock cost`` shows what a stream and its
+readers cost in a month, in each mode, and what would cost less. ``penstock check`` prints one line and ends with a
+status from 0 to 3, as Nagios' plugins do. All three only read.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def collected(
     rate: float,
     earlier: Earlier,
 ) -> Snapshot:
-    """One look at all that a snapshot ``of`` an application and a stream holds. ``where``: the store and the table.
+    """Take a snapshot ``of`` an application and a stream. ``where``: the store and the table.
 
     Raises OptionError.
     """
@@ -138,7 +138,7 @@ def collected(
 
 
 def snapshot_in(path: Path) -> Snapshot:
-    """What penstock doctor collect has written. Raises OptionError."""
+    """Return the snapshot that penstock doctor collect has written to a file. Raises OptionError."""
     from penstock.inspect import Snapshot
 
     try:
@@ -259,7 +259,7 @@ class _Checks(typer.core.TyperGroup):
 
 
 def end_unknown(why: str) -> NoReturn:
-    """Say that nothing could be checked, and why."""
+    """Print that nothing could be checked, and why, and end with the status for that."""
     from penstock.inspect import unknown
 
     print(one_line(unknown("check", why).line), flush=True)
@@ -358,7 +358,9 @@ def _end(
     shape: Shape,
     rate: float | None = None,
 ) -> None:
-    """Make a check, show what it found, and end with its status. What keeps it from that is UNKNOWN."""
+    """Make a check, show what it found, and end with its status. An error that keeps the check from being made is
+    UNKNOWN.
+    """
     from penstock.inspect import unknown
 
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something to wait for: the first asks to come to an end, the second to end at once."""
+"""Make Ctrl-C and SIGTERM something to wait for: the first asks for an end, the second for an end at once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class StoppedError(Exception):
 
 
 class Stopping:
-    """Whether, and why, the command is to end before its work is done. Used on one event loop."""
+    """Whether, and why, the command is to end before its work is done. It is used on one event loop."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        """The signal that asked for it, if one did."""
+        """The signal that asked for the end, if one did."""
         self.signalled = asyncio.Event()
-        """Set by the first signal: wait a while for what is under way."""
+        """The event that the first signal sets: the command waits a while for what is under way."""
         self.at_once = asyncio.Event()
-        """Set by the second one: wait for nothing any more."""
+        """The event that the second signal sets: the command waits for nothing any more."""
         self._asked = asyncio.Event()
 
     @property
@@ -39,7 +39,7 @@ class Stopping:
         return self._asked.is_set()
 
     def ask(self) -> None:
-        """Ask for the end, from within."""
+        """Ask for the end from within the command."""
         self._asked.set()
 
     def on_signal(self, number: signal.Signals) -> None:
@@ -52,7 +52,9 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM meanwhile. Outside of the main thread Python allows no handlers: nothing is done."""
+        """Take SIGINT and SIGTERM until the ``with`` block ends. Outside of the main thread Python allows no handlers,
+        so nothing is done there.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -66,7 +68,9 @@ class Stopping:
                 loop.remove_signal_handler(number)
 
     async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``. Raises StoppedError, with the work cancelled, when the end is asked for first."""
+        """Return the result of ``work``. Raises StoppedError, with the work cancelled, when the end is asked for
+        first.
+        """
         task, asked = awaited(work), awaited(self._asked.wait())
         try:
             await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -79,7 +83,7 @@ class Stopping:
                 await give_up(task)
 
     async def until_asked(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """What ``items`` gives, until the end is asked for."""
+        """Yield what ``items`` yields, until the end is asked for."""
 
         async def following() -> T:
             return await anext(items)

@@ -1,4 +1,4 @@
-"""``penstock kclpy``: a record processor that was written for amazon_kclpy, without a JVM."""
+"""``penstock kclpy`` runs a record processor that was written for amazon_kclpy, without a JVM."""
 
 from __future__ import annotations
 
@@ -141,14 +141,16 @@ async def _run(options: KclOptions, exporters: list[Exporter]) -> None:
 
 
 async def _tell_stop(stopping: Stopping, application: str, on_event: Callable[[Event], None]) -> None:
-    """The first signal: from here on the consumer tells each second what it waits for."""
+    """Emit `StopBegun` at the first signal: from then on the consumer reports each second what it waits for."""
     await stopping.signalled.wait()
     if stopping.signal is not None:
         on_event(StopBegun(application, stopping.signal.name))
 
 
 async def _end_at_once(stopping: Stopping) -> None:
-    """On the second signal nothing is waited for: the leases expire, and the processors find their sockets closed."""
+    """End the process at the second signal. Nothing is waited for: the leases expire, and the processors find their
+    sockets closed.
+    """
     await stopping.at_once.wait()
     assert stopping.signal is not None
     warn(f"ended by a second {stopping.signal.name}: the shards are free after the failover time")
@@ -175,7 +177,7 @@ def _properties(file: Path | None, settings: list[str]) -> dict[str, str]:
 
 
 def _executable(properties: dict[str, str], file: Path | None) -> str:
-    """The script that the properties name: beside the file, or in the current folder."""
+    """Return the script that the properties name, beside their file or in the current folder."""
     name = next((value for name, value in properties.items() if name.lower() == "executablename"), "").strip()
     if not name.endswith(".py"):
         raise OptionError("say which processor is to run: penstock kclpy module:Processor --properties FILE")

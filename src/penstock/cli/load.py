@@ -1,4 +1,4 @@
-"""``penstock load``: a stream under load, with figures every second."""
+"""``penstock load`` puts a stream under load, and shows figures every second."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.metrics import ProducerSnapshot
 
 # --- what is put ----------------------------------------------------------------------------------
-# What the load generator puts: records of chosen sizes and keys, which a reader can check.
+# The load generator puts records of chosen sizes and keys, which a reader can check.
 #
 # Each record's data is one JSON object: ``{"run":"5f0c1a2b","index":17,"time":1767225600.123,"pad":"..."}``. ``run``
 # is the same for all records of one run, ``index`` counts them from 0 without a gap, ``time`` is when it was made, in
 # epoch seconds, and ``pad`` fills it up with letters that compress badly.
 
 SIZE_MIN = 80
-"""Bytes that a record needs for what it tells."""
+"""The bytes that a record needs for its run, index and time."""
 SIZE_MAX = 1024 * 1024 - 256
-"""A stream takes 1 MiB with the key, if it is not set to take more."""
+"""The bytes of the largest record: a stream takes 1 MiB with the key, if it is not set to take more."""
 KEYS_MAX = 1_000_000
 LOGNORMAL_SIGMA = 1.0
-"""Of the logarithm of a size: two thirds of the sizes are within a factor of e of the median."""
+"""The deviation of the logarithm of a size: two thirds of the sizes are within a factor of e of the median."""
 
 _LETTERS = (string.ascii_letters + string.digits).encode()
 
@@ -66,7 +66,7 @@ class Size(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """``512``, ``100-2000``, or ``lognormal:512``. Raises OptionError."""
+        """Return the size that a text names: ``512``, ``100-2000``, or ``lognormal:512``. Raises OptionError."""
         kind, _, mean = text.rpartition(":")
         low, _, high = text.partition("-")
         if kind == "lognormal" and mean.isdecimal():
@@ -82,7 +82,7 @@ class Size(NamedTuple):
         return size
 
     def sampler(self, rng: random.Random) -> Callable[[], int]:
-        """A function that draws one size."""
+        """Return a function that draws one size."""
         low, high = self.low, self.high
         if self.mean is not None:
             mu = math.log(self.mean) - LOGNORMAL_SIGMA**2 / 2  # the mean of a lognormal is exp(mu + sigma² / 2)
@@ -106,7 +106,7 @@ class Workload:
         if faults:
             raise OptionError(faults)
         self.made = 0
-        """So many records were made; the next one has this index."""
+        """The number of records that were made, which is the index of the next one."""
         self._rng = rng
         self._run = run
         self._size = size.sampler(rng)
@@ -115,7 +115,7 @@ class Workload:
         self._letters = bytes(rng.choices(_LETTERS, k=2 * SIZE_MAX))
 
     def take(self, count: int, now_s: float) -> list[OutRecord]:
-        """The next ``count`` records, made at ``now_s`` (epoch seconds)."""
+        """Make the next ``count`` records. ``now_s``: the time in them, in epoch seconds."""
         keys = self._rng.choices(self._keys, cum_weights=self._weights, k=count)
         first = self.made
         self.made += count
@@ -133,11 +133,11 @@ class Workload:
 MIB = 1024 * 1024
 BUFFER_BYTES_MAX = 16 * MIB
 DURATION_S = 60.0
-"""When neither a time nor a number of records is given: nothing runs for ever."""
+"""The seconds of a run for which neither a time nor a number of records is given: nothing runs for ever."""
 CATCH_UP_S = 1.0
-"""What a producer that does not keep up may be behind its rate; what is due beyond is left out, and counted."""
+"""Seconds that a producer may be behind its rate; records that were due earlier are left out, and counted."""
 TICK_S = 0.005
-"""Records are made no more often than this: a batch at a time."""
+"""The least seconds between two batches of records that are made."""
 
 
 class Schedule:
@@ -157,13 +157,13 @@ class Schedule:
         """Records that were due and not made: the producer did not keep up."""
 
     def over(self, passed_s: float) -> bool:
-        """True when there is nothing more to do, so many seconds after the start."""
+        """Return True when there is nothing more to do, ``passed_s`` seconds after the start."""
         return (self._records is not None and self._taken >= self._records) or (
             self._duration_s is not None and passed_s >= self._duration_s
         )
 
     def take(self, passed_s: float, most: int) -> int:
-        """How many to make now, ``most`` at a time; 0 when none is due yet."""
+        """Return how many records to make now, at most ``most``; 0 when none is due yet."""
         if self._rate is not None:
             due = int(passed_s * self._rate) + 1 - self._taken - self.left_out
             behind = due - max(most, int(self._rate * CATCH_UP_S))
@@ -178,7 +178,7 @@ class Schedule:
         return most
 
     def wait_s(self, passed_s: float) -> float:
-        """Seconds until the next one is due, or everything is over."""
+        """Return the seconds until the next record is due, or everything is over."""
         if self._rate is None:
             return 0.0
         wait = max(TICK_S, (self._taken + self.left_out) / self._rate - passed_s)
@@ -259,7 +259,7 @@ def command(
 
 
 async def generate(work: Workload, schedule: Schedule, at_once: int) -> AsyncGenerator[Batch, None]:
-    """Batches as they are due, each of up to ``at_once`` records made now."""
+    """Yield batches as they are due, each of at most ``at_once`` records that are made now."""
     batcher = Batcher()
     began_s = time.monotonic()
     while not schedule.over(passed_s := time.monotonic() - began_s):
@@ -269,12 +269,12 @@ async def generate(work: Workload, schedule: Schedule, at_once: int) -> AsyncGen
                 yield batch
         for batch in batcher.take():
             yield batch
-        # Also between full batches: the producer shares this loop.
+        # The producer shares this loop, so it gets a turn between full batches, too.
         await asyncio.sleep(0 if count == at_once else schedule.wait_s(passed_s))
 
 
 class LiveLines:
-    """A line on standard error for each interval of the producer's metrics."""
+    """Writes a line on standard error for each interval of the producer's metrics."""
 
     def __init__(self) -> None:
         self._passed_s = 0.0
@@ -286,7 +286,7 @@ class LiveLines:
 
 
 def live_line(passed_s: float, snapshot: ProducerSnapshot) -> str:
-    """What was done in an interval."""
+    """Return a line on what was done in an interval."""
     p50, p99 = (of_seconds(snapshot.latency_s.quantile(q)) for q in (0.5, 0.99))
     lost = snapshot.user_records_failed + snapshot.user_records_expired
     return (

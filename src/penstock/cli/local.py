@@ -1,4 +1,4 @@
-"""``penstock local``: a Kinesis on this machine."""
+"""``penstock local`` serves a Kinesis on this machine."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
             serve(options, announced)
     except OSError as fault:
         raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
-    except UnicodeError as fault:  # of a host's name that no resolver takes
+    except UnicodeError as fault:  # no resolver takes such a host's name
         raise OptionError(f"cannot serve on {host}:{port}: {host!r} is no host's name") from fault
 
 
@@ -126,7 +126,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _streams(given: list[str], shards: int) -> dict[str, int]:
-    """``["orders:4", "clicks"]`` as names with numbers of shards. Raises OptionError."""
+    """Return texts like ``["orders:4", "clicks"]`` as names with numbers of shards. Raises OptionError."""
     streams = {}
     for item in given:
         name, _, number = item.partition(":")

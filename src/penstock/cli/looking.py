@@ -1,4 +1,4 @@
-"""What the commands share that look: an inspector for one look, and a file of what earlier looks at leases saw."""
+"""The commands that look share this: an inspector for one look, and a file of what earlier looks at leases saw."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HISTORY_BYTES_MAX = 64 * 1024 * 1024
 async def looking(
     connection: ConnectionOptions, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
 ) -> T:
-    """What one look at AWS finds."""
+    """Return what one look at AWS finds."""
     from penstock.inspect import Inspector
 
     given: dict[str, float] = {} if calls_per_s is None else {"calls_per_s": calls_per_s}
@@ -35,25 +35,27 @@ async def looking(
 
 
 class Earlier:
-    """What a file keeps of the looks of earlier runs, and from when on they count. Without a file there is nothing."""
+    """The looks of earlier runs that a file keeps, and the age up to which they count. Without a file there are
+    none.
+    """
 
     def __init__(self, path: Path | None, since: str | None = None) -> None:
         """Raises OptionError."""
         self.back_s = back_s(since, time.time())
-        """How long ago looks count; None: as long as they are kept."""
+        """The seconds for which looks count; None: they count for as long as they are kept."""
         self._path = path
         self._known = {} if path is None else _looks_of(path)
 
     def of(self, application: str | None) -> Mapping[str, Sequence[Look]]:
-        """All looks at an application's leases."""
+        """Return all looks at an application's leases."""
         return {} if application is None else self._known.get(application, {})
 
     def counting(self, times: LagTimes) -> LagTimes:
-        """The same, without what does not count."""
+        """Return ``times`` with a history that is as long as earlier looks count."""
         return times if self.back_s is None else msgspec.structs.replace(times, history_s=self.back_s)
 
     def keep(self, application: str, looks: Mapping[str, Sequence[Look]]) -> None:
-        """Write these in place of those of which they are the continuation; those that did not count stay."""
+        """Write an application's looks in place of the kept ones that they continue. Looks that did not count stay."""
         if self._path is None:
             return
         kept = {key: [*self._uncounted(application, key, found), *found] for key, found in looks.items()}
@@ -71,8 +73,8 @@ class Earlier:
 async def lag_since(
     inspector: Inspector, application: str, stream: str | None, store: Store, times: LagTimes, earlier: Earlier
 ) -> LagReport:
-    """How far an application is behind, compared with what earlier runs saw; this run's looks are kept, too. Raises
-    OptionError.
+    """Return how far an application is behind, compared with what earlier runs saw, and keep this run's looks, too.
+    Raises OptionError.
     """
     report, looks = await inspector.lag(
         application, stream, store, times=earlier.counting(times), history=earlier.of(application)
@@ -89,7 +91,9 @@ async def snapshot_since(
     times: LagTimes,
     earlier: Earlier,
 ) -> Snapshot:
-    """What the doctor looks at, compared in the same way with earlier runs. Raises OptionError."""
+    """Return the snapshot that the doctor looks at, with the looks of earlier runs; see `lag_since`. Raises
+    OptionError.
+    """
     taken = await inspector.snapshot(
         application,
         stream,
@@ -104,7 +108,7 @@ async def snapshot_since(
 
 
 def _looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
-    """The looks that a file keeps, by applications and lease keys. Raises OptionError."""
+    """Return the looks that a file keeps, by applications and lease keys. Raises OptionError."""
     from penstock.inspect import Look
 
     try:
@@ -121,7 +125,7 @@ def _looks_of(path: Path) -> dict[str, Mapping[str, Sequence[Look]]]:
 
 
 def _keep_looks(path: Path, looks: Mapping[str, Any]) -> None:
-    """Write them in place of those that the file keeps. Raises OptionError."""
+    """Write looks in place of those that the file keeps. Raises OptionError."""
     try:
         replace_file(path, msgspec.json.encode(looks))
     except OSError as fault:

@@ -1,4 +1,4 @@
-"""``penstock app seek``, ``export``, ``import`` and ``apply``: positions moved, with a preview, and kept before.
+"""``penstock app seek``, ``export``, ``import`` and ``apply`` move positions, with a preview, and keep them before.
 
 Nothing is written without ``--apply``, and then only what was shown and confirmed.
 """
@@ -206,7 +206,7 @@ def apply_command(
 
 
 class _Writing:
-    """How a plan is written."""
+    """The options by which a plan is written."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class _Writing:
         return asyncio.run(write())
 
     def confirm(self, plan: Plan) -> None:
-        """Nothing is written that was not confirmed."""
+        """Ask the user to confirm the plan: nothing is written that was not confirmed."""
         if self.yes:
             return
         if not sys.stdin.isatty():
@@ -277,7 +277,7 @@ def _keep(path: Path, found: PositionsReport) -> None:
 
 
 def _create(path: Path, content: bytes, option: str) -> None:
-    """A file that was not there before; it is on the disk when this returns."""
+    """Write a file that was not there before. It is on the disk when this returns."""
     try:
         with path.open("xb") as file:
             file.write(content + b"\n")

@@ -1,4 +1,4 @@
-"""How a subcommand shows what it has to say: text or a table for people; JSON, lines of JSON or YAML for programs.
+"""Show what a subcommand has to say: as text or a table for people; as JSON, lines of JSON or YAML for programs.
 
 Data goes to standard output, everything else to standard error. What is shown may come from a stream, a dead letter or
 a service: no escape sequence in it reaches the terminal.
@@ -65,7 +65,7 @@ def warn(text: str) -> None:
 
 
 def of_bytes(count: float) -> str:
-    """``12 B``, ``3.4 KiB``, ``5.6 MiB``, ..."""
+    """Return a number of bytes as a text: ``12 B``, ``3.4 KiB``, ``5.6 MiB``, ..."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB"):
@@ -76,7 +76,7 @@ def of_bytes(count: float) -> str:
 
 
 def of_seconds(seconds: float | None) -> str:
-    """``0.8 ms``, ``12 ms``, ``3.4 s``; ``-`` for None."""
+    """Return seconds as a text: ``0.8 ms``, ``12 ms``, ``3.4 s``; ``-`` for None."""
     if seconds is None:
         return "-"
     if seconds < 0.010:
@@ -97,12 +97,12 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 # --- reports --------------------------------------------------------------------------------------
-# What the tools that look have found.
+# The tools that look show by these functions what they have found.
 
 CELL_CHARACTERS_MAX = 200
 """A longer cell is cut in a table; the other shapes show it whole."""
 AHEAD_S = 60.0
-"""A time that is no further ahead may be due to clocks that differ."""
+"""Seconds. A time that is no further ahead than this may be due to clocks that differ."""
 
 
 class Shape(StrEnum):
@@ -128,11 +128,13 @@ Since = Annotated[
         metavar="TIME",
     ),
 ]
-"""The same in each command that has it: records by their arrival, looks at leases by when they were made."""
+"""The option ``--since`` of all commands that have it: it is about records by their arrival, or about looks at leases
+by the time at which they were made.
+"""
 
 
 def begin_of(since: str | None, now_s: float) -> float | None:
-    """Epoch seconds of ``--since``. Raises OptionError for what is no time, and for one that is still to come."""
+    """Return the epoch seconds of ``--since``. Raises OptionError for what is no time, and for a time still to come."""
     if since is None:
         return None
     begin_s = moment_s(since, now_s)
@@ -142,7 +144,7 @@ def begin_of(since: str | None, now_s: float) -> float | None:
 
 
 def back_s(since: str | None, now_s: float) -> float | None:
-    """How far back ``--since`` lies. Raises OptionError."""
+    """Return how many seconds ``--since`` lies back. Raises OptionError."""
     begin_s = begin_of(since, now_s)
     return None if begin_s is None else max(1.0, now_s - begin_s)
 
@@ -162,13 +164,13 @@ def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: 
 
 
 def tell_missing(missing: Iterable[Missing]) -> None:
-    """Say what is not shown, and which permission it lacks."""
+    """Warn of what the report does not show, and of the permissions that it lacks."""
     for one in missing:
         warn(f"not shown: {one.what}. {one.told[0].upper()}{one.told[1:]}")
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns of text, as wide as they must be. Numbers stand to the right."""
+    """Return columns of text, as wide as they must be. Numbers stand to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
     right = [all(_is_number(row[place]) for row in cells) and bool(cells) for place in range(len(head))]
     widths = [max(len(row[place]) for row in [[*head], *cells]) for place in range(len(head))]
@@ -184,7 +186,7 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def pairs_of(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Names and values, a line each; those without a value are left out."""
+    """Return names and values, a line each; names without a value are left out."""
     told = [(name, _cell(value)) for name, value in pairs if value is not None and value != ""]
     width = max((len(name) for name, _ in told), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in told)
@@ -200,14 +202,14 @@ def _is_number(cell: str) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Text of several lines, what no terminal should get escaped as JSON writes it."""
+    """Return text of several lines, in which what no terminal should get is escaped as JSON writes it."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def _yaml(value: Any, depth: int) -> list[str]:
-    """YAML in block style; texts are quoted as in JSON, which YAML reads too."""
+    """Return lines of YAML in block style; texts are quoted as in JSON, which YAML reads, too."""
     pad = "  " * depth
     if isinstance(value, dict) and value:
         lines = []

@@ -1,4 +1,4 @@
-"""What the commands that put records share: options, an account of each record, what they say, and how they end."""
+"""The commands that put records share this: options, an account of each record, what they say, and how they end."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.producer import Producer
 
 # --- an account -----------------------------------------------------------------------------------
-# What became of the records of one command: counts, and the numbers of those that were not written.
+# The account says what became of the records of one command: counts, and the numbers of records not written.
 
 RANGES_MAX = 100
-"""More ranges of numbers than this are not listed, only counted."""
+"""The ranges of numbers that are listed; further numbers are only counted."""
 
 
 class NumberRanges:
-    """Numbers that come mostly in rising order, as ranges: ``5-9, 12``. The first `RANGES_MAX` of them are kept."""
+    """Numbers that come mostly in rising order, as ranges: ``5-9, 12``. The first `RANGES_MAX` ranges are kept."""
 
     def __init__(self) -> None:
         self.ranges: list[list[int]] = []
         self.left_out = 0
-        """Numbers that are not in the ranges."""
+        """The count of numbers that are not in the ranges."""
 
     def add(self, number: int) -> None:
         """Add one number."""
@@ -67,33 +67,35 @@ class NumberRanges:
 
 
 class Batch(NamedTuple):
-    """Records that are put together, and each one's number (of its line, or its index)."""
+    """Records that are put together, and each record's number (that of its line, or its index)."""
 
     numbers: Sequence[int]
     records: Sequence[OutRecord]
 
 
 class Account:
-    """What became of all records, as it is known."""
+    """What became of all records, as far as it is known."""
 
     def __init__(self) -> None:
         self.given = 0
         """Records that were to be put."""
         self.written = 0
         self.not_written: Counter[str] = Counter()
-        """Reason -> records."""
+        """Reason -> records that were not written."""
         self.may_be_written = 0
-        """Of those not written: records of which an attempt may have succeeded all the same."""
+        """Records not written of which an attempt may have succeeded all the same."""
         self.numbers = NumberRanges()
-        """Of those not written."""
+        """The numbers of the records not written."""
 
     @property
     def complete(self) -> bool:
-        """True when all that was given is written."""
+        """True when all records that were to be put are written."""
         return self.written == self.given
 
     def settle(self, numbers: Sequence[int], failures: Iterable[tuple[int, PutError]]) -> None:
-        """Enter a batch that has all outcomes: the numbers of its records; ``failures`` are places in it, and why."""
+        """Enter a batch that has all outcomes. ``numbers`` are those of its records; ``failures`` are places in the
+        batch, each with its error.
+        """
         self.written += len(numbers)
         for place, error in failures:
             self.written -= 1
@@ -126,9 +128,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How the records are numbered: ``lines`` or ``indexes``."""
     interrupted: signal.Signals | None = None
     fault: str | None = None
-    """What else kept it from its end."""
+    """What else kept the command from its end."""
     further: dict[str, Any] = {}
-    """More for the JSON."""
+    """Further members of the JSON."""
 
     @property
     def status(self) -> int:
@@ -138,7 +140,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.account.complete and self.fault is None else 1
 
     def to_json(self) -> dict[str, Any]:
-        """One object; ``complete`` says whether all that was given to the producer is written."""
+        """Return one object, whose ``complete`` says whether all that was given to the producer is written."""
         account = self.account
         return {
             "stream": self.stream,
@@ -157,7 +159,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def to_text(self) -> str:
-        """One line on what was written."""
+        """Return one line on what was written."""
         found = self.metrics
         text = (
             f"{self.stream}: {self.account.written:,} records written, {of_bytes(found.user_bytes_put)}, "
@@ -173,7 +175,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
     def complaints(self) -> list[str]:
-        """What went wrong, a line each."""
+        """Return what went wrong, a line each."""
         account = self.account
         lines = [] if self.fault is None else [self.fault]
         if self.interrupted is not None:
@@ -187,19 +189,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --- delivery -------------------------------------------------------------------------------------
-# Batches of records through a producer, with an account of what became of each.
+# Batches of records go through a producer, and an account says what became of each record.
 
 BATCHES_MAX = 256
-"""Batches whose outcomes are waited for. With the producer's own buffer, this bounds the memory."""
+"""The batches whose outcomes are waited for. Together with the producer's own buffer, this bounds the memory."""
 PROGRESS_INTERVAL_S = 1.0
-"""How often a run that shows its numbers tells them."""
+"""Seconds between the numbers of a run that shows them."""
 BATCH_RECORDS_MAX = 500
 BATCH_BYTES_MAX = 512 * 1024
-"""With `BATCH_RECORDS_MAX`, small enough for the producer to take a batch as a whole or not at all."""
+"""The bytes of a batch. This and `BATCH_RECORDS_MAX` are small enough for the producer to take a batch whole or not at
+all.
+"""
 
 
 class Batcher:
-    """Gathers records into batches that are not too large: so many times the largest one is within the bound."""
+    """Gathers records into batches that are not too large: the number of records times the largest one is within
+    `BATCH_BYTES_MAX`.
+    """
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -207,7 +213,7 @@ class Batcher:
         self._largest_bytes = 0
 
     def add(self, number: int, record: OutRecord) -> Iterator[Batch]:
-        """Add a record; the batch before it, if that is full."""
+        """Add a record, and yield the batch before it, if that batch is full."""
         largest = max(self._largest_bytes, len(record.data))
         count = len(self._records) + 1
         if count > BATCH_RECORDS_MAX or (count > 1 and count * largest > BATCH_BYTES_MAX):
@@ -218,14 +224,14 @@ class Batcher:
         self._records.append(record)
 
     def take(self) -> Iterator[Batch]:
-        """What is there, if anything is."""
+        """Yield the records that are there as a batch, if there are any."""
         if self._records:
             yield Batch(self._numbers, self._records)
             self._numbers, self._records, self._largest_bytes = [], [], 0
 
 
 class Delivery:
-    """Puts batches as fast as the producer takes them, and settles their account in the order they were put."""
+    """Puts batches as fast as the producer takes them, and enters them into the account in the order of the puts."""
 
     def __init__(self, producer: Producer[Any], account: Account, stopping: Stopping) -> None:
         self._producer = producer
@@ -243,7 +249,7 @@ class Delivery:
                 async for batch in wanted:
                     await self._put_batch(batch)
         finally:
-            # Also after an error: what was taken is not given up for it.
+            # It is done after an error, too: batches that the producer has taken are not given up.
             await self._end(awaited(self._settle_all()), flush_s)
 
     async def _put_batch(self, batch: Batch) -> None:
@@ -270,7 +276,7 @@ class Delivery:
         self._account.settle(numbers, puts.failures())
 
     async def _end(self, settling: asyncio.Future[None], flush_s: float) -> None:
-        """Wait for all outcomes; after a signal no longer than ``flush_s``, and after a second one no more."""
+        """Wait for all outcomes; after a signal no longer than ``flush_s``, and after a second signal not at all."""
         await _first(settling, self._stopping.signalled.wait())
         if not settling.done():
             await _first(settling, self._stopping.at_once.wait(), timeout_s=flush_s)
@@ -323,7 +329,7 @@ Flush = Annotated[
 
 
 class Run:
-    """One command that puts records: made of its options, run once."""
+    """One command that puts records. It is made of the command's options, and runs once."""
 
     def __init__(
         self,
@@ -336,7 +342,8 @@ class Run:
         stop_on_loss: bool,
         on_metrics: Callable[[ProducerSnapshot], None] | None = None,
     ) -> None:
-        """With ``stop_on_loss`` a record that is not written ends the run. ``on_metrics`` hears of each interval.
+        """With ``stop_on_loss`` a record that is not written ends the run. ``on_metrics`` gets each interval's
+        snapshot.
 
         Raises OptionError.
         """
@@ -357,7 +364,9 @@ class Run:
         flush_s: float,
         watch: Callable[[Producer[Any]], contextlib.AbstractAsyncContextManager[None]] | None = None,
     ) -> ProducerSnapshot:
-        """Put all batches; what was done since the start. Raises PenstockError when the stream cannot be reached."""
+        """Put all batches, and return what was done since the start. Raises PenstockError when the stream cannot be
+        reached.
+        """
         from penstock.options import MetricsOptions
         from penstock.runtime.producer.producer import Producer
 
@@ -393,7 +402,7 @@ class Run:
 
 
 def finish(report: Report, *, as_json: bool) -> None:
-    """Show how it ended, and end with the status that says so."""
+    """Show how the command ended, and end with the status that says so."""
     show(report.to_json(), report.to_text(), as_json=as_json)
     for line in report.complaints():
         warn(line)
@@ -402,19 +411,19 @@ def finish(report: Report, *, as_json: bool) -> None:
 
 
 class _ToStandardError(logging.Handler):
-    """Writes as all remarks of the command are written, also beside a progress bar."""
+    """Writes log lines as the command writes its remarks, which works beside a progress bar, too."""
 
     def emit(self, record: logging.LogRecord) -> None:
         warn(record.getMessage())
 
 
 def cli_logger() -> logging.Logger:
-    """For what has to be known while it runs: warnings and errors."""
+    """Return the logger for what has to be known while the command runs: warnings and errors."""
     return _logger("penstock.cli", logging.WARNING)
 
 
 def stop_logger() -> logging.Logger:
-    """For what is to be known while it stops, too."""
+    """Return the logger that also shows what is to be known while the command stops."""
     return _logger("penstock.cli.stop", logging.INFO)
 
 

@@ -1,4 +1,4 @@
-"""``penstock put``: lines of a file or of standard input into a stream."""
+"""``penstock put`` puts lines of a file or of standard input into a stream."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.producer import Producer
 
 # --- lines ----------------------------------------------------------------------------------------
-# Lines of a file or a pipe, as records to put: read as they come, in bounded memory.
+# Lines of a file or a pipe become records to put. They are read as they come, in bounded memory.
 
 READ_BYTES = 256 * 1024
-"""Read at a time; a pipe gives what it has."""
+"""The bytes that are read at a time; a pipe gives what it has."""
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""A longer line is a bad line. A record is up to 10 MiB, and its JSON may be longer."""
+"""The longest line that is no bad line. A record is up to 10 MiB, and its JSON may be longer."""
 RECORD_BYTES_MAX = 10 * 1024 * 1024
-"""Data and partition key together (AWS API reference, PutRecordsRequestEntry)."""
+"""The bytes of data and partition key together (AWS API reference, PutRecordsRequestEntry)."""
 PARTITION_KEY_CHARACTERS_MAX = 256
 
 
@@ -69,15 +69,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     records: bool = False
-    """Each line is a record as ``penstock records`` writes it: its own key, hash key and data, byte for byte."""
+    """True: each line is a record as ``penstock records`` writes it: its own key, hash key and data, byte for byte."""
     jsonl: bool = False
-    """Each line is a JSON value; blank lines are passed over. Else each line is data as it is, the empty ones too."""
+    """True: each line is a JSON value, and blank lines are passed over. False: each line is data, an empty one, too."""
     key_text: str | None = None
-    """Partition key of all records; without it and ``key`` each record has a random one."""
+    """The partition key of all records; without it and ``key`` each record has a random one."""
     key: str | None = None
     explicit_hash_key: str | None = None
     data: str | None = None
-    """Without it the line itself is the data."""
+    """The field that is the data; None: the line itself is the data."""
 
     def __post_init__(self) -> None:
         fields = {"--key": self.key, "--explicit-hash-key": self.explicit_hash_key, "--data": self.data}
@@ -104,9 +104,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_maker(form: Form, rng: random.Random) -> Callable[[bytes], OutRecord | None]:
-    """A function from a line (without its end) to a record, or None for a line to pass over.
+    """Return a function from a line (without its end) to a record, or to None for a line to pass over.
 
-    It raises `BadLineError`. ``rng`` makes the random keys.
+    The function raises `BadLineError`. ``rng`` makes the random keys.
     """
 
     def random_key() -> str:
@@ -130,7 +130,7 @@ def record_maker(form: Form, rng: random.Random) -> Callable[[bytes], OutRecord 
 
 
 def _from_record(line: bytes) -> OutRecord | None:
-    """A line as ``penstock records`` writes it, or a blank one."""
+    """Return the record of a line that ``penstock records`` has written; None for a blank line."""
     if not line or line.isspace():
         return None
     value = _decode(line)
@@ -163,20 +163,20 @@ class Lines:
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self.number = 0
-        """Of the last line given out."""
+        """The number of the last line that was returned."""
         self._max = line_bytes_max
         self._parts: list[bytes] = []
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """The lines that end in this chunk."""
+        """Return the lines that end in this chunk."""
         *ended, rest = chunk.split(b"\n")
         found = [self._end(part) for part in ended]
         self._keep(rest)
         return found
 
     def end(self) -> list[Line]:
-        """What is left after the last line feed: a line, or nothing."""
+        """Return what is left after the last line feed: a line, or nothing."""
         return [self._end(b"")] if self._bytes else []
 
     def _keep(self, part: bytes) -> None:
@@ -196,16 +196,16 @@ class Lines:
 
 
 async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """What a file or pipe holds, in pieces of up to `READ_BYTES`, as it comes. Raises OSError."""
+    """Yield what a file or pipe holds, in pieces of at most `READ_BYTES`, as it comes. Raises OSError."""
     while chunk := await _read(descriptor):
         yield chunk
 
 
 async def _read(descriptor: int) -> bytes:
-    """``os.read`` in a thread of its own.
+    """Call ``os.read`` in a thread of its own.
 
-    A daemon: the process may end while the read still waits for a pipe or a terminal. The loop's own threads would be
-    waited for, and standard input's buffer would be locked.
+    The thread is a daemon: the process may end while the read still waits for a pipe or a terminal. The process would
+    wait for the loop's own threads, and standard input's buffer would be locked.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes] = loop.create_future()
@@ -282,7 +282,7 @@ def _checked(record: OutRecord) -> OutRecord:
 
 
 # --- progress -------------------------------------------------------------------------------------
-# How far ``penstock put`` is, as a bar on a terminal.
+# A bar on a terminal shows how far ``penstock put`` is.
 
 REFRESH_S = 0.25
 RATE_OVER_S = 3.0
@@ -295,7 +295,7 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def note(self, now_s: float, value: int) -> float:
-        """The number now; its rate over the last `RATE_OVER_S` seconds."""
+        """Note the number now, and return its rate over the last `RATE_OVER_S` seconds."""
         self._seen.append((now_s, value))
         while len(self._seen) > 2 and now_s - self._seen[0][0] > RATE_OVER_S:
             self._seen.popleft()
@@ -304,7 +304,7 @@ class Rate:
 
 
 def describe(snapshot: ProducerSnapshot, records_per_s: float) -> str:
-    """What stands beside the bar."""
+    """Return the text beside the bar."""
     return (
         f"{snapshot.user_records_put:,} records  {of_bytes(snapshot.user_bytes_put)}  {records_per_s:,.0f}/s  "
         f"{snapshot.records_refused:,} refused  {snapshot.user_records_pending:,} under way"
@@ -315,7 +315,9 @@ def describe(snapshot: ProducerSnapshot, records_per_s: float) -> str:
 async def progress(
     producer: Producer[Any], read_bytes: Callable[[], int], total_bytes: int | None, console: Console | None = None
 ) -> AsyncIterator[None]:
-    """Shows meanwhile what is done, if the console (standard error) is a terminal; a bar, if the total is known."""
+    """Show what is done until the block ends, if the console (standard error) is a terminal; with a bar, if the total
+    is known.
+    """
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -348,7 +350,8 @@ async def progress(
 # --- the command ----------------------------------------------------------------------------------
 
 BUFFER_BYTES_MAX = 16 * 1024 * 1024
-"""Read ahead of what is written. At a shard's 1 MiB/s this is well within the default time to live."""
+"""The bytes that are read ahead of what is written. At a shard's 1 MiB/s this is well within the default time to live.
+"""
 BAD_LINES_SHOWN_MAX = 10
 
 
@@ -459,7 +462,7 @@ def _form(form: Format, key_text: str | None, key: str | None, hash_key: str | N
 
 
 class LineSource:
-    """Batches of records out of lines, as they come."""
+    """Makes batches of records out of lines, as the lines come."""
 
     def __init__(self, form: Form, *, name: str, skip_bad: bool) -> None:
         self.name = name
@@ -476,7 +479,7 @@ class LineSource:
         self._batcher = Batcher()
 
     async def batches(self, descriptor: int) -> AsyncGenerator[Batch, None]:
-        """Read to the end, or to the first bad line; what came before it is given out."""
+        """Read to the end, or to the first bad line, and yield what came before it."""
         try:
             async for chunk in read_chunks(descriptor):
                 self.bytes_read += len(chunk)
@@ -519,7 +522,7 @@ class LineSource:
 
 @contextlib.contextmanager
 def _opened(file: Path | None) -> Iterator[int]:
-    """A descriptor to read from. Raises OptionError."""
+    """Open the file, or take standard input, as a descriptor to read from. Raises OptionError."""
     if file is None or str(file) == "-":
         yield 0
         return
@@ -534,7 +537,7 @@ def _opened(file: Path | None) -> Iterator[int]:
 
 
 def _size(descriptor: int) -> int | None:
-    """The bytes of a file; None for what has no size (a pipe, a terminal)."""
+    """Return the bytes of a file; None for what has no size (a pipe, a terminal)."""
     try:
         found = os.fstat(descriptor)
     except OSError:

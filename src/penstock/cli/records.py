@@ -1,4 +1,4 @@
-"""``penstock records``: follows a stream, gets a record, searches, counts. It only reads."""
+"""``penstock records`` follows a stream, gets a record, searches, and counts. It only reads."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a record, search and count.")
 
 TEXT_CHARACTERS_MAX = 2_000
-"""Of a record in a table."""
+"""The characters that a table shows of a record."""
 PART_S = 0.05
-"""Lines are made for so long before they are written: a page of records with much inside takes longer."""
+"""Seconds for which lines are made before they are written: a page of records with much inside takes longer."""
 
 
 def _position(default: str) -> Any:
@@ -84,7 +84,7 @@ class Begin(NamedTuple):
     default: str
 
     def place(self, now_s: float) -> tuple[IteratorAt, Position | None]:
-        """The place, and the last user record that is left out there. Raises OptionError."""
+        """Return the place, and the last user record that is left out there. Raises OptionError."""
         from penstock.inspect import Goal
 
         if self.since is None:
@@ -110,7 +110,7 @@ class How(NamedTuple):
     schema_registry: str | None = None
 
     def registries(self, inspector: Inspector) -> Registries | None:
-        """None where none is to be asked. Raises OptionError."""
+        """Return the registries to ask; None where none is to be asked. Raises OptionError."""
         from penstock.inspect.registries import Registries
 
         if not self.glue_registry and self.schema_registry is None:
@@ -135,12 +135,12 @@ class Chosen:
         self.begin, self.until, self.how = begin, until, how
         self.shards, self.key = tuple(shards or ()), key
         self.test: Callable[[SeenRecord], bool] | None = None if where is None else parse(where)
-        begin.place(time.time())  # what is none is said before anything is asked
+        begin.place(time.time())  # a text that is no place is refused before any call is made
         if until is not None:
             moment_s(until, 0.0)
 
     def reading(self, now_s: float, *, follow: bool = False) -> Reading:
-        """What is to be read."""
+        """Return what is to be read."""
         from penstock.inspect import Reading
 
         at, behind = self.begin.place(now_s)
@@ -330,13 +330,13 @@ def count_command(
 def _shower(
     stream: str, chosen: Chosen, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
 ) -> Any:
-    """Shows records until their end, a signal, or a reader of the output that has gone; the number of them."""
+    """Show records until their end, a signal, or a reader of the output that has gone; return their number."""
     from penstock.inspect.records import read_pages
 
     async def show(inspector: Inspector) -> int:
         stopping, out = Stopping(), _Out(limit)
         name, registries = stream_name(stream), chosen.how.registries(inspector)
-        # A stream that is not there is said; and the answer tells the time of the service.
+        # This call raises for a stream that is not there, and its answer shows the service's time.
         await inspector.shown(f"the stream {name}", "kinesis", inspector.describe(name))
         pages = read_pages(inspector, name, chosen.reading(inspector.now_s, follow=follow), registries)
         with stopping.listening():
@@ -358,12 +358,14 @@ def _shower(
 
 
 class _Out:
-    """What goes to standard output, and whether more is wanted there."""
+    """Writes to standard output, and knows whether more is wanted there."""
 
     def __init__(self, limit: int | None) -> None:
         self.lines = 0
         self.is_over = False
-        """So many lines were asked for, or no program reads the output any more, as behind ``head``."""
+        """True once all lines that were asked for are written, or no program reads the output any more, as behind
+        ``head``.
+        """
         self._limit = limit
         self._told = 0
 
@@ -376,7 +378,9 @@ class _Out:
     def parts(
         self, page: SeenPage, test: Callable[[SeenRecord], bool] | None, line_of: Callable[[SeenRecord], str]
     ) -> Iterator[tuple[int, str]]:
-        """The lines of a page's records that are wanted, and their number; each part of them takes a moment to make."""
+        """Yield the lines of a page's records that are wanted, in parts that each take a moment to make: the number of
+        lines, and their text.
+        """
         if test is None and line_of is _plain_line:
             plain = page.lines()[: None if self._limit is None else self._limit - self.lines]
             yield len(plain), json_lines(plain)
@@ -447,7 +451,7 @@ def _text_of(record: SeenRecord) -> str:
 
 
 def _written(text: str) -> bool:
-    """False when no program reads the output any more, as behind ``head``."""
+    """Write a text. Return False when no program reads the output any more, as behind ``head``."""
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:

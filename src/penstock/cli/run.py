@@ -1,7 +1,7 @@
 """The commands that need Spark.
 
-``penstock run``: a job file from a stream through Spark to its sinks. ``penstock java-archive``: an archive of Java's
-classes, by which Spark starts faster on this machine.
+``penstock run`` runs a job file: from a stream through Spark to its sinks. ``penstock java-archive`` writes an archive
+of Java's classes, by which Spark starts faster on this machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # --- Spark ----------------------------------------------------------------------------------------
-# What is said where a command needs Spark, and it is not there.
+# This is what the command says where it needs Spark, and Spark is not there.
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "py4j")
 
 
 @contextmanager
 def needing_spark(what: str) -> Iterator[None]:
-    """Around the imports of a command. Raises OptionError in place of an ImportError of Spark's. ``what`` needs it."""
+    """Stand around the imports of a command: raise OptionError in place of an ImportError of Spark's. ``what``: what
+    needs Spark.
+    """
     try:
         yield
     except ModuleNotFoundError as fault:
@@ -88,7 +90,7 @@ def command(
 
 
 # --- an archive of classes ------------------------------------------------------------------------
-# ``penstock java-archive``: have Spark start faster on this machine.
+# ``penstock java-archive`` makes Spark start faster on this machine.
 
 
 def archive_command(

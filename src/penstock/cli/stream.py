@@ -1,4 +1,4 @@
-"""``penstock stream``: streams, their shards, and where their load lies. It only reads."""
+"""``penstock stream`` shows streams, their shards, and where their load lies. It only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``penstock top``: how far applications are behind, on a screen that goes on. It only reads.
+"""``penstock top`` shows how far applications are behind, on a screen that goes on. It only reads.
 
 The screen is written as a whole, in one write, over what was there: nothing is cleared first, so nothing flickers, also
 over a slow line. Where standard output is no terminal there is no screen, but a table or a line of JSON for each look.
@@ -37,7 +37,7 @@ ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
 HOME, TO_LINE_END, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
-"""Terminals that know these show a frame at once; the others leave them out."""
+"""The signs around a frame. A terminal that knows them shows the frame at once; the others ignore them."""
 REVERSED, PLAIN = "\x1b[7m", "\x1b[0m"
 KEYS = "q quit   j/k or arrows scroll   space look now"
 INTERVAL_MIN_S = 1.0
@@ -101,7 +101,9 @@ class Watching:
         self._looks: dict[str, Mapping[str, Sequence[Look]]] = {}
 
     async def look(self, inspector: Inspector) -> None:
-        """Look once at each application. Raises what the first look at one meets; later ones leave it as it was."""
+        """Look once at each application. The first look at an application raises its error; where a later look fails,
+        the application is shown as it was.
+        """
         self.fault = None
         counting = Earlier(None, self._since).counting(self._times)
         for name in self._names:
@@ -130,7 +132,7 @@ async def _printed(watching: Watching, inspector: Inspector, every_s: float, fra
 
 
 class Screen:
-    """The terminal, while it is ours."""
+    """The terminal, while the command has it."""
 
     def __init__(self, watching: Watching, every_s: float, frames: int | None) -> None:
         self._watching = watching
@@ -141,7 +143,7 @@ class Screen:
         self._now = asyncio.Event()
 
     async def run(self, inspector: Inspector) -> None:
-        """Until q, Ctrl-C, SIGTERM, or the last of so many looks. The terminal is then as it was."""
+        """Show frames until q, Ctrl-C, SIGTERM, or the last look that was asked for. The terminal is then as it was."""
         loop, looked = asyncio.get_running_loop(), 0
         with self._stopping.listening(), _keys(self._on_key), _screen():
             for number in (signal.SIGWINCH, signal.SIGCONT):
@@ -172,7 +174,7 @@ class Screen:
             self._show()
 
     def _again(self) -> None:
-        """Back from the background, where another program had the terminal."""
+        """Write the whole screen anew, after another program had the terminal."""
         _write(ENTER)
         self._show()
 
@@ -186,7 +188,7 @@ class Screen:
 
 
 def frame(lines: Sequence[str], foot: str, columns: int, height: int) -> str:
-    """A screen: what fits of the lines, and the last one in reverse. It is written over what was there."""
+    """Return a screen: the lines that fit, and the foot in reverse. It is written over what was there."""
     room = max(0, height - 1)
     shown = [cut(one, columns) + TO_LINE_END for one in lines[:room]]
     shown += [TO_LINE_END] * (room - len(shown))
@@ -195,7 +197,7 @@ def frame(lines: Sequence[str], foot: str, columns: int, height: int) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """As much of a line as so many columns take: some characters take two, and some none."""
+    """Return as much of a line as fits into ``columns``: some characters take two columns, and some none."""
     width = 0
     for place, one in enumerate(text):
         width += 0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
@@ -236,7 +238,7 @@ def _worst_first(one: ShardLag) -> tuple[int, float, str]:
 
 
 def _write(text: str) -> None:
-    """All of it, in as few writes as the terminal takes."""
+    """Write the whole text, in as few writes as the terminal takes."""
     sys.stdout.flush()
     left = text.encode(errors="replace")
     while left:
@@ -245,7 +247,7 @@ def _write(text: str) -> None:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[None]:
-    """A screen of its own; what was on the terminal comes back."""
+    """Switch to a screen of the command's own until the block ends; then what was on the terminal comes back."""
     _write(ENTER)
     try:
         yield
@@ -255,7 +257,9 @@ def _screen() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keys(on_key: Any) -> Iterator[None]:
-    """Keys as they are pressed, without being shown. Where standard input is no terminal there are none."""
+    """Call ``on_key`` with keys as they are pressed, without showing them, until the block ends. Where standard input
+    is no terminal there are none.
+    """
     if not sys.stdin.isatty():
         yield
         return

@@ -67,7 +67,7 @@ class Sample(Generic[T]):
     fault: str | None = None
     """Why the newest look failed; None: it did not."""
     age_s: float | None = None
-    """The age of the sample in seconds, at the time when the page asked for it; None: there is no sample yet."""
+    """Seconds between the sample and the page's asking for it; None: there is no sample yet."""
 
 
 class _Kept:
