@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def options_of(values: dict[str, Any]) -> LocalOptions:
-    """Options from keyword arguments; a path may be any path-like value. Raises msgspec.ValidationError."""
+    """Return options from keyword arguments; a path may be any path-like value. Raises msgspec.ValidationError."""
     plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
     return msgspec.convert(plain, LocalOptions)
 
@@ -66,12 +66,12 @@ class _Life:
         thread(self._run, "penstock-local", logged("the local Kinesis has ended"))
 
     def end(self, timeout_s: float | None) -> None:
-        """Stop, also where it has hardly begun, and wait for that."""
+        """Stop the service, even where it has hardly begun, and wait for its end."""
         self._is_to_end = True
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self.loop.call_soon_threadsafe(self._stopping.set)
-        if self._has_begun:  # else it looks for itself, if its thread ever runs
+        if self._has_begun:  # else the service sees it by itself, if its thread ever runs
             with contextlib.suppress(TimeoutError):
                 self._over.result(timeout_s)
 
@@ -117,7 +117,9 @@ class LocalKinesis:
 
     @staticmethod
     def spawn(*, cpu: int | None = None, **options: Any) -> SpawnedKinesis:
-        """The same in a process of its own, kept to one core if ``cpu`` is given: a context manager, too."""
+        """Return a local Kinesis in a process of its own, kept to one core if ``cpu`` is given: a context manager,
+        too.
+        """
         from penstock.local.embedded import SpawnedKinesis
 
         return SpawnedKinesis(options_of(options), cpu=cpu)
@@ -125,7 +127,9 @@ class LocalKinesis:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> LocalKinesis:
-        """Serve. Returns when it listens; raises what kept it from that (OSError: the port is taken)."""
+        """Start to serve, and return when the service listens. Raises what kept it from that (OSError: the port is
+        taken).
+        """
         if self._life is not None:
             raise RuntimeError("this local Kinesis is running already")
         life = self._life = _Life(self.options)
@@ -141,7 +145,7 @@ class LocalKinesis:
         return self
 
     def stop(self) -> None:
-        """Close all connections and end the thread; raises what went wrong in it. Data without a folder is gone."""
+        """Close all connections and end the thread. Raises what went wrong in it. Data without a folder is gone."""
         life = self._life
         if life is None:
             return
@@ -162,12 +166,12 @@ class LocalKinesis:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients reach it."""
+        """The URL at which clients reach the service."""
         return self._running().endpoint_url
 
     @property
     def region(self) -> str:
-        """The region of its ARNs."""
+        """The region of the streams' ARNs."""
         return self.options.region
 
     @property
@@ -177,17 +181,17 @@ class LocalKinesis:
 
     @property
     def ca_file(self) -> str | None:
-        """The certificate that clients must trust, when it serves HTTPS."""
+        """The file of the certificate that clients must trust, when the service serves HTTPS; else None."""
         return self._running().ca_file
 
     @property
     def faults(self) -> FaultPlan:
-        """Faults to order: ``faults.add(Fault(how="throttle", operation="GetRecords", count=2))``."""
+        """The faults, to which a test adds: ``faults.add(Fault(how="throttle", operation="GetRecords", count=2))``."""
         return self._running().faults
 
     @property
     def limits(self) -> Limits:
-        """The limits; what is set on them holds from the next call on."""
+        """The limits; a value that is set on them holds from the next call on."""
         return self._running().limits
 
     def set_limits(self, **changes: Any) -> None:
@@ -195,11 +199,11 @@ class LocalKinesis:
         self._running().change_limits(changes)
 
     def reset(self) -> None:
-        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
+        """Make all as new: only the options' streams, no faults, no counts. The clock and the limits stay."""
         self._on_loop(self._running().reset)
 
     def stats(self) -> Stats:
-        """What was asked since the start or the last :meth:`reset_stats`."""
+        """Return the counts of calls since the start or the last :meth:`reset_stats`."""
         return self._on_loop(self._running().counters.snapshot)
 
     def reset_stats(self) -> None:
@@ -207,7 +211,8 @@ class LocalKinesis:
         self._on_loop(self._running().counters.reset)
 
     def ask(self, operation: str, body: bytes) -> bytes:
-        """One call to Kinesis, without HTTP, limits of connections, faults or counts; JSON in and out, as AWS's.
+        """Make one call to Kinesis, without HTTP, limits of connections, faults or counts, with JSON in and out as
+        AWS's.
 
         Raises `penstock.local.model.ModelError`.
         """
@@ -215,7 +220,7 @@ class LocalKinesis:
         return self._on_loop(lambda: server.model.handle(operation, body))
 
     def environment(self) -> dict[str, str]:
-        """Environment variables that make any AWS SDK in a child process use this service."""
+        """Return environment variables that make any AWS SDK in a child process use this service."""
         return environment(self.endpoint_url, self.region, self.ca_file)
 
     def _running(self) -> LocalServer:
@@ -252,7 +257,7 @@ class ControlError(PenstockError):
 class SpawnedKinesis:
     """A local Kinesis in a child process. It ends with :meth:`stop`, or when this process ends, however that ends.
 
-    Not safe to use from several threads at once.
+    Only one thread at a time may use it.
     """
 
     def __init__(self, options: LocalOptions, *, cpu: int | None = None) -> None:
@@ -260,14 +265,14 @@ class SpawnedKinesis:
         self._cpu = cpu
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint_url = ""
-        """Where clients reach it."""
+        """The URL at which clients reach the service."""
         self.ca_file: str | None = None
-        """The certificate that clients must trust, when it serves HTTPS."""
+        """The file of the certificate that clients must trust, when the service serves HTTPS; else None."""
         self.clock = RemoteClock(self)
         self.faults = RemoteFaults(self)
 
     def start(self) -> SpawnedKinesis:
-        """Serve. Raises ControlError with what kept it from that."""
+        """Start to serve. Raises ControlError with what kept the service from that."""
         if self._process is not None:
             raise RuntimeError("this local Kinesis is running already")
         process = self._process = subprocess.Popen(  # noqa: S603  (this interpreter, arguments of our own)
@@ -325,15 +330,15 @@ class SpawnedKinesis:
 
     @property
     def region(self) -> str:
-        """The region of its ARNs."""
+        """The region of the streams' ARNs."""
         return self.options.region
 
     def environment(self) -> dict[str, str]:
-        """Environment variables that make any AWS SDK in a child process use this service."""
+        """Return environment variables that make any AWS SDK in a child process use this service."""
         return environment(self.endpoint_url, self.region, self.ca_file)
 
     def stats(self) -> Stats:
-        """What was asked since the start or the last :meth:`reset_stats`."""
+        """Return the counts of calls since the start or the last :meth:`reset_stats`."""
         return msgspec.convert(self.control("GET", "stats"), Stats)
 
     def reset_stats(self) -> None:
@@ -349,7 +354,7 @@ class SpawnedKinesis:
         self.control("POST", "limits", changes)
 
     def reset(self) -> None:
-        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
+        """Make all as new: only the options' streams, no faults, no counts. The clock and the limits stay."""
         self.control("POST", "reset")
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
@@ -384,7 +389,7 @@ class RemoteClock:
         return float(self._service.control("GET", "clock")["now_s"])
 
     def advance(self, seconds: float) -> float:
-        """Move the clock forward; returns the new time."""
+        """Move the clock forward, and return the new time."""
         return float(self._service.control("POST", "clock", {"advance_s": seconds})["now_s"])
 
 
@@ -398,11 +403,11 @@ class RemoteFault:
 
     @property
     def hits(self) -> int:
-        """How often it struck."""
+        """How often the fault struck."""
         return int(self._service.control("GET", f"faults/{self.number}")["hits"])
 
     def clear(self) -> None:
-        """Take it back."""
+        """Take the fault back."""
         self._service.control("DELETE", f"faults/{self.number}")
 
 
@@ -417,5 +422,5 @@ class RemoteFaults:
         return RemoteFault(self._service, self._service.control("POST", "faults", fault)["id"], fault)
 
     def clear(self) -> None:
-        """Take all back."""
+        """Take all faults back."""
         self._service.control("DELETE", "faults")

@@ -1,4 +1,4 @@
-"""Faults that a test orders: which calls, how often, and what happens to them.
+"""Faults that a test orders: they say which calls they strike, how often, and what happens to the calls.
 
 A fault is a value; :class:`FaultPlan` holds those that are ordered and says, call by call, which one
 strikes. All choices come from the fault's own seed, so the same calls in the same order meet the same
@@ -44,12 +44,12 @@ How = Literal[
 ]
 
 FAULTS_MAX = 1000
-"""Faults that may be ordered at a time."""
+"""The faults that may be ordered at a time."""
 DELAY_S_MAX = 600.0
 
 ANY = "*"
 SUBSCRIPTION_EVENT = "SubscribeToShardEvent"
-"""Name as ``operation`` to strike between the events of a running subscription."""
+"""The ``operation`` of a fault that strikes between the events of a running subscription."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,18 +80,22 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     how: How
     operation: str = ANY
-    """``GetRecords``, ``UpdateItem``, ...; ``*``: every call; ``SubscribeToShardEvent``: the events of
-    subscriptions."""
+    """The operation that the fault strikes: ``GetRecords``, ``UpdateItem``, ...; ``*``: every call;
+    ``SubscribeToShardEvent``: the events of subscriptions.
+    """
     stream: str | None = None
-    """Strikes only calls for this stream; with it, or with ``shard``, never a call to DynamoDB, CloudWatch or STS."""
+    """The stream whose calls alone the fault strikes. A fault with it, or with ``shard``, strikes no call to DynamoDB,
+    CloudWatch or STS.
+    """
     shard: str | None = None
-    """Strikes only calls for this shard; an iterator's shard counts, and of a write where its key leads."""
+    """The shard whose calls alone the fault strikes: the shard of an iterator, or the one to which a write's key leads.
+    """
     tag: str | None = None
-    """Strikes only clients that send ``tag/<tag>`` in their User-Agent."""
+    """The fault strikes only clients that send ``tag/<tag>`` in their User-Agent."""
     skip: int = 0
-    """So many calls that match are let through first."""
+    """The number of matching calls that are let through first."""
     count: int | None = None
-    """Strikes so many times, then no more; None: until it is cleared."""
+    """How often the fault strikes; None: until it is cleared."""
     probability: float = 1.0
     seed: int = 0
     applied: bool = False
@@ -132,7 +136,7 @@ def _is_code(code: str | None) -> bool:
 
 
 class Facts(NamedTuple):
-    """What faults can be told apart by."""
+    """The facts of a call by which a fault chooses it."""
 
     operation: str
     tag: str = ""
@@ -141,16 +145,14 @@ class Facts(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What strikes a call: the sum of the delays, then at most one other fault."""
+    """The faults that strike a call: the sum of the delays, then at most one other fault."""
 
     delay_s: float
     order: OrderedFault | None
 
 
 class OrderedFault:
-    """A fault that is in force: how often it struck, and a way to take it back. Safe to use from any
-    thread.
-    """
+    """A fault that is in force: it says how often it struck, and can be taken back. Any thread may use it."""
 
     def __init__(self, plan: FaultPlan, fault: Fault, number: int) -> None:
         self._plan = plan
@@ -158,21 +160,21 @@ class OrderedFault:
         self._to_skip = fault.skip
         self.fault = fault
         self.number = number
-        """Names it in the controls over HTTP."""
+        """The fault's number in the controls over HTTP."""
         self.hits = 0
-        """How often it struck."""
+        """How often the fault struck."""
 
     @property
     def spent(self) -> bool:
-        """True when it has struck as often as it was to."""
+        """True when the fault has struck as often as it was to."""
         return self.fault.count is not None and self.hits >= self.fault.count
 
     def clear(self) -> None:
-        """Take it back; ``hits`` stays."""
+        """Take the fault back; ``hits`` stays."""
         self._plan.remove(self)
 
     def strikes(self, facts: Facts) -> bool:
-        """Decide for one call, and count."""
+        """Return whether the fault strikes this call, and count it."""
         fault = self.fault
         if self.spent or not self._matches(facts):
             return False
@@ -185,7 +187,7 @@ class OrderedFault:
         return True
 
     def chooses(self) -> bool:
-        """Decide for one entry of a write that fails in part."""
+        """Return whether the fault strikes one entry of a write that fails in part."""
         return self.fault.share >= 1 or self._rng.random() < self.fault.share
 
     def _matches(self, facts: Facts) -> bool:
@@ -222,17 +224,17 @@ class FaultPlan:
         return order
 
     def remove(self, order: OrderedFault) -> None:
-        """Take one back."""
+        """Take one fault back."""
         with self._lock:
             self._set(tuple(one for one in self._orders if one is not order))
 
     def clear(self) -> None:
-        """Take all back."""
+        """Take all faults back."""
         with self._lock:
             self._set(())
 
     def orders(self) -> tuple[OrderedFault, ...]:
-        """All that are in force or spent, until they are cleared."""
+        """Return all faults that are in force or spent, until they are cleared."""
         return self._orders
 
     def _set(self, orders: tuple[OrderedFault, ...]) -> None:
@@ -240,7 +242,7 @@ class FaultPlan:
         self.active = bool(orders)
 
     def draw(self, facts: Facts) -> Drawn | None:
-        """What strikes this call; None in the usual case."""
+        """Return the faults that strike this call; None in the usual case."""
         delay_s = 0.0
         for order in self._orders:
             if not order.strikes(facts):
@@ -252,13 +254,13 @@ class FaultPlan:
 
 
 # --- what a call is about -------------------------------------------------------------------------
-# Which stream and shards a call is about, so that a fault can be ordered for them alone.
+# A call is about a stream and shards, so that a fault can be ordered for them alone.
 
 _SHARD_MEMBERS = ("ShardId", "ShardToSplit", "ShardToMerge", "AdjacentShardToMerge")
 
 
 class Target(NamedTuple):
-    """Stream and shards of a call, as far as it names them."""
+    """The stream and the shards of a call, as far as it names them."""
 
     stream: str | None
     shards: frozenset[str]
@@ -268,7 +270,7 @@ _NOTHING = Target(None, frozenset())
 
 
 def target_of(model: KinesisModel, operation: str, body: bytes) -> Target:
-    """Find it in a JSON request. What the model would refuse anyhow is about nothing."""
+    """Return the target of a JSON request. A request that the model would refuse anyhow has an empty one."""
     try:
         request = msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -291,7 +293,7 @@ def target_of(model: KinesisModel, operation: str, body: bytes) -> Target:
 
 
 def shard_of_entry(stream: Stream, entry: Any) -> str | None:
-    """The shard that a record to be put would go to; None when the entry is not valid."""
+    """Return the shard that a record to be put would go to; None when the entry is not valid."""
     if not isinstance(entry, dict) or not stream.open_shards:
         return None
     explicit, key = entry.get("ExplicitHashKey"), entry.get("PartitionKey")
@@ -326,7 +328,7 @@ _THROTTLED = "ProvisionedThroughputExceededException"
 
 
 def refusal(fault: Fault, operation: str, target: Target) -> ModelError:
-    """The error that a fault makes of a call, worded as AWS words it."""
+    """Return the error that a fault makes of a call, worded as AWS words it."""
     where = f"shard {min(target.shards, default='shardId-000000000000')} in stream {target.stream or '(none)'}"
     if fault.how == "throttle":
         data_plane = operation in _DATA_PLANE or operation == SUBSCRIPTION_EVENT
@@ -356,11 +358,11 @@ _ENDINGS = {
     "go_away": Ending.LEAVE,
 }
 DONE_FIRST = frozenset(("lost_reply", "truncate", "go_away"))
-"""Faults that strike after the call was done."""
+"""The faults that strike after the call was done."""
 
 
 def spoilt(fault: Fault, done: Answer | None) -> Answer | None:
-    """What is left of an answer, or of none; None when the fault is a refusal."""
+    """Return what the fault leaves of an answer, or of none; None when the fault is a refusal."""
     ending = _ENDINGS.get(fault.how)
     if ending is None:
         return None
@@ -408,7 +410,7 @@ class FaultyKinesis:
         return spoilt(fault, None) or self._face.error(call, refusal(fault, call.operation, target))
 
     async def _after_doing(self, call: Call, target: Target, fault: Fault) -> Answer:
-        """Have the call done, and spoil its answer."""
+        """Do the call, and spoil its answer."""
         answer = self._face.perform(call)
         if fault.how != "go_away":
             self._face.spoilt(call)
@@ -417,7 +419,7 @@ class FaultyKinesis:
         return spoilt(fault, answer) or self._face.error(call, refusal(fault, call.operation, target))
 
     def spoil_event(self, call: Call) -> Spoiled | None:
-        """What happens to the next event of a subscription; None: it goes out."""
+        """Return what happens to the next event of a subscription; None: it goes out."""
         if not self._plan.active:
             return None
         target = target_of(self._face.model, SUBSCRIBE, call.body)
@@ -470,7 +472,7 @@ def _refused_entry(fault: Fault, shard: str, stream: str, account_id: str) -> di
 
 
 def _merged(stored: list[Any], refused: dict[int, dict[str, str]]) -> bytes:
-    """The answer whose entries are in the order of the request."""
+    """Return the answer, whose entries are in the order of the request."""
     rest = iter(stored)
     entries = [refused.get(at) or next(rest) for at in range(len(stored) + len(refused))]
     failed = sum("ErrorCode" in entry for entry in entries)
@@ -484,17 +486,17 @@ class _Nowhere:
     full = False
 
     def send(self, data: bytes) -> None:
-        """Lost."""
+        """Drop the data: the client is gone."""
 
     async def drain(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def on_close(self, callback: Any) -> None:
-        """It is closed: at once."""
+        """Call it at once: the client is gone."""
         callback()
 
     def break_off(self, ending: Ending) -> None:
-        """It is broken."""
+        """Do nothing: the client is gone."""
 
 
 _NOWHERE = _Nowhere()

@@ -1,9 +1,9 @@
 """AWS's front end: what it checks before a request reaches the service, and what its answers look like.
 
-It checks method, type, target, body and signature.
+The gate checks method, type, target, body and signature.
 
 The order of the checks and their texts are those that emulator suites recorded from the real service: a body
-that cannot be parsed is told before a missing signature, and a request that does not say it is JSON gets XML.
+that cannot be parsed is refused before a missing signature, and a request that does not say it is JSON gets XML.
 Without a verifier signatures are looked for, not verified: any credentials will do.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 # --- what it answers ------------------------------------------------------------------------------
-# Heads and error bodies of answers, as AWS's JSON protocol front end writes them.
+# The heads and error bodies of answers are as AWS's front end of the JSON protocol writes them.
 
 AMZ_JSON = b"application/x-amz-json-1.1"
 AMZ_CBOR = b"application/x-amz-cbor-1.1"
@@ -47,7 +47,7 @@ _EXPOSED = b"x-amzn-RequestId,x-amzn-ErrorType,x-amz-request-id,x-amz-id-2,x-amz
 
 
 def http_date(epoch_s: int) -> bytes:
-    """An RFC 9110 date (``Sat, 21 Nov 2026 11:00:00 GMT``), whatever the process's locale is."""
+    """Return an RFC 9110 date (``Sat, 21 Nov 2026 11:00:00 GMT``), whatever the process's locale is."""
     at = time.gmtime(epoch_s)
     return b"%b, %02d %b %04d %02d:%02d:%02d GMT" % (
         _DAYS[at.tm_wday],
@@ -73,7 +73,7 @@ class Answers:
         self._id_2 = base64.b64encode(os.urandom(63))  # 84 characters; a counter of 12 makes 72 bytes of it
 
     def common(self) -> bytes:
-        """The header lines that every answer has: request ids and the service's date."""
+        """Return the header lines that every answer has: request ids and the service's date."""
         self._count += 1
         count = self._count
         second = int(self._now())
@@ -89,7 +89,7 @@ class Answers:
         )
 
     def ok(self, body: bytes, content_type: bytes = AMZ_JSON, cors: bytes = b"") -> Answer:
-        """200 with this body; an operation without output has an empty one."""
+        """Return a 200 with this body; an operation without output has an empty body."""
         return Answer(
             b"HTTP/1.1 200 OK\r\n%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
             % (self.common(), cors, content_type, len(body)),
@@ -97,7 +97,7 @@ class Answers:
         )
 
     def streamed(self, content_type: bytes = EVENT_STREAM) -> bytes:
-        """The head of a 200 whose body comes in chunks."""
+        """Return the head of a 200 whose body comes in chunks."""
         return b"HTTP/1.1 200 OK\r\n%bContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n" % (
             self.common(),
             content_type,
@@ -111,12 +111,12 @@ class Answers:
         content_type: bytes = AMZ_JSON,
         cors: bytes = b"",
     ) -> Answer:
-        """An error answer; its code is in the body (as ``__type``) and once more in a header."""
+        """Return an error answer; its code is in the body (as ``__type``) and once more in a header."""
         lines = b"%bx-amzn-ErrorType: %b\r\nContent-Type: %b\r\n" % (cors, code.encode(), content_type)
         return self.raw(status, body, lines)
 
     def xml_error(self, status: int, code: str, message: str | None = None, cors: bytes = b"") -> Answer:
-        """An error to a request that does not even say that it is JSON."""
+        """Return an error in XML, for a request that does not even say that it is JSON."""
         if message is None:
             body = f"<{code}/>\n"
         else:
@@ -124,7 +124,7 @@ class Answers:
         return self.raw(status, body.encode(), cors)
 
     def raw(self, status: int, body: bytes, lines: bytes = b"", ending: Ending = Ending.KEEP) -> Answer:
-        """Any status with these header lines (each ended by CR LF)."""
+        """Return an answer of any status with these header lines (each ended by CR LF)."""
         return Answer(
             b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n\r\n"
             % (status, _REASONS.get(status, b"Unknown"), self.common(), lines, len(body)),
@@ -133,7 +133,7 @@ class Answers:
         )
 
     def preflight(self, request: Request) -> Answer:
-        """The answer to a browser's CORS preflight."""
+        """Return the answer to a browser's CORS preflight."""
         lines = b"Access-Control-Allow-Origin: *\r\n"
         for asked, allowed in (
             (b"access-control-request-headers", b"Access-Control-Allow-Headers"),
@@ -148,17 +148,17 @@ class Answers:
 
 
 def cors_lines(request: Request) -> bytes:
-    """Header lines for an answer to a browser ("" for all other clients)."""
+    """Return header lines for an answer to a browser ("" for all other clients)."""
     if b"origin" not in request.headers:
         return b""
     return b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: %b\r\n" % _EXPOSED
 
 
 # --- signatures -----------------------------------------------------------------------------------
-# Signatures (SigV4) checked as AWS checks them, for services that are started with credentials of their own.
+# Signatures (SigV4) are checked as AWS checks them, where the service is started with credentials of its own.
 #
-# Without, any signature will do. With, a call must be signed with one of the known keys, for this region and for
-# Kinesis, within five minutes of the service's clock. (AWS: "Signature Version 4 signing process".)
+# Without credentials any signature will do. With credentials a call must be signed with one of the known keys, for this
+# region and for Kinesis, within five minutes of the service's clock. (AWS: "Signature Version 4 signing process".)
 
 SKEW_S_MAX = 300
 SERVICE = "kinesis"
@@ -174,7 +174,7 @@ _MISMATCH = (
 )
 
 Fault = tuple[str, str]
-"""Error code and text."""
+"""An error's code and text."""
 
 
 class Verifier:
@@ -186,7 +186,7 @@ class Verifier:
         self._now = now
 
     def fault(self, request: Request) -> Fault | None:
-        """What is wrong with a call whose signature is whole in form; None when it holds."""
+        """Return what is wrong with a call whose signature is whole in form; None when the signature holds."""
         found = _AUTHORIZATION.fullmatch(request.headers.get(b"authorization", b"").decode("latin-1"))
         if found is None:
             return "IncompleteSignatureException", "The Authorization header is not a SigV4 header."
@@ -241,7 +241,7 @@ class Verifier:
 
 
 def _canonical(request: Request, names: str) -> str:
-    """The canonical request over the headers that the client says it signed."""
+    """Return the canonical request over the headers that the client says it signed."""
     path, _, query = request.target.decode("latin-1").partition("?")
     pairs = sorted(part.partition("=")[::2] for part in query.split("&") if part)
     parameters = [f"{name}={value}" for name, value in pairs]
@@ -274,7 +274,7 @@ _NO_OPERATION = "Unable to determine service/operation name to be authorized"
 
 
 def looks_signed(headers: dict[bytes, bytes]) -> bool:
-    """The quick look of the usual case: a whole SigV4 header with a date. False means: look closely."""
+    """Return True in the usual case: a whole SigV4 header with a date. False: the full check has to look."""
     authorization = headers.get(b"authorization", b"")
     return (
         authorization.startswith(b"AWS4-HMAC-SHA256 ")
@@ -286,12 +286,12 @@ def looks_signed(headers: dict[bytes, bytes]) -> bool:
 
 
 def content_type(request: Request) -> bytes:
-    """The media type, without parameters and spaces."""
+    """Return the media type, without parameters and spaces."""
     return request.headers.get(b"content-type", b"").partition(b";")[0].strip()
 
 
 def operation_of(request: Request, known: frozenset[str]) -> str | None:
-    """The operation that the target names, if the service has it."""
+    """Return the operation that the target names, if the service has it."""
     target = request.headers.get(b"x-amz-target", b"")
     if not target.startswith(TARGET_PREFIX):
         return None
@@ -315,7 +315,7 @@ class Gate:
         self._verifier = verifier
 
     def refuse(self, request: Request) -> Answer | None:
-        """The answer to a request that does not pass, or None when it may go on to the service."""
+        """Return the answer to a request that does not pass, or None when the request may go on to the service."""
         answers, headers = self._answers, request.headers
         if request.method == b"OPTIONS" and b"origin" in headers:
             return answers.preflight(request)
@@ -365,7 +365,7 @@ class Gate:
 
 
 def _signature_fault(request: Request) -> tuple[str, str] | None:
-    """Code and text of what is wrong with the signature's form, in the header or in the query."""
+    """Return the code and text of what is wrong with the signature's form, in the header or in the query."""
     header = request.headers.get(b"authorization", b"").decode("latin-1")
     raw_query = request.target.partition(b"?")[2].decode("latin-1")
     query = parse_qs(raw_query, keep_blank_values=True, max_num_fields=100)

@@ -1,6 +1,6 @@
-"""HTTP/1.1 on one asyncio connection: requests in, answers out, in the order of the requests.
+"""HTTP/1.1 on one asyncio connection: requests come in, and answers go out in the order of the requests.
 
-Only transport: what a request means is the business of the handler. A handler returns an :class:`Answer` at
+The module only transports: the handler knows what a request means. A handler returns an :class:`Answer` at
 once (the usual case, no task is made) or an awaitable of one. Large bodies are handed to the socket in
 slices of the answer's own memory, never joined or queued whole; a connection whose reader is slow is not
 read from either.
@@ -25,9 +25,9 @@ REQUEST_BODY_BYTES_MAX = 16 * 1024 * 1024
 """PutRecords takes 10 MiB of data and keys; base64 and JSON make some 14 MiB of it."""
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
 PIPELINED_REQUESTS_MAX = 32
-"""A connection with so many requests waiting, or with the bytes of one full body, is not read from."""
+"""A connection on which this many requests wait, or the bytes of one full body, is not read from."""
 JOINED_BODY_BYTES_MAX = 64 * 1024
-"""Up to this size head and body are joined and written in one call."""
+"""The bytes of the largest body that is joined with its head and written in one call."""
 WRITE_SLICE_BYTES = 256 * 1024
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -58,11 +58,11 @@ class Request:
         self.body = body
         self.keep_alive = keep_alive
         self.peer = peer
-        """The client's address ("" when it is gone)."""
+        """The client's address ("" when the client is gone)."""
 
 
 def tag_of(user_agent: bytes) -> str:
-    """The ``tag/<name>`` in a User-Agent, "" without one."""
+    """Return the name in the ``tag/<name>`` of a User-Agent, "" without one."""
     found = _TAG.search(user_agent)
     return found[1].decode() if found else ""
 
@@ -72,16 +72,19 @@ class Ending(enum.Enum):
 
     KEEP = "keep"
     LEAVE = "leave"
-    """The answer is whole, and the last but for those that are on their way: closed in order (FIN) after it;
-    HTTP/2 says so at once (GOAWAY)."""
+    """The answer is whole, and the last one but for answers that are on their way: the connection is closed in order
+    (FIN) after it; HTTP/2 says so at once (GOAWAY).
+    """
     CLOSE = "close"
-    """Closed in order (FIN) after all bytes were sent. HTTP/2: the stream alone is given up then (RST_STREAM,
-    CANCEL)."""
+    """The connection is closed in order (FIN) after all bytes were sent. HTTP/2: the stream alone is given up then
+    (RST_STREAM, CANCEL).
+    """
     RESET = "reset"
-    """Torn down (RST); bytes that were not sent yet are lost. HTTP/2: the stream alone (RST_STREAM,
-    INTERNAL_ERROR)."""
+    """The connection is torn down (RST); bytes that were not sent yet are lost. HTTP/2: the stream alone is torn down
+    (RST_STREAM, INTERNAL_ERROR).
+    """
     DISCONNECT = "disconnect"
-    """Torn down (RST), over HTTP/2 with every stream on it."""
+    """The connection is torn down (RST), over HTTP/2 with every stream on it."""
 
 
 class ChunkedOut(Protocol):
@@ -105,7 +108,9 @@ class ChunkedOut(Protocol):
         """Have ``callback`` called once when the client goes away."""
 
     def break_off(self, ending: Ending) -> None:
-        """End it like this, now and without ending the body. With LEAVE the body goes on to its end."""
+        """End the answer as ``ending`` says, now and without ending the body. With LEAVE the body goes on to its
+        end.
+        """
 
 
 Stream = Callable[[ChunkedOut], Awaitable[None]]
@@ -139,7 +144,7 @@ class Served(Protocol):
 
 
 def prepared(transport: asyncio.Transport) -> str:
-    """Set a new connection up for short answers; the client's address ("" when it is gone)."""
+    """Set a new connection up for short answers, and return the client's address ("" when the client is gone)."""
     transport.set_write_buffer_limits(high=1)  # bytes; with 0 TLS pauses on an empty buffer, for ever
     connection = transport.get_extra_info("socket")
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -301,13 +306,13 @@ class HttpConnection(asyncio.Protocol):
         return len(self._waiting) >= PIPELINED_REQUESTS_MAX or self._waiting_bytes >= self._body_bytes_max
 
     def _send_continue(self) -> None:
-        """Ask for the body, unless an earlier answer is still on its way (it comes first on the wire)."""
+        """Ask for the body, unless an earlier answer is still on its way, which comes first on the wire."""
         if self._expects_continue and not self._busy and not self._waiting:
             self._expects_continue = False
             self.transport.write(_CONTINUE)
 
     def _refuse(self, head: bytes) -> None:
-        """Say why and close; what was asked before and is not answered yet stays unanswered."""
+        """Answer with this head, and close; earlier requests that are not answered yet stay unanswered."""
         if not self._closing:
             self._closing = True
             self._waiting.clear()
@@ -355,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
         self._serve_waiting()
 
     def _broke(self, fault: BaseException) -> None:
-        """No answer comes any more: the client sees that at once."""
+        """Tear the connection down, so that the client sees at once that no answer comes any more."""
         self._report(fault)
         self.transport.abort()
 

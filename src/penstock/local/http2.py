@@ -1,6 +1,6 @@
 """HTTP/2 on one asyncio connection: many requests at a time, each on a stream of its own.
 
-The same handlers and answers as over HTTP/1.1; h2 keeps the protocol's rules and reads and makes its frames.
+The handlers and answers are the same as over HTTP/1.1; h2 keeps the protocol's rules and reads and makes its frames.
 Streams with something to send take turns, a frame each, as far as their windows and the socket go. What a
 connection keeps is bounded: bodies that come in by windows, what goes out by ``full`` and :meth:`drain` of
 each stream, and a client that reads nothing at all is not read from.
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from penstock.local.http import Handler, Served
 
 # --- a stream -------------------------------------------------------------------------------------
-# One HTTP/2 stream on the service's side: a request as it comes in, and its answer as it goes out.
+# One HTTP/2 stream on the service's side holds a request as it comes in, and its answer as it goes out.
 
 
 class Http2Stream:
-    """What one stream holds. To an answer's ``stream`` it is the :class:`~penstock.local.http.ChunkedOut`."""
+    """The state of one stream. To an answer's ``stream`` it is the :class:`~penstock.local.http.ChunkedOut`."""
 
     def __init__(
         self,
@@ -70,21 +70,21 @@ class Http2Stream:
         self._end_connection = end_connection
         self.body: list[bytes] = []
         self.body_bytes = 0
-        """Of a request that is not whole."""
+        """The bytes of the body so far, while the request is not whole."""
         self.ungranted_bytes = 0
-        """Taken from the stream's window and not given back."""
+        """The bytes that were taken from the stream's window and not given back."""
         self.whole = False
-        """Nothing more of the request is waited for."""
+        """True when nothing more of the request is waited for."""
         self.ended_by_client = False
         """True when the client's half is over."""
         self.out: deque[memoryview] = deque()
-        """What is to be sent, in order."""
+        """The data that is to be sent, in order."""
         self.ending: Ending | None = None
-        """What comes after it; None: more."""
+        """How the stream ends after this data; None: more data comes."""
         self.queued = False
-        """It stands among the streams that send."""
+        """True while the stream stands among those that send."""
         self.streaming = False
-        """The answer comes bit by bit and may have no end."""
+        """True where the answer comes bit by bit and may have no end."""
         self.task: asyncio.Task[None] | None = None
         self.closed = False
         """True once the client is gone, or the answer is out."""
@@ -92,7 +92,7 @@ class Http2Stream:
         self._close_callbacks: list[Callable[[], None]] = []
 
     def request(self, peer: str) -> Request:
-        """The whole request; an authority counts as ``host``."""
+        """Return the whole request; an authority counts as ``host``."""
         headers, body = self._headers, self.body
         method, target = headers.pop(b":method", b""), headers.pop(b":path", b"/")
         authority = headers.pop(b":authority", b"")
@@ -106,7 +106,7 @@ class Http2Stream:
 
     @property
     def has_something(self) -> bool:
-        """Something is to be sent, be it only the end."""
+        """True when something is to be sent, be it only the end."""
         return bool(self.out) or self.ending is not None
 
     def answer(self, answer: Answer) -> None:
@@ -119,7 +119,7 @@ class Http2Stream:
             self.ending = Ending.KEEP if answer.ending is Ending.LEAVE else answer.ending
 
     def take(self, bytes_max: int) -> memoryview:
-        """The next piece to send, at most so long."""
+        """Return the next piece to send, of at most ``bytes_max`` bytes."""
         first = self.out.popleft()
         if len(first) > bytes_max:
             self.out.appendleft(first[bytes_max:])
@@ -127,18 +127,18 @@ class Http2Stream:
         return first
 
     def wake(self) -> None:
-        """All that was given is sent (or lost): the handler that waits for it goes on."""
+        """Let the handler that waits in `drain` go on: all of its data is sent, or lost."""
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def over(self) -> None:
-        """The answer is out, in one way or another."""
+        """Note that the answer is out, in one way or another."""
         self.closed = True
         self._close_callbacks.clear()
         self.wake()
 
     def lost(self) -> None:
-        """The client is gone, or wants no more of it."""
+        """Note that the client is gone, or wants no more of the stream."""
         self.closed = True
         self.out.clear()
         self.wake()
@@ -154,13 +154,13 @@ class Http2Stream:
         return bool(self.out)
 
     def send(self, data: bytes) -> None:
-        """Send this as soon as it is this stream's turn."""
+        """Send the data as soon as it is this stream's turn."""
         if data and not self.closed and self.ending is None:
             self.out.append(memoryview(data))
             self._give(self)
 
     async def drain(self) -> None:
-        """Wait until all of it was sent, or the client is gone."""
+        """Wait until all data was sent, or the client is gone."""
         if self.out and not self.closed:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
@@ -188,14 +188,19 @@ class Http2Stream:
 # --- the connection -------------------------------------------------------------------------------
 
 STREAM_WINDOW_BYTES = 1024 * 1024
-"""What a client may send on a stream ahead of what is granted."""
+"""The bytes that a client may send on a stream ahead of what is granted."""
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
 BODIES_BYTES_MAX = 64 * 1024 * 1024
-"""With so much of unfinished bodies on a connection, only the oldest is granted more than its first window."""
+"""The bytes of unfinished bodies on a connection from which on only the oldest body is granted more than its first
+window.
+"""
 WORK_PER_STREAM_MAX = 4
-"""A client that takes its requests back leaves work behind: beyond so much of it, further requests are refused."""
+"""The answers in the making, per stream, beyond which requests are refused: a client that takes its requests back
+leaves such work behind.
+"""
 UNREAD_BYTES_MAX = 1024 * 1024
-"""A client that leaves so much unread is not read from: pings and refusals are answers too, and have no window."""
+"""The unread bytes from which on the client is not read from: pings and refusals are answers, too, and have no window.
+"""
 
 _FIRST_WINDOW_BYTES = 65_535  # a connection's, by RFC 9113, section 6.9.2
 _OF_ONE_CONNECTION = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
@@ -204,7 +209,7 @@ _TOO_LARGE = Answer(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0
 
 
 def headers_of(head: bytes) -> list[tuple[bytes, bytes]]:
-    """The header fields of HTTP/2 for a head of HTTP/1.1, without what is said of one connection."""
+    """Return the header fields of HTTP/2 for a head of HTTP/1.1, without those that are about one connection."""
     status, *lines = head.split(b"\r\n")
     fields = [(b":status", status[9:12])]
     for line in lines:
@@ -216,7 +221,7 @@ def headers_of(head: bytes) -> list[tuple[bytes, bytes]]:
 
 
 class Http2Connection(asyncio.Protocol):
-    """One client connection, after its TLS handshake or with the preface as its first bytes."""
+    """One client connection of HTTP/2, after its TLS handshake or with the preface as its first bytes."""
 
     def __init__(
         self,
@@ -234,11 +239,11 @@ class Http2Connection(asyncio.Protocol):
         self._body_bytes_max = body_bytes_max
         self._bodies_bytes_max = bodies_bytes_max
         self._unread_bytes_max = unread_bytes_max
-        self._streams: dict[int, Http2Stream] = {}  # those that are not over, the oldest first
-        self._ready: deque[Http2Stream] = deque()  # those that have something to send and no known hindrance
+        self._streams: dict[int, Http2Stream] = {}  # the streams that are not over, the oldest first
+        self._ready: deque[Http2Stream] = deque()  # streams that have something to send and no known hindrance
         self._working = 0  # answers that are being made, also for streams that are over
-        self._bodies_bytes = 0  # of requests that are not whole
-        self._ungranted_bytes = 0  # taken from the connection's window
+        self._bodies_bytes = 0  # the bytes of requests that are not whole
+        self._ungranted_bytes = 0  # the bytes taken from the connection's window
         self._write_paused = False
         self._read_paused = False
         self._gone: set[int] = set()  # streams that the client took back in the bytes that are being looked at
@@ -294,7 +299,7 @@ class Http2Connection(asyncio.Protocol):
             stream.lost()
 
     def shut(self) -> None:
-        """Stop serving: say so, and close (answers that are on their way are cut off)."""
+        """Stop serving: tell the client so, and close (answers that are on their way are cut off)."""
         for stream in self._streams.values():
             if stream.task is not None:
                 stream.task.cancel()
@@ -308,7 +313,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._leave()
         self._flush()
-        # Written by hand: h2 holds a connection for closed as soon as it says goodbye.
+        # The frame is made by hand: h2 takes a connection for closed as soon as h2 has sent a goodbye.
         self.transport.write(GoAwayFrame(0, last_stream_id=self._last_stream).serialize())
         self._close_if_done()
 
@@ -388,7 +393,7 @@ class Http2Connection(asyncio.Protocol):
             self._grant(stream)
 
     def _grant(self, stream: Http2Stream) -> None:
-        """Let the client send on, unless too much of other streams is here already."""
+        """Let the client send on, unless too much data of other streams is here already."""
         if stream.whole or stream.ungranted_bytes < STREAM_WINDOW_BYTES // 2:
             return
         if self._bodies_bytes < self._bodies_bytes_max or stream is self._oldest_unfinished():
@@ -399,7 +404,7 @@ class Http2Connection(asyncio.Protocol):
         return next((stream for stream in self._streams.values() if not stream.whole), None)
 
     def _request_is_over(self, stream: Http2Stream) -> None:
-        """No more of this request is waited for; others may have waited for its room."""
+        """Note that nothing more of this request is waited for; others may have waited for its room."""
         if stream.whole:
             return
         stream.whole = True
@@ -438,7 +443,8 @@ class Http2Connection(asyncio.Protocol):
             self._queue(stream)
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
-        """The client opens no more streams: what it has asked is answered, and what has no end is ended.
+        """Take the client's GOAWAY: it opens no more streams. Its requests are answered, and answers without end are
+        ended.
 
         A client that closes may wait for its streams (Netty does, for ten seconds and more).
         """
@@ -488,7 +494,7 @@ class Http2Connection(asyncio.Protocol):
         self._send_on()
 
     def _broke(self, fault: BaseException) -> None:
-        """No answer comes any more: the client sees that at once."""
+        """Tear the connection down, so that the client sees at once that no answer comes any more."""
         self._report(fault)
         self.transport.abort()
 
@@ -522,7 +528,7 @@ class Http2Connection(asyncio.Protocol):
             self._ready.append(stream)
 
     def _make_ready(self, stream: Http2Stream) -> None:
-        """A stream was given something to send."""
+        """Put a stream that has something to send among those that send."""
         self._queue(stream)
         self._send_on()
 
@@ -539,7 +545,9 @@ class Http2Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _send_frame(self, stream: Http2Stream) -> int:
-        """One frame of a stream, or its end; the bytes sent. A stream without window waits for its update."""
+        """Send one frame of a stream, or its end, and return the bytes sent. A stream without window waits for its
+        update.
+        """
         stream.queued = False
         if stream.closed:
             return 0
@@ -561,7 +569,7 @@ class Http2Connection(asyncio.Protocol):
         return len(data)
 
     def _over(self, stream: Http2Stream) -> None:
-        """The answer is out, or as much of it as was to go out."""
+        """End a stream whose answer is out, or as much of it as was to go out."""
         if stream.ending is Ending.CLOSE:
             self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
         elif stream.ending is Ending.RESET:
@@ -591,15 +599,15 @@ class Http2Connection(asyncio.Protocol):
 
 
 # --- which HTTP a connection speaks ---------------------------------------------------------------
-# Which HTTP a new connection speaks: what TLS agreed on (ALPN), or what its first bytes are.
+# TLS (ALPN), or the first bytes of a new connection, say which HTTP it speaks.
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The first bytes of HTTP/2 (RFC 9113, section 3.4)."""
 
 
 class Undecided(asyncio.Protocol):
-    """A connection whose client has not shown yet which HTTP it speaks. It hands its transport to the protocol for that
-    HTTP, and is done.
+    """A connection whose client has not shown yet which HTTP it speaks. Once the client has, the protocol for that HTTP
+    gets the transport.
     """
 
     def __init__(self, handler: Handler, connections: set[Served], *, streams_max: int) -> None:
@@ -637,9 +645,9 @@ class Undecided(asyncio.Protocol):
             protocol.data_received(self._seen)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
-        """asyncio: it is gone before it said anything."""
+        """asyncio: the connection is gone before the client sent anything."""
         self._connections.discard(self)
 
     def shut(self) -> None:
-        """Close."""
+        """Close the connection."""
         self._transport.abort()

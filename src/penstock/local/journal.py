@@ -1,4 +1,4 @@
-"""The data folder: every change of the service's state, appended to one file and made again at the next start.
+"""The data folder: every change of the service's state is appended to one file and made again at the next start.
 
 The file is a line that names its format, then entries: length and CRC-32 of the content and a check of
 these two (32 bits each, most significant byte first), and the content, a MessagePack list. ``["clock",
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 FORMAT = b"penstock local journal 1\n"
 OWNER_ONLY = 0o600
-"""It holds records."""
+"""The mode of the journal's file, which holds records."""
 WASTE_BYTES_MIN = 1024 * 1024
-"""A journal with less than this to throw out is left as it is."""
+"""The bytes of waste from which on a journal is compacted; one with less is left as it is."""
 WASTE_SHARE = 0.25
 
 REGION = "region"
-"""Begins an entry of another region: ``["region", name, ...]`` and the change."""
+"""The first word of an entry of another region: ``["region", name, ...]`` and the change."""
 
 _HEAD = struct.Struct(">III")
 _CHECK = 0x5A17C0DE
@@ -72,7 +72,7 @@ class Journal:
         advance: Callable[[float], object],
         elsewhere: Callable[[str], KinesisModel] | None = None,
     ) -> int:
-        """Make all changes again, in a model that is new; returns their number. Raises JournalError.
+        """Make all changes again in a new model, and return their number. Raises JournalError.
 
         ``elsewhere`` gives the model of another region, by its name; each is new.
         """
@@ -103,7 +103,7 @@ class Journal:
         self._write(_entry(change))
 
     def recording(self, region: str) -> Callable[[tuple[Any, ...]], None]:
-        """What appends the changes of another region than the service's own."""
+        """Return a function that appends the changes of another region than the service's own."""
         return lambda change: self.record((REGION, region, *change))
 
     def record_clock(self, seconds: float) -> None:
@@ -140,7 +140,7 @@ class Journal:
 
     def _compact(self, models: _Models) -> None:
         fresh = self._path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)  # of a start that was killed
+        fresh.unlink(missing_ok=True)  # a start that was killed may have left it
         with self._path.open("rb") as file, open(fresh, "xb", opener=_for_owner_only) as out:
             out.write(FORMAT)
             for content in _entries(file, self._cut_off):
@@ -164,7 +164,7 @@ class _Models:
         self._others: dict[str, KinesisModel] = {}
 
     def of(self, region: str | None) -> KinesisModel:
-        """The model of a region; None is the service's own. Raises JournalError where no other is known."""
+        """Return the model of a region; None is the service's own region. Raises JournalError where it is not known."""
         if region is None:
             return self._home
         if region not in self._others:
@@ -175,7 +175,7 @@ class _Models:
 
 
 def _of_region(content: list[Any]) -> tuple[str | None, list[Any]]:
-    """The region of an entry (None: the service's own), and the change."""
+    """Return the region of an entry (None: the service's own), and the change."""
     return (content[1], content[2:]) if content[0] == REGION else (None, content)
 
 
@@ -190,7 +190,7 @@ def _entry(change: Sequence[Any]) -> bytes:
 
 
 def _entries(file: IO[bytes], cut_off: Callable[[int], None]) -> Iterator[list[Any]]:
-    """Read the contents one by one; a last entry that is not whole is cut off. Raises JournalError."""
+    """Yield the contents one by one; a last entry that is not whole is cut off. Raises JournalError."""
     size = os.fstat(file.fileno()).st_size
     if file.read(len(FORMAT)) != FORMAT:
         raise JournalError(f"{file.name} is not a journal of this version of Penstock: name another folder")
@@ -214,7 +214,7 @@ def _entries(file: IO[bytes], cut_off: Callable[[int], None]) -> Iterator[list[A
 
 
 def _is_unreadable(model: KinesisModel, uid: int, arrival_ms: int) -> bool:
-    """True when records that arrived then are trimmed, or their stream is deleted."""
+    """Return True when records that arrived at this time are trimmed, or their stream is deleted."""
     stream = model.state.by_uid.get(uid)
     return stream is None or arrival_ms < stream.horizon_ms(model.now_ms())
 
@@ -224,9 +224,10 @@ def _text_bytes(put: list[Any]) -> int:
 
 
 def _kept(content: list[Any], model: KinesisModel) -> list[Any] | None:
-    """The change as a compaction keeps it: whole, without the texts of trimmed records, or not at all.
+    """Return the change as a compaction keeps it: whole, without the texts of trimmed records, or not at all (None).
 
-    Of trimmed records their number and counters stay: iterators count records, and a shard's numbers go on from there.
+    The number and the counters of trimmed records stay: iterators count records, and a shard's numbers go on from
+    there.
     """
     if content[0] != "put" or not _is_unreadable(model, content[1], content[2]):
         return content

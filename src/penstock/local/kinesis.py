@@ -1,4 +1,4 @@
-"""Kinesis as it looks from outside: HTTP requests to calls of the service model, and its answers back."""
+"""Kinesis as it looks from outside: HTTP requests become calls of the service model, whose answers go back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.local.model import KinesisModel, Subscription
 
 # --- operations -----------------------------------------------------------------------------------
-# The operations of Kinesis Data Streams, as its API of 2013-12-02 lists them.
+# These are the operations of Kinesis Data Streams, as its API of 2013-12-02 lists them.
 
 SUBSCRIBE = "SubscribeToShard"
 
@@ -94,7 +94,9 @@ OPERATIONS = frozenset(
         "UpdateStreamWarmThroughput",
     ]
 )
-"""Any other name is unknown to the service; one of these that the model lacks is told apart from it."""
+"""The operations of the service. Any other name is unknown to it; an operation that only the model lacks has an error
+of its own.
+"""
 
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Call(NamedTuple):
 
     operation: str
     body: bytes
-    """In JSON, also when the client sent CBOR."""
+    """The request's body in JSON, even when the client sent CBOR."""
     cbor: bool
     cors: bytes
     user_agent: bytes
@@ -123,14 +125,14 @@ class KinesisFace:
         verifier: Verifier | None = None,
     ) -> None:
         self.model = model
-        """Replaced by an empty one when the service is reset."""
+        """The service model, which is replaced by an empty one when the service is reset."""
         self._answers = answers
         self._counters = counters
         self._subscriptions = subscriptions
         self._gate = Gate(answers, OPERATIONS, _decode_cbor, verifier)
         plain = OPERATIONS - {SUBSCRIBE} if verifier is None else frozenset[str]()
         self._quick = {TARGET_PREFIX + name.encode(): name for name in plain}
-        """The usual calls, by their target: a look at the headers will do, and the gate is passed by."""
+        """The usual calls, by their target: a look at the headers is enough for them, without the gate."""
 
     def __call__(self, request: Request) -> Answer:
         """Answer one request; a subscription's answer is a stream."""
@@ -158,7 +160,7 @@ class KinesisFace:
         return self._answers.ok(result)
 
     def admit(self, request: Request) -> Call | Answer:
-        """Check a request as the front end does: the call that it makes, or the answer that turns it away."""
+        """Check a request as the front end does. Return the call that it makes, or the answer that turns it away."""
         refusal = self._gate.refuse(request)
         if refusal is not None:
             return refusal
@@ -176,7 +178,7 @@ class KinesisFace:
             return self.error(call, ModelError("SerializationException"))
 
     def perform(self, call: Call) -> Answer:
-        """Have the model do an admitted call, and count it."""
+        """Let the model do an admitted call, and count the call."""
         count = self.count(call)
         try:
             if call.operation == SUBSCRIBE:
@@ -188,7 +190,7 @@ class KinesisFace:
         return self.answered(call, result, count, self.model.moved)
 
     def count(self, call: Call) -> Count:
-        """Count a call; what comes of it is added to the counts returned."""
+        """Count a call, and return the counts to which its outcome is added."""
         count = self._counters.of(call.operation, call.user_agent)
         count.calls += 1
         return count
@@ -198,7 +200,7 @@ class KinesisFace:
         self._counters.of(call.operation, call.user_agent).errors += 1
 
     def answered(self, call: Call, result: bytes, count: Count, records: int) -> Answer:
-        """The answer with this JSON, in the caller's own format; ``records`` were moved."""
+        """Return the answer with this JSON, in the caller's own format. ``records``: how many the call moved."""
         count.records += records
         if call.cbor:
             from penstock.local.codecs import answer_to_cbor
@@ -215,7 +217,7 @@ class KinesisFace:
         return answer
 
     def error(self, call: Call, fault: ModelError) -> Answer:
-        """The answer for an error, in the caller's own format."""
+        """Return the answer for an error, in the caller's own format."""
         body = fault.body()
         if call.cbor:
             from penstock.local.codecs import answer_to_cbor
@@ -235,13 +237,13 @@ def _decode_cbor(body: bytes) -> object:
 
 
 # --- answers of SubscribeToShard ------------------------------------------------------------------
-# The answers of SubscribeToShard: a subscription's events as frames, as fast as the client reads them.
+# SubscribeToShard answers with a subscription's events as frames, as fast as the client reads them.
 
 TICK_S = 1.0
-"""What is due by time alone (an idle shard's event, the end after five minutes) is looked for this often."""
+"""Seconds between looks for what is due by time alone (an idle shard's event, the end after five minutes)."""
 
 _RECORD_MARK = b'"SequenceNumber":"'
-"""Once in every record of an event: a key's own quotes are escaped, and data is base64."""
+"""A text that is in every record of an event once: a key's own quotes are escaped, and data is base64."""
 
 
 class Spoiled(NamedTuple):
@@ -249,33 +251,33 @@ class Spoiled(NamedTuple):
 
     delay_s: float
     error: ModelError | None = None
-    """Sent as an exception frame in place of the event; it ends the stream."""
+    """The error that goes out as an exception frame in place of the event, and ends the stream."""
     ending: Ending | None = None
-    """With CLOSE half a frame goes out first, with LEAVE the event goes out all the same; None: nothing ends."""
+    """How the stream ends; None: it does not. With CLOSE half a frame goes out first, with LEAVE the whole event."""
 
 
 class Subscriptions:
-    """All subscriptions that are being streamed by one server. Used on the server's loop only."""
+    """All subscriptions that one server streams. They are used on the server's loop only."""
 
     def __init__(self, answers: Answers, spoil: Callable[[Call], Spoiled | None]) -> None:
-        """``spoil`` is asked before each event what was ordered to happen to it."""
+        """``spoil`` is called before each event, and returns what was ordered to happen to it."""
         self._answers = answers
         self._pumps: set[_Pump] = set()
         self._spoil = spoil
 
     def wake_all(self) -> None:
-        """Look at every subscription now: the clock has been moved."""
+        """Poll every subscription now: the clock has been moved."""
         for pump in self._pumps:
             pump.wake.set()
 
     def end_all(self) -> None:
-        """End every stream: what they read from is no more."""
+        """End every subscription's stream: the Kinesis streams that they read are gone."""
         for pump in self._pumps:
             pump.ended = True
             pump.wake.set()
 
     def answer(self, subscription: Subscription, call: Call, count: Count) -> Answer:
-        """The streamed answer to a SubscribeToShard that the model accepted."""
+        """Return the streamed answer to a SubscribeToShard that the model accepted."""
 
         async def stream(out: ChunkedOut) -> None:
             pump = _Pump(subscription, out, call, count, self._spoil)
@@ -331,7 +333,7 @@ class _Pump:
             await wait_set(self.wake, TICK_S)
 
     async def _spoil(self, spoiled: Spoiled, name: str, payload: bytes) -> bool:
-        """Do what was ordered; True when the event goes out all the same."""
+        """Do what was ordered. Return True when the event goes out all the same."""
         if spoiled.delay_s:
             await asyncio.sleep(spoiled.delay_s)
         if spoiled.error is not None:

@@ -1,6 +1,6 @@
-"""DynamoDB, CloudWatch and STS on the same port: handed on to moto, or to another endpoint.
+"""DynamoDB, CloudWatch and STS answer on the same port: their calls are forwarded to moto, or to another endpoint.
 
-moto runs in a process of its own, started at the first such call: its work never holds up Kinesis.
+moto runs in a process of its own, which the first such call starts: its work never holds up Kinesis.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RPC_PATH = re.compile(rb"^/service/([A-Za-z0-9_]+)/operation/([A-Za-z0-9]+)")
 _SCOPE = re.compile(rb"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]+)/aws4_request")
 _FORM = b"application/x-www-form-urlencoded"
 
-# Hop by hop, or said anew by the next server.
+# These headers are hop by hop, or the next server writes them anew.
 _NOT_SENT_ON = frozenset(
     (b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"transfer-encoding", b"upgrade")
 )
@@ -75,7 +75,7 @@ _NOT_SENT_BACK = frozenset(
 
 
 def service_of(request: Request) -> str | None:
-    """``dynamodb``, ``cloudwatch`` or ``sts``; None when the call is for Kinesis, or for no service here."""
+    """Return ``dynamodb``, ``cloudwatch`` or ``sts``; None when the call is for Kinesis, or for no service here."""
     target = request.headers.get(b"x-amz-target")
     if target is not None:
         return _TARGETS.get(target.partition(b".")[0])
@@ -91,7 +91,7 @@ def service_of(request: Request) -> str | None:
 
 
 def operation_of(request: Request) -> str:
-    """The operation's name, in any of the three protocols."""
+    """Return the operation's name, which a request has in one of three protocols."""
     target = request.headers.get(b"x-amz-target")
     if target is not None:
         return target.partition(b".")[2].decode("latin-1")
@@ -107,7 +107,7 @@ class UnreachableError(Exception):
 
 
 class Neighbours:
-    """Hands calls on. Used on the server's loop only."""
+    """Forwards calls. It is used on the server's loop only."""
 
     def __init__(self, options: LocalOptions, answers: Answers) -> None:
         self._answers = answers
@@ -125,14 +125,14 @@ class Neighbours:
             raise OptionError(faults)
 
     def describe(self) -> dict[str, Any]:
-        """Where each service is answered, and how long moto took to start (None: not started yet)."""
+        """Return which endpoint answers for each service, and how long moto took to start (None: not started yet)."""
         return {
             "endpoints": {name: url or self._moto.endpoint_url for name, url in self._fixed.items()},
             "moto_start_s": self._moto.started_s,
         }
 
     async def forward(self, service: str, request: Request) -> Answer:
-        """The neighbour's answer. Raises :class:`UnreachableError`."""
+        """Return the neighbour's answer. Raises :class:`UnreachableError`."""
         base = self._fixed[service] or await self._moto.start()
         parts = urlsplit(base)
         tls = parts.scheme == "https"
@@ -183,13 +183,13 @@ class _Moto:
     def __init__(self, account_id: str) -> None:
         self._account_id = account_id
         self._process: asyncio.subprocess.Process | None = None
-        # One caller that goes away does not stop it for the others.
+        # A caller that goes away does not end the start for the other callers.
         self._starting = Shared(self._start, logged("moto could not be started"))
         self.endpoint_url: str | None = None
         self.started_s: float | None = None
 
     async def start(self) -> str:
-        """Start it unless it runs, and return its address. Raises :class:`UnreachableError`."""
+        """Start moto unless it runs, and return its address. Raises :class:`UnreachableError`."""
         if self.endpoint_url is not None and self._process is not None and self._process.returncode is None:
             return self.endpoint_url
         return await self._starting()
@@ -222,7 +222,7 @@ class _Moto:
         return self.endpoint_url
 
     async def stop(self) -> None:
-        """End the process: its standard input is closed, and it is killed when that does not do."""
+        """End the process: close its standard input, and kill it where that does not end it."""
         process, self._process = self._process, None
         self.endpoint_url = None
         if process is None:
@@ -237,7 +237,7 @@ class _Moto:
 
 
 # --- the face -------------------------------------------------------------------------------------
-# Calls to DynamoDB, CloudWatch and STS: counted, spoilt as ordered, and handed on.
+# Calls to DynamoDB, CloudWatch and STS are counted, spoilt as ordered, and forwarded.
 
 _THROTTLED = {"dynamodb": "ProvisionedThroughputExceededException"}
 _FAILED = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
@@ -274,7 +274,8 @@ class NeighbourFace:
         return answer
 
     async def _forward(self, service: str, request: Request) -> Answer:
-        # moto looks at a write's condition and writes without a lock, on a thread per call: two may both be done.
+        # moto looks at a write's condition and writes without a lock, on a thread per call: of two writes that exclude
+        # each other both may be done.
         one_by_one = service == "dynamodb" and operation_of(request) in _DYNAMODB_WRITES
         try:
             async with self._writing if one_by_one else contextlib.nullcontext():
@@ -302,7 +303,7 @@ class NeighbourFace:
         return self._error(service, request, fault.code or code, fault.message or text, status)
 
     def _error(self, service: str, request: Request, code: str, message: str, status: int) -> Answer:
-        """An error in the protocol of the request: JSON, CBOR or query (XML)."""
+        """Return an error in the protocol of the request: JSON, CBOR or query (XML)."""
         if b"x-amz-target" in request.headers:
             body = msgspec.json.encode({"__type": _NAMESPACE.get(service, "") + code, "message": message})
             media = request.headers.get(b"content-type", b"application/x-amz-json-1.0")

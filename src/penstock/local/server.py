@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LISTEN_BACKLOG = 512
 ACCEPT_ROUNDS = 5
-"""How often asyncio's loop goes round, and once more, between a connection that is accepted and one that is made."""
+"""The rounds of asyncio's loop, and one more, between the moment when a connection is accepted and when it is made."""
 _FOREIGN = msgspec.json.encode(
     {
         "__type": "AccessDeniedException",
@@ -60,13 +60,13 @@ _FOREIGN = msgspec.json.encode(
 
 
 class LocalServer:
-    """One local service. Made, started and stopped on the same event loop; the clock may be moved from any thread."""
+    """One local service. It is made, started and stopped on one event loop; any thread may move the clock."""
 
     def __init__(self, options: LocalOptions) -> None:
         self.options = options
         self.clock = VirtualClock(options.clock_start_s, running=options.clock_running)
         self.limits = Limits(per_shard=options.limits, api=options.limits, page_span_s=options.page_span_s)
-        """Shared with the model: what is set here holds from the next call on."""
+        """The limits, which the model shares: a value that is set here holds from the next call on."""
         self.faults = FaultPlan()
         self.counters = Counters()
         answers = self._answers = Answers(self.clock.now)
@@ -87,14 +87,14 @@ class LocalServer:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients reach it, once it is started."""
+        """The URL at which clients reach the service, once it is started."""
         host = self.options.host
         name = f"[{host}]" if ":" in host else host
         return f"{'https' if self.options.secure else 'http'}://{name}:{self.port}"
 
     @property
     def ca_file(self) -> str | None:
-        """The certificate that clients must trust, when it serves HTTPS."""
+        """The file of the certificate that clients must trust, when the service serves HTTPS; else None."""
         return None if self._tls is None else str(self._tls.ca_file)
 
     async def start(self) -> None:
@@ -160,7 +160,7 @@ class LocalServer:
         return region.faulty(request) if self.faults.active else region.kinesis(request)
 
     def _is_foreign(self, request: Request) -> bool:
-        """True for a request of a web page that may not call. The controls answer to none (`Control`)."""
+        """Return True for a request of a web page that may not call. The controls answer no page at all (`Control`)."""
         if request.target.startswith(PREFIX):
             return False
         origin = request.headers[b"origin"].decode("latin-1")
@@ -177,7 +177,7 @@ class LocalServer:
             setattr(self.limits, name, getattr(checked, name))
 
     def reset(self) -> None:
-        """As new: no streams but those of the options, no faults, no counts. The clock and the limits stay."""
+        """Make all as new: only the options' streams, no faults, no counts. The clock and the limits stay."""
         if self._journal is not None:
             self._journal.clear()
         self.regions.reset()
@@ -186,7 +186,7 @@ class LocalServer:
         self._create_streams()
 
     async def stop(self) -> None:
-        """Stop listening, close all connections, end what was started: each of it, whatever fails on the way."""
+        """Stop listening, close all connections, and end all that was started, whatever fails on the way."""
         async with contextlib.AsyncExitStack() as rest:
             if self._tls is not None:
                 rest.callback(self._tls.close)
@@ -220,13 +220,13 @@ def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[float], None], se
 
 
 # --- as a process ---------------------------------------------------------------------------------
-# The local service as a process: serves until it is told to stop.
+# As a process the local service serves until a signal ends it.
 
 
 def serve(options: LocalOptions, announce: Callable[[LocalServer], None], *, with_parent: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, or ``with_parent`` until standard input is closed.
 
-    ``announce`` is called once it listens. Raises what :meth:`LocalServer.start` raises.
+    ``announce`` is called once the service listens. Raises what :meth:`LocalServer.start` raises.
     """
     asyncio.run(_serve(options, announce, with_parent))
 
@@ -256,19 +256,21 @@ def _read_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def _allow_many_connections() -> None:
-    """Each connection is an open file, and the usual limit is 1,024; a process may raise its own to the hard one."""
+    """Raise this process's limit of open files to the hard one: each connection is a file, and the usual limit is
+    1,024.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 # --- regions --------------------------------------------------------------------------------------
-# Each region has streams of its own, as at AWS. A call is for the one that it is signed for.
+# Each region has streams of its own, as at AWS. A call is for the region that it is signed for.
 
 log = logging.getLogger("penstock.local")
 
 REGIONS_MAX = 64
-"""AWS has fewer. Each costs little; but any client may name one."""
+"""The regions that a service may have. AWS has fewer; each costs little, but any client may name one."""
 
 _SCOPE = re.compile(rb"Credential(?:=|%3D)[^/,\s&]+?(?:/|%2F)[0-9]+(?:/|%2F)([A-Za-z0-9-]+)(?:/|%2F)", re.IGNORECASE)
 
@@ -308,14 +310,14 @@ class Region:
         self._journal: Callable[[tuple[object, ...]], None] | None = None
 
     def reset(self) -> None:
-        """As new; the model that is forgotten tells no journal any more."""
+        """Make the region as new; the model that is forgotten has no journal any more."""
         self.subscriptions.end_all()
         self.model.keep_in(None)
         self.model = self.kinesis.model = self._new_model()
         self.model.keep_in(self._journal)
 
     def keep_in(self, journal: Callable[[tuple[object, ...]], None]) -> None:
-        """Tell each change of its model to this."""
+        """Give ``journal`` each change of the region's model."""
         self._journal = journal
         self.model.keep_in(journal)
 
@@ -334,7 +336,8 @@ class Region:
             stream_settle_s=options.stream_settle_s,
         )
         if self.name != options.region:
-            # An iterator holds its stream's number: so none of one region is taken for a stream's of another.
+            # An iterator holds its stream's number. With numbers of its own for each region, no iterator of one region
+            # passes for one of a stream in another.
             model.state.next_uid = (zlib.crc32(self.name.encode()) << 24) + 1
         return model
 
@@ -352,8 +355,8 @@ class Regions:
         return iter(list(self._by_name.values()))
 
     def of(self, request: Request) -> Region:
-        """The region that a request is signed for; the home region for a request that names none, and where signatures
-        are verified: there a call for another region is refused.
+        """Return the region that a request is signed for. It is the home region for a request that names none, and
+        where signatures are verified: there a call for another region is refused.
         """
         if self._shared.options.credentials:
             return self.home
@@ -366,7 +369,9 @@ class Regions:
         return self._by_name.get(name) or self._opened(name)
 
     def named(self, name: str) -> Region:
-        """The region of this name, opened if need be. Raises OptionError where it is none, or there are too many."""
+        """Return the region of this name, opened if need be. Raises OptionError for what is no region's name, and where
+        there are too many.
+        """
         region = self._by_name.get(name)
         if region is not None:
             return region
@@ -378,14 +383,14 @@ class Regions:
         return region
 
     def keep_in(self, journal: Journal) -> None:
-        """Tell the journal each change, of a region that is opened later too."""
+        """Give the journal each change, even of a region that is opened later."""
         self._journal = journal
         for region in self:
-            # The first journals knew of one region, and so a change in the home region still has no name of one.
+            # The first journals knew of one region, and so a change in the home region still names none.
             region.keep_in(journal.record if region is self.home else journal.recording(region.name))
 
     def reset(self) -> None:
-        """As new, all of them."""
+        """Make all regions as new."""
         for region in self:
             region.reset()
 
@@ -411,7 +416,7 @@ _ADDRESSES = ("127.0.0.1", "::1")
 
 
 class Tls:
-    """A server context, and the file that clients trust it by."""
+    """A server's TLS context, and the file by which clients trust the server."""
 
     def __init__(self, options: LocalOptions, *, http2: bool = False) -> None:
         """Load the certificate and key of the options, or make a pair. Raises OSError or ssl.SSLError.
@@ -432,7 +437,7 @@ class Tls:
         self.context.load_cert_chain(certificate, key)
 
     def close(self) -> None:
-        """Delete what was made."""
+        """Delete the certificate and key that were made for this run."""
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -486,7 +491,7 @@ def _alternative_names(host: str) -> list[GeneralName]:
 
 
 def _key_usage() -> KeyUsage:
-    """Strict clients (Python 3.13's default) want a CA certificate to say what its key is for."""
+    """Return the certificate's key usage: strict clients (Python 3.13's default) want a CA certificate to have one."""
     from cryptography.x509 import KeyUsage
 
     return KeyUsage(

@@ -1,4 +1,4 @@
-"""The durable state of the service: shards, streams, their consumers, and the changes that make it.
+"""The durable state of the service: shards, streams, their consumers, and the changes that make this state.
 
 Every change is a value: ``(kind, ...)`` of numbers, texts, bytes, lists and maps, which msgspec writes as MessagePack
 or JSON. An operation decides what to change, reads the clock and draws random numbers, and puts all of that into the
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from penstock.local.model.service import KinesisModel
 
 # --- a shard --------------------------------------------------------------------------------------
-# A shard: its records, and its place in the lineage.
+# A shard has its records, and its place in the lineage.
 
 # --- its records ----------------------------------------------------------------------------------
-# A shard's records: ready-made JSON, found by counter or by time of arrival.
+# A shard's records are ready-made JSON, found by counter or by time of arrival.
 #
 # No object is kept per record. A run is what one call appended: records with one time of arrival and counters in a
 # row, whose texts (``{"SequenceNumber":...},`` with the comma) lie in one piece of memory. The log is a few columns
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
 # trimmed or not.
 
 TRIMMED_RUNS_MAX = 1_024
-"""So many trimmed runs, or as many as are kept, may be at the head of the columns before these are shortened."""
+"""The trimmed runs that may be at the head of the columns before these are shortened; as many as are kept may be, too.
+"""
 
 
 class Segment(NamedTuple):
     """Records that are appended together: their texts joined, and per record the length of its text and its payload."""
 
     first_counter: int
-    """Above all counters of the log; the following records have the following counters."""
+    """The first record's counter, which is above all counters of the log; the next records have the next counters."""
     text: bytes
     lengths: bytes
-    """32-bit numbers in this machine's order: bytes of each record's text, its comma included."""
+    """The bytes of each record's text, its comma included, as 32-bit numbers in this machine's order."""
     payloads: bytes
-    """32-bit numbers in this machine's order: bytes of data and partition key of each record."""
+    """The bytes of data and partition key of each record, as 32-bit numbers in this machine's order."""
 
 
 class Page(NamedTuple):
@@ -57,7 +58,7 @@ class Page(NamedTuple):
     payload_bytes: int
     next_ordinal: int
     last_arrival_ms: int
-    """Of the last record in the page; 0 when it is empty."""
+    """The arrival of the last record in the page; 0 when the page is empty."""
 
 
 def _sum(numbers: bytes, start: int, stop: int) -> int:
@@ -93,9 +94,9 @@ class ShardLog:
         self._head = 0
         """The first run that is kept."""
         self.first = 0
-        """Ordinal of the oldest record that is not trimmed; equal to ``end`` when there is none."""
+        """The ordinal of the oldest record that is not trimmed; equal to ``end`` when there is none."""
         self.end = 0
-        """Ordinal that the next record will have."""
+        """The ordinal that the next record will have."""
         self.payload_end = 0
         """Payload bytes of all records that there ever were."""
         self.last_arrival_ms = 0
@@ -130,24 +131,28 @@ class ShardLog:
             self._head = 0
 
     def ordinal_at_counter(self, counter: int) -> int:
-        """The ordinal of the first kept record whose counter is ``counter`` or more; ``end`` when there is none."""
+        """Return the ordinal of the first kept record whose counter is ``counter`` or more; ``end`` when there is
+        none.
+        """
         run = bisect_right(self._counters, counter, self._head) - 1
         if run < self._head:
             return self.first
         return min(self._end_of(run), self._firsts[run] + counter - self._counters[run])
 
     def ordinal_at_time(self, arrival_ms: int) -> int:
-        """The ordinal of the first kept record that arrived at ``arrival_ms`` or later; ``end`` when there is none."""
+        """Return the ordinal of the first kept record that arrived at ``arrival_ms`` or later; ``end`` when there is
+        none.
+        """
         run = bisect_left(self._arrivals, arrival_ms, self._head)
         return self._firsts[run] if run < len(self._firsts) else self.end
 
     def stamp_of(self, ordinal: int) -> tuple[int, int]:
-        """(counter, arrival in ms) of a kept record."""
+        """Return (counter, arrival in ms) of a kept record."""
         run = self._run_of(ordinal)
         return self._counters[run] + ordinal - self._firsts[run], self._arrivals[run]
 
     def read(self, ordinal: int, records_max: int, payload_bytes_max: int) -> Page:
-        """Read on from ``ordinal`` (kept, or ``end``), within both bounds, but one record if there is one."""
+        """Read on from ``ordinal`` (kept, or ``end``), within both bounds; but if there is a record, return one."""
         if ordinal >= self.end:
             return self.nothing(ordinal)
         run = self._run_of(ordinal)
@@ -167,7 +172,7 @@ class ShardLog:
         return Page(texts, stop - ordinal, payload, stop, self._arrivals[last])
 
     def nothing(self, ordinal: int) -> Page:
-        """A page without records, before ``ordinal``."""
+        """Return a page without records, before ``ordinal``."""
         return Page([], 0, 0, ordinal, 0)
 
     def _run_of(self, ordinal: int) -> int:
@@ -177,13 +182,15 @@ class ShardLog:
         return self._firsts[run + 1] if run + 1 < len(self._firsts) else self.end
 
     def _payload_before(self, run: int, ordinal: int) -> int:
-        """The payload of all records before ``ordinal``, which is in the run or just behind it."""
+        """Return the payload of all records before ``ordinal``, which is in the run or just behind it."""
         within = ordinal - self._firsts[run]
         payloads = self._payloads[run]
         return self._payload_ends[run] - _sum(payloads, within, len(payloads) // 4)
 
     def _stop(self, run: int, stop: int, payload_end_max: int) -> int:
-        """The ordinal up to which records may be read: not above ``stop``, payload not above ``payload_end_max``."""
+        """Return the ordinal up to which records may be read: at most ``stop``, and payload up to
+        ``payload_end_max``.
+        """
         cut = bisect_right(self._payload_ends, payload_end_max, run)
         if cut == len(self._firsts) or self._firsts[cut] >= stop:
             return stop
@@ -233,10 +240,12 @@ class Shard:
         self.name = shard_name(index)
         self.first_hash_key, self.last_hash_key = hash_range
         self.created_s = created_s
-        """The second of creation in its sequence numbers: later than that of its parents, if need be in the future."""
+        """The second of creation in the shard's sequence numbers: it is later than that of the shard's parents, if need
+        be in the future.
+        """
         self.created_ms = created_ms
         self.parents = parents
-        """Indexes of its parents; of a merge, the one that was named first comes first."""
+        """The indexes of the shard's parents; after a merge, the parent that the call named first comes first."""
         self.children: list[int] = []
         self.closed_ms: int | None = None
         self.base = shard_base(index, created_s)
@@ -244,39 +253,43 @@ class Shard:
         self.ending: int | None = None
         self.log = ShardLog()
         self.watchers: list[Callable[[], None]] = []
-        """Called when there is something new for the shard's subscriptions: records, its end, the end of its stream."""
+        """The functions to call when there is something new for the shard's subscriptions: records, the shard's end,
+        the end of its stream.
+        """
 
     def close(self, now_ms: int) -> None:
-        """The shard takes no more records from ``now_ms`` on."""
+        """Close the shard: it takes no more records from ``now_ms`` on."""
         self.closed_ms = now_ms
         self.ending = compose(self.base, COUNTER_MAX, max(self.created_s, now_ms // 1000))
         self.notify()
 
     def notify(self) -> None:
-        """Tell the watchers that there is something to look at."""
+        """Call the watchers: there is something to look at."""
         for wake in tuple(self.watchers):
             wake()
 
     def second_of(self, arrival_ms: int) -> int:
-        """The second of arrival in sequence numbers: not before the shard's own, which may lie ahead by a little."""
+        """Return the second of arrival for sequence numbers: not before the shard's own second, which may lie ahead by
+        a little.
+        """
         return max(self.created_s, arrival_ms // 1000)
 
     def gone(self, horizon_ms: int) -> bool:
-        """True when the shard was closed, and so all in it arrived, before the horizon of the retention."""
+        """Return True when the shard was closed, and so all in it arrived, before the horizon of the retention."""
         return self.closed_ms is not None and self.closed_ms < horizon_ms
 
     def open_at(self, moment_ms: int) -> bool:
-        """True when the shard took records at ``moment_ms``; both the closed one and its children at the moment
-        itself.
+        """Return True when the shard took records at ``moment_ms``. At the moment of a reshard it is True for the
+        closed shard and for its children.
         """
         return self.created_ms <= moment_ms and (self.closed_ms is None or self.closed_ms >= moment_ms)
 
     def hash_range(self) -> dict[str, str]:
-        """The HashKeyRange member."""
+        """Return the HashKeyRange member."""
         return {"StartingHashKey": str(self.first_hash_key), "EndingHashKey": str(self.last_hash_key)}
 
     def describe(self) -> dict[str, Any]:
-        """The shard as DescribeStream and ListShards show it. What there is not is absent, never null."""
+        """Return the shard as DescribeStream and ListShards show it. Members without a value are absent, never null."""
         answer: dict[str, Any] = {"ShardId": self.name}
         for member, parent in zip(("ParentShardId", "AdjacentParentShardId"), self.parents, strict=False):
             answer[member] = shard_name(parent)
@@ -288,7 +301,7 @@ class Shard:
         return answer
 
     def describe_child(self) -> dict[str, Any]:
-        """The shard as a member of its parent's ChildShards: all parents are named."""
+        """Return the shard as a member of its parent's ChildShards: all parents are named."""
         return {
             "ShardId": self.name,
             "ParentShards": [shard_name(parent) for parent in self.parents],
@@ -297,38 +310,38 @@ class Shard:
 
 
 # --- a stream -------------------------------------------------------------------------------------
-# A stream: its settings, its shards and consumers, and the routing of hash keys to open shards.
+# A stream has its settings, its shards and consumers, and the routing of hash keys to open shards.
 
 # --- its consumers --------------------------------------------------------------------------------
-# A registered consumer (enhanced fan-out), and how requests name it.
+# A registered consumer is one of enhanced fan-out. Requests name it by its ARN, or by its stream and its name.
 
 
 class Consumer:
-    """A consumer that is registered with a stream. Its state follows from the time."""
+    """A consumer that is registered with a stream. Its status follows from the time."""
 
     def __init__(self, *, name: str, arn: str, created_s: int, active_ms: int, tags: dict[str, str]) -> None:
         self.name = name
         self.arn = arn
         self.created_s = created_s
         self.active_ms = active_ms
-        """CREATING until then."""
+        """The time until which the consumer is CREATING."""
         self.gone_ms: int | None = None
-        """When it was deregistered: DELETING until then, then gone."""
+        """Once the consumer was deregistered: the time until which it is DELETING, and after which it is gone."""
         self.tags = tags
         self.policy: str | None = None
 
     def exists(self, now_ms: int) -> bool:
-        """False when it has been deregistered."""
+        """Return False once the consumer is deregistered and gone."""
         return self.gone_ms is None or now_ms < self.gone_ms
 
     def status(self, now_ms: int) -> str:
-        """CREATING, ACTIVE or DELETING."""
+        """Return CREATING, ACTIVE or DELETING."""
         if self.gone_ms is not None:
             return "DELETING"
         return "CREATING" if now_ms < self.active_ms else "ACTIVE"
 
     def describe(self, now_ms: int) -> dict[str, Any]:
-        """The members that all answers about a consumer have."""
+        """Return the members that all answers about a consumer have."""
         return {
             "ConsumerName": self.name,
             "ConsumerARN": self.arn,
@@ -338,7 +351,7 @@ class Consumer:
 
 
 def consumer_of_arn(model: KinesisModel, arn: str) -> tuple[Stream, Consumer]:
-    """(stream, consumer) with this consumer ARN. Raises ResourceNotFoundException."""
+    """Return (stream, consumer) for a consumer's ARN. Raises ResourceNotFoundException."""
     stream_arn, _, rest = arn.partition("/consumer/")
     stream = model.find_stream(None, stream_arn)
     consumer = stream.consumers.get(rest.partition(":")[0]) if stream is not None else None
@@ -359,13 +372,15 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 KIB = 1024
 ROUTE_CACHE_KEYS_MAX = 65_536
-"""Partition keys whose shard is remembered; the cache starts anew when it is full."""
+"""The partition keys whose shard is remembered; the cache starts anew when it is full."""
 SEQUENCE_LEAD_S = 2
-"""The first shards' sequence numbers speak of a time that much before the stream's creation, as AWS's do."""
+"""The seconds by which the first shards' second of creation lies before the stream's creation, as AWS's does."""
 
 
 def _md5_of() -> Callable[[bytes], _Hash]:
-    """The cheapest MD5 there is: CPython's own, which not all builds have, costs half of OpenSSL's for a short key."""
+    """Return the cheapest MD5 there is: CPython's own, which not all builds have, costs half of OpenSSL's for a short
+    key.
+    """
     try:
         md5: Callable[[bytes], _Hash] = importlib.import_module("_md5").md5
     except ImportError:
@@ -377,7 +392,7 @@ _md5 = _md5_of()
 
 
 def even_ranges(shards: int) -> list[tuple[int, int]]:
-    """The hash ranges of a new stream with that many shards, as AWS divides: all equal, the rest goes to the last."""
+    """Return the hash ranges of a new stream's shards, as AWS divides: all are equal, and the last one has the rest."""
     width = (HASH_KEY_MAX + 1) // shards
     firsts = [width * i for i in range(shards)]
     lasts = [first - 1 for first in firsts[1:]] + [HASH_KEY_MAX]
@@ -385,27 +400,27 @@ def even_ranges(shards: int) -> list[tuple[int, int]]:
 
 
 class Stream:
-    """All that the service knows of one stream."""
+    """A stream, with all that the service knows of it."""
 
     def __init__(self, name: str, uid: int, arn: str, now_ms: int, created_s: int) -> None:
         self.name = name
         self.uid = uid
-        """Another for each stream ever made, also of the same name."""
+        """A number that no other stream ever had, not even one of the same name."""
         self.arn = arn
         self.created_ms = now_ms
         self.created_s = created_s
-        """StreamCreationTimestamp: whole seconds, another for each stream of the same name."""
+        """StreamCreationTimestamp in whole seconds, which differ for each stream of the same name."""
         self.ready = False
-        """It was ACTIVE once: before that it shows no shards."""
+        """True once the stream was ACTIVE: before that it shows no shards."""
         self.status = "CREATING"
         self.due_ms = now_ms
-        """When the present CREATING, UPDATING or DELETING is over."""
+        """The time at which the present CREATING, UPDATING or DELETING is over."""
         self.plan: list[Any] = []
         """The stages of the resharding that happens at ``due_ms``."""
         self.mode = "PROVISIONED"
         self.retention_hours = 24
         self.horizon_floor_ms = 0
-        """What was trimmed before the retention was made longer stays trimmed."""
+        """The least horizon: records that were trimmed before the retention was made longer stay trimmed."""
         self.encryption = "NONE"
         self.key_id: str | None = None
         self.metrics: list[str] = []
@@ -417,10 +432,11 @@ class Stream:
         self.policy: str | None = None
         self.shards: list[Shard] = []
         self.counter = 0
-        """The last counter given to a record: one row for all shards, so that one shard's numbers have gaps, as AWS's
-        have."""
+        """The last counter given to a record. All shards share the counters, so that one shard's numbers have gaps, as
+        AWS's have.
+        """
         self.scaled_ms: list[int] = []
-        """When UpdateShardCount was called within the last day."""
+        """The times at which UpdateShardCount was called within the last day."""
         self._open: list[Shard] = []
         self._starts: list[bytes] = []
         self._routes: dict[str, Shard] = {}
@@ -432,21 +448,21 @@ class Stream:
 
     @property
     def writable(self) -> bool:
-        """True while it takes records."""
+        """True while the stream takes records."""
         return self.status in ("ACTIVE", "UPDATING")
 
     @property
     def record_bytes_max(self) -> int:
-        """The longest record, data and partition key together."""
+        """The bytes of the longest record, data and partition key together."""
         return self.max_record_kib * KIB
 
     def horizon_ms(self, now_ms: int) -> int:
-        """Records that arrived before this time are trimmed."""
+        """Return the time before which records are trimmed, by their arrival."""
         return max(self.horizon_floor_ms, now_ms - self.retention_hours * HOUR_MS)
 
     def listed_shards(self, now_ms: int) -> list[Shard]:
-        """The shards that exist for a caller, in order of their ids: none while the stream is made, none that is
-        trimmed.
+        """Return the shards that exist for a caller, in the order of their ids: none while the stream is being created,
+        and no shard that is trimmed.
         """
         if not self.ready:
             return []
@@ -454,7 +470,7 @@ class Stream:
         return [shard for shard in self.shards if not shard.gone(horizon)]
 
     def shard(self, index: int, now_ms: int) -> Shard | None:
-        """The shard with this index, if it exists for a caller."""
+        """Return the shard with this index, if it exists for a caller."""
         if not self.ready or not 0 <= index < len(self.shards):
             return None
         shard = self.shards[index]
@@ -479,7 +495,7 @@ class Stream:
         self._routes = {}
 
     def route_keys(self, partition_keys: Sequence[str]) -> list[Shard]:
-        """The open shards that take records with these partition keys, one for each."""
+        """Return the open shards that take records with these partition keys, one for each key."""
         routes, starts, shards = self._routes, self._starts, self._open
         found: list[Any] = list(map(routes.get, partition_keys))
         if None in found:
@@ -492,7 +508,7 @@ class Stream:
         return found
 
     def route_hash(self, hash_key: int) -> Shard:
-        """The open shard that takes records with this explicit hash key."""
+        """Return the open shard that takes records with this explicit hash key."""
         return self._open[bisect_right(self._starts, hash_key.to_bytes(16, "big")) - 1]
 
 
@@ -506,15 +522,16 @@ class State:
 
     def __init__(self, arn_prefix: str) -> None:
         self.arn_prefix = arn_prefix
-        """``arn:aws:kinesis:us-east-1:000000000000:``"""
+        """The beginning of the ARNs: ``arn:aws:kinesis:us-east-1:000000000000:``."""
         self.streams: dict[str, Stream] = {}
         self.by_uid: dict[int, Stream] = {}
         self.next_uid = 1
         self.last_created_s: dict[str, int] = {}
-        """When the newest stream of a name was made, and the newest consumer (``stream/consumer``): the next is
-        later, by the second that callers see."""
+        """The second in which the newest stream of a name, or the newest consumer (``stream/consumer``), was made: the
+        next one has a later second, which callers see.
+        """
         self.commitment: dict[str, Any] = {"Status": "DISABLED"}
-        """MinimumThroughputBillingCommitment, of the account's settings."""
+        """MinimumThroughputBillingCommitment in the account's settings."""
 
     def apply(self, change: Change) -> None:
         """Make a change, as decided by an operation or as read back from a journal."""
@@ -549,7 +566,7 @@ def _set(target: Stream | Consumer, fields: dict[str, Any]) -> None:
 
 
 def _update(state: State, uid: int, due_ms: int | None, fields: dict[str, Any]) -> None:
-    """Set attributes of a stream; with ``due_ms`` it is UPDATING until then."""
+    """Set attributes of a stream. With ``due_ms`` the stream is UPDATING until then."""
     stream = state.by_uid[uid]
     if "horizon_floor_ms" in fields:
         for shard in stream.shards:
@@ -596,7 +613,7 @@ def _settle(state: State, uid: int, now_ms: int) -> None:
 
 
 def _put(state: State, uid: int, arrival_ms: int, counter: int, parts: list[Any]) -> None:
-    """Append records: for each shard its index and a log segment. ``counter`` is the last one given."""
+    """Append records. ``parts``: for each shard its index and a log segment. ``counter``: the last one given."""
     stream = state.by_uid[uid]
     stream.counter = counter
     for index, *segment in parts:

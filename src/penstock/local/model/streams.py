@@ -1,4 +1,4 @@
-"""CreateStream, DeleteStream, the descriptions of a stream, ListStreams, ListShards; and how a stream is resharded."""
+"""Answer CreateStream, DeleteStream, the descriptions of a stream, ListStreams and ListShards; and reshard a stream."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 # --- shards ---------------------------------------------------------------------------------------
-# ListShards: its filters and its pages.
+# ListShards has filters and pages.
 
 RESULTS_MAX = 1_000
-"""Of one page, also when the caller asks for more."""
+"""The results of one page, even when the caller asks for more."""
 
 _NOT_WITH_TOKEN = ("StreamName", "StreamARN", "StreamCreationTimestamp", "ExclusiveStartShardId", "ShardFilter")
 _BY_TIME = ("AT_TIMESTAMP", "FROM_TIMESTAMP")
 
 
 def list_shards(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListShards. A token stands for stream, filter and place; nothing of that may come with it."""
+    """Answer ListShards. A token stands for stream, filter and place; nothing of that may come with it."""
     now_ms = model.now_ms()
     if "NextToken" in request:
         for member in _NOT_WITH_TOKEN:
@@ -72,7 +72,7 @@ def list_shards(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_token(model: KinesisModel, operation: str, token: str) -> Any:
-    """The state in a list token. Raises InvalidArgumentException and, 300 s after it was given,
+    """Return the state in a list token. Raises InvalidArgumentException and, 300 s after the token was given,
     ExpiredNextTokenException.
     """
     try:
@@ -116,8 +116,8 @@ def _filtered(model: KinesisModel, stream: Stream, shard_filter: dict[str, Any] 
     if kind == "FROM_TIMESTAMP":
         return [s for s in shards if s.closed_ms is None or s.closed_ms >= moment_ms]
     if kind == "AT_TRIM_HORIZON" or moment_ms <= oldest_ms:
-        # The shards open at the horizon are those of whose parents nothing is left. Said in this way it also holds
-        # when shards were made and closed in one instant.
+        # The shards open at the horizon are those of whose parents nothing is left. This condition holds even when
+        # shards were made and closed in one instant.
         listed = {shard.index for shard in shards}
         return [shard for shard in shards if listed.isdisjoint(shard.parents)]
     return [shard for shard in shards if shard.open_at(moment_ms)]
@@ -135,16 +135,16 @@ def _check_filter(kind: str, shard_filter: dict[str, Any], now: float) -> None:
 # --- streams --------------------------------------------------------------------------------------
 
 ON_DEMAND_SHARDS = 4
-"""Shards of a new on-demand stream."""
+"""The shards of a new on-demand stream."""
 ON_DEMAND_STREAMS_MAX = 50
 CREATING_MAX = 5
-"""Streams that may be CREATING at once."""
+"""The streams that may be CREATING at once."""
 DESCRIBE_SHARDS_DEFAULT = 100
 LIST_STREAMS_DEFAULT = 100
 
 
 def create_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """CreateStream. Without a shard count and a mode the stream is on-demand, as AWS's is."""
+    """Answer CreateStream. Without a shard count and a mode the stream is on-demand, as AWS's is."""
     name = request["StreamName"]
     model.settle_all()
     streams = model.state.streams
@@ -202,12 +202,12 @@ def _require_room(model: KinesisModel, mode: str, shards: int) -> None:
 
 
 def open_shards_of(model: KinesisModel) -> int:
-    """The shards that count towards the account's quota: the open ones of provisioned streams."""
+    """Return the number of shards that count towards the account's quota: the open ones of provisioned streams."""
     return sum(len(s.open_shards) for s in model.state.streams.values() if s.mode == "PROVISIONED")
 
 
 def require_shards(model: KinesisModel, more: int) -> None:
-    """Raise LimitExceededException when so many more shards would be too many."""
+    """Raise LimitExceededException when ``more`` further shards would be too many."""
     current = open_shards_of(model)
     if current + more > model.shard_quota:
         raise limit_exceeded(
@@ -229,7 +229,9 @@ def require_active(model: KinesisModel, stream: Stream) -> None:
 
 
 def delete_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """DeleteStream, in any state. With consumers only if the caller says that it may."""
+    """Answer DeleteStream, whatever the stream's status is. A stream with consumers is deleted only if the caller says
+    so.
+    """
     stream = model.stream_of(request)
     now_ms = model.now_ms()
     if not request.get("EnforceConsumerDeletion") and any(c.exists(now_ms) for c in stream.consumers.values()):
@@ -243,7 +245,7 @@ def delete_stream(model: KinesisModel, request: dict[str, Any]) -> None:
 
 
 def describe_stream(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeStream: settings and a page of shards."""
+    """Answer DescribeStream with settings and a page of shards."""
     stream = model.stream_of(request)
     limit = request.get("Limit", DESCRIBE_SHARDS_DEFAULT)
     shards = stream.listed_shards(model.now_ms())
@@ -255,7 +257,7 @@ def describe_stream(model: KinesisModel, request: dict[str, Any]) -> dict[str, A
 
 
 def describe_stream_summary(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """DescribeStreamSummary: settings and counts."""
+    """Answer DescribeStreamSummary with settings and counts."""
     stream = model.stream_of(request)
     now_ms = model.now_ms()
     summary = _description(stream) | {
@@ -292,7 +294,7 @@ def _listed(stream: Stream) -> dict[str, Any]:
 
 
 def list_streams(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListStreams, by name."""
+    """Answer ListStreams, in the order of the names."""
     model.settle_all()
     now_ms = model.now_ms()
     after = request.get("ExclusiveStartStreamName", "")
@@ -312,18 +314,17 @@ def list_streams(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]
 
 
 # --- resharding -----------------------------------------------------------------------------------
-# SplitShard, MergeShards and UpdateShardCount.
-#
-# All three make a plan of stages, each a list of shards to close and of shards to make from them; the plan is carried
-# out when the stream has settled. Until then records go to the shards that were open before.
+# SplitShard, MergeShards and UpdateShardCount make a plan of stages, each a list of shards to close and of shards to
+# make from them; the plan is carried out when the stream has settled. Until then records go to the shards that were
+# open before.
 
 # --- to shards of equal width ---------------------------------------------------------------------
-# What UpdateShardCount does to a stream: the splits and merges that give shards of equal width.
+# UpdateShardCount does to a stream the splits and merges that give shards of equal width.
 #
 # The service goes through the target ranges from the lowest: it splits the shard that reaches over the end of the
 # range, then merges the pieces that lie in the range, two at a time. Going from four shards to three it makes, in this
-# order, 4 and 5 from 1, 6 from 0 and 4, 7 and 8 from 2, 9 from 5 and 7, and 10 from 8 and 3. (Seen on the service;
-# shared by users of connectors.)
+# order, 4 and 5 from 1, 6 from 0 and 4, 7 and 8 from 2, 9 from 5 and 7, and 10 from 8 and 3. (The service was seen to
+# do so; users of connectors shared it.)
 
 
 class Piece(NamedTuple):
@@ -335,7 +336,8 @@ class Piece(NamedTuple):
 
 
 def scale(pieces: list[Piece], target: int, next_index: int) -> list[Any]:
-    """The stages of a resharding from ``pieces`` (they cover the hash space, in order) to ``target`` even shards.
+    """Return the stages of a resharding from ``pieces`` (they cover the hash space, in order) to ``target`` even
+    shards.
 
     Each stage is (indexes to close, [(parents, first hash key, last hash key)]); the shards made get the indexes from
     ``next_index`` on.
@@ -365,7 +367,7 @@ class _Plan:
         return self._stages
 
     def _snapped(self, wanted: int, target: int) -> int:
-        """The end of a target range, or the end of a shard that differs from it by rounding only."""
+        """Return the end of a target range, or the end of a shard that differs from it by rounding only."""
         if wanted == HASH_KEY_MAX:
             return wanted
         at = bisect_left(self._lasts, wanted - target)
@@ -396,7 +398,7 @@ SCALED_SHARDS_MAX = 10_000
 
 
 def split_shard(model: KinesisModel, request: dict[str, Any]) -> None:
-    """SplitShard: the first child ends before the new starting hash key, the second begins with it."""
+    """Answer SplitShard: the first child ends before the new starting hash key, the second begins with it."""
     (index,) = _indexes(model, request, "ShardToSplit")
     stream = _reshardable(model, request)
     shard = _shard(model, stream, index)
@@ -417,7 +419,7 @@ def split_shard(model: KinesisModel, request: dict[str, Any]) -> None:
 
 
 def merge_shards(model: KinesisModel, request: dict[str, Any]) -> None:
-    """MergeShards. The shard to merge is the lower one: AWS does not take the two the other way round."""
+    """Answer MergeShards. The shard to merge is the lower one: AWS does not take the two the other way round."""
     indexes = _indexes(model, request, "ShardToMerge", "AdjacentShardToMerge")
     stream = _reshardable(model, request)
     lower, upper = (_shard(model, stream, index) for index in indexes)
@@ -433,7 +435,7 @@ def merge_shards(model: KinesisModel, request: dict[str, Any]) -> None:
 
 
 def update_shard_count(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """UpdateShardCount: to at most double and at least half of what is open, by splits and merges."""
+    """Answer UpdateShardCount: to at most double and at least half of the open shards, by splits and merges."""
     stream = _reshardable(model, request)
     current, target = len(stream.open_shards), request["TargetShardCount"]
     said = f"UpdateShardCount on stream {stream.name} under account {model.account_id}"
@@ -465,7 +467,7 @@ def update_shard_count(model: KinesisModel, request: dict[str, Any]) -> dict[str
 
 
 def _indexes(model: KinesisModel, request: dict[str, Any], *members: str) -> list[int]:
-    """The shards' indexes. What is no shard id is told before the stream is looked for."""
+    """Return the shards' indexes. A text that is no shard id raises before the stream is looked for."""
     found = []
     for member in members:
         index = shard_index_of(request[member])

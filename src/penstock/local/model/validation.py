@@ -1,9 +1,8 @@
-"""What the service refuses: its errors, and the check of a request against the API's model, worded as the service words
-it.
+"""The errors of the service, and the check of a request against the API's model, in the service's words.
 
-Two passes, as the service makes them: first the JSON types (SerializationException, for the first wrong one), then
-the constraints (ValidationException, for up to ten at once). What the model does not know is dropped, and null means
-absent.
+The check makes two passes, as the service does: first the JSON types (SerializationException, for the first wrong one),
+then the constraints (ValidationException, for up to ten at once). Members that the model does not know are dropped, and
+null means absent.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ModelError(Exception):
         super().__init__(f"{code}: {message}" if message else code)
 
     def body(self) -> bytes:
-        """The JSON body of the answer: ``__type``, ``message`` and what ``extra`` adds.
+        """Return the JSON body of the answer: ``__type``, ``message`` and what ``extra`` adds.
 
         A SerializationException's text is in ``Message``: the service's parser writes it, not the service.
         """
@@ -51,58 +50,60 @@ class ModelError(Exception):
 
 
 def invalid(message: str) -> ModelError:
-    """InvalidArgumentException: the request is understood, and wrong."""
+    """Return an InvalidArgumentException: the request is understood, and wrong."""
     return ModelError("InvalidArgumentException", message)
 
 
 def validation(message: str) -> ModelError:
-    """ValidationException: a member breaks a constraint of the API's model, or members contradict each other."""
+    """Return a ValidationException: a member breaks a constraint of the API's model, or members contradict each
+    other.
+    """
     return ModelError("ValidationException", message)
 
 
 def not_found(message: str) -> ModelError:
-    """ResourceNotFoundException."""
+    """Return a ResourceNotFoundException."""
     return ModelError("ResourceNotFoundException", message)
 
 
 def in_use(message: str) -> ModelError:
-    """ResourceInUseException: the resource exists already, or is not in a state that allows the call."""
+    """Return a ResourceInUseException: the resource exists already, or is not in a state that allows the call."""
     return ModelError("ResourceInUseException", message)
 
 
 def limit_exceeded(message: str) -> ModelError:
-    """LimitExceededException: a quota or a call rate of the control plane."""
+    """Return a LimitExceededException: a quota, or a call rate of the control plane, is exceeded."""
     return ModelError("LimitExceededException", message)
 
 
 def serialization(message: str | None = None) -> ModelError:
-    """SerializationException: the body is no JSON, or a member has the wrong JSON type."""
+    """Return a SerializationException: the body is no JSON, or a member has the wrong JSON type."""
     return ModelError("SerializationException", message)
 
 
 def stream_not_found(name: str, account_id: str) -> ModelError:
-    """ResourceNotFoundException for a stream that does not exist."""
+    """Return a ResourceNotFoundException for a stream that does not exist."""
     return not_found(f"Stream {name} under account {account_id} not found.")
 
 
 def shard_not_found(shard_id: str, name: str, account_id: str) -> ModelError:
-    """ResourceNotFoundException for a shard that a resharding call or a listing names."""
+    """Return a ResourceNotFoundException for a shard that a resharding call or a listing names."""
     return not_found(f"Could not find shard {shard_id} in stream {name} under account {account_id}.")
 
 
 def shard_absent(shard_id: str, name: str, account_id: str) -> ModelError:
-    """ResourceNotFoundException for a shard that a reader names: the data plane words it in another way."""
+    """Return a ResourceNotFoundException for a shard that a reader names: the data plane words it in another way."""
     return not_found(f"Shard {shard_id} in stream {name} under account {account_id} does not exist")
 
 
 def dry_run() -> ModelError:
-    """DryRunOperationException: the call would have been done, had it not asked to be checked only."""
+    """Return a DryRunOperationException: the call would have been done, had it not asked to be checked only."""
     return ModelError("DryRunOperationException", "Request would have succeeded, but DryRun flag is set.")
 
 
 # --- requests -------------------------------------------------------------------------------------
 # --- the API's model ------------------------------------------------------------------------------
-# What the API's model says of requests: members, JSON types, bounds, patterns, sets of values.
+# The API's model says which members requests have, and their JSON types, bounds, patterns and sets of values.
 #
 # The constraints are those of the service's public API model, in the words in which the service itself quotes them.
 
@@ -142,11 +143,11 @@ class Items(NamedTuple):
     min_length: int | None = None
     max_length: int | None = None
     printed: str | None = None
-    """What a member of it looks like in the service's messages, when not like itself."""
+    """The text for a member of the list in the service's messages; None: the member is shown as it is."""
 
 
 class Pairs(NamedTuple):
-    """A map from text to text: the lengths of its keys and values are told as one constraint."""
+    """A map from text to text: the service's messages name the lengths of its keys and values as one constraint."""
 
     key: Text
     value: Text
@@ -227,7 +228,7 @@ _CONSUMER: dict[str, Rule] = _BY_ARN | {"ConsumerName": Text(1, 128, NAME), "Con
 
 
 def _stream(required: str = "", /, **rules: Rule) -> Members:
-    """A request on a stream that is named by name or by ARN: the name is required when there is no ARN."""
+    """Return the members of a request that names a stream by name or by ARN: without an ARN the name is required."""
     return Members(rules | _BY_NAME, frozenset([*required.split(), "StreamName"]))
 
 
@@ -339,7 +340,7 @@ REQUESTS: dict[str, Members] = {
     ),
     "UpdateStreamWarmThroughput": _stream("WarmThroughputMiBps", WarmThroughputMiBps=WARM_MIBPS),
 }
-"""The request of each operation."""
+"""The members of the request of each operation."""
 
 
 # --- checking -------------------------------------------------------------------------------------
@@ -351,7 +352,7 @@ _NOT_BASE64 = re.compile(r"[^a-zA-Z0-9+/=]|=[^=]")
 
 
 def check(operation: str, request: Any, *, data_bytes_max: int = 1_048_576, keys_optional: bool = False) -> Any:
-    """The request with its types made right. Raises ModelError.
+    """Check a request, and return it with its types made right. Raises ModelError.
 
     ``data_bytes_max`` is the longest data that the stream takes; ``keys_optional``: its records need no partition key.
     """
@@ -585,13 +586,13 @@ def _lengths(rule: Text) -> str:
 # --- tags -----------------------------------------------------------------------------------------
 
 TAGS_MAX = 50
-"""Of one resource."""
+"""The tags of one resource."""
 
 _ALLOWED_SIGNS = frozenset("_.:/=+-@")
 
 
 def _is_plain(text: str) -> bool:
-    """Letters, digits, separators (no tab, no line end) and a few signs."""
+    """Return True for a text of letters, digits, separators (no tab, no line end) and a few signs."""
     return all(char in _ALLOWED_SIGNS or unicodedata.category(char)[0] in "LNZ" for char in text)
 
 
