@@ -25,11 +25,11 @@ PROGRAM_MINUTES_MAX = 60
 HELPERS = {"__init__", "__main__", "canned", "spark_peers"}
 """Modules of this folder that are no programs, beside those that begin with an underscore."""
 PACKAGES = ("penstock", "msgspec", "httptools", "boto3", "botocore", "pyspark", "pyarrow", "cbor2", "uvloop")
-"""Those whose versions bear on the figures."""
+"""The packages whose versions bear on the figures."""
 
 
 def programs() -> list[str]:
-    """The names of all benchmarks, in the order of the alphabet."""
+    """Return the names of all benchmarks, in the order of the alphabet."""
     names = (path.stem for path in Path(__file__).parent.glob("*.py"))
     return sorted(name for name in names if name not in HELPERS and not name.startswith("_"))
 
@@ -54,13 +54,13 @@ def run(name: str) -> dict[str, Any] | None:
 
 
 def first_line(name: str) -> str:
-    """What a program measures: the first sentence of its docstring."""
+    """Return what a program measures: the first sentence of its docstring."""
     text = (Path(__file__).parent / f"{name}.py").read_text()
     return text.split('"""')[1].strip().partition("\n")[0]
 
 
 def versions() -> str:
-    """The installed versions of what bears on the figures."""
+    """Return the installed versions of the packages that bear on the figures."""
     found = []
     for package in PACKAGES:
         try:
@@ -80,7 +80,7 @@ program and prints its table with all rounds; `make bench ARGS="wire"` runs it a
 
 
 def section(name: str, result: dict[str, Any]) -> str:
-    """What a run of a program found, in Markdown."""
+    """Return what a run of a program found, in Markdown."""
     lines = [
         f"## bench/{name}.py",
         "",
@@ -101,7 +101,7 @@ def section(name: str, result: dict[str, Any]) -> str:
 
 
 def sections_of(text: str) -> dict[str, str]:
-    """The sections of a page, by program."""
+    """Return the sections of a page, by program."""
     found = {}
     for part in text.split("\n## bench/")[1:]:
         found[part.partition(".py\n")[0]] = "## bench/" + part.rstrip("\n") + "\n"
@@ -109,7 +109,7 @@ def sections_of(text: str) -> dict[str, str]:
 
 
 def page(sections: dict[str, str]) -> str:
-    """The page: a section for each program that has been run and is there still."""
+    """Return the page, with a section for each program that has been run and is there still."""
     return "\n".join([HEAD, *(sections[name] for name in programs() if name in sections)])
 
 

@@ -96,7 +96,7 @@ class _Job:
         self._driver: Node = cluster.submit(path, self._report, {})
 
     def recovery_s(self) -> float:
-        """One kill."""
+        """Kill an executor once, and return the seconds until the next committed batch."""
         from examples.cluster.guard import kill
 
         settled = self._committed() + 2

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FAILOVER_S = 10.0
 QUIET_S = 5.0
-"""Without a further record for so long, all has come that may."""
+"""Seconds without a further record after which all has come that may."""
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +45,7 @@ async def consumer(
     prompt: bool = False, starting_position: StartingPosition = StartingPosition.LATEST, tag: str = "",
     http2: bool = False,
 ) -> AsyncIterator[Consumer[Any]]:  # fmt: skip
-    """A consumer with the defaults, on a lease table in DynamoDB."""
+    """Open a consumer with the defaults, on a lease table in DynamoDB."""
     leases = table(dynamodb, application, tag=tag)
     reached = msgspec.structs.replace(wire(kinesis), http2="subscriptions" if http2 else "off", http2_cleartext=http2)
     try:
@@ -68,7 +68,7 @@ async def consumer(
 
 
 async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: float, seconds: float) -> None:
-    """Hold all of a stream's shards while nothing comes; what that costs in a while, once it has come to rest."""
+    """Hold all of a stream's shards while nothing comes, and print what that costs once the consumer is at rest."""
     async with consumer(kinesis, dynamodb, stream, "idle") as one:
         began_s = time.monotonic()
         held = 0
@@ -87,7 +87,7 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
 
 
 async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
-    """Read a backlog whose handlers never end, until nothing more comes; what the process grew by meanwhile."""
+    """Read a backlog whose handlers never end, until nothing more comes, and print what the process grew by."""
     one = Consumer(
         stream,
         application="hangs",
@@ -136,9 +136,11 @@ async def latency(
 # --- a worker that is deployed, and killed --------------------------------------------------------------
 
 DELIVERY = struct.Struct("<dHHQI")
-"""Seconds of the system's monotonic clock; the worker and the shard as numbers; token; how many records follow."""
+"""The head of a delivery: seconds of the system's monotonic clock; the worker and the shard as numbers; the token; and
+how many records follow.
+"""
 RECORD = struct.Struct("<I24s")
-"""A record's own number, and its sequence number."""
+"""A record of a delivery: the record's own number, and its sequence number."""
 
 
 class Delivered(NamedTuple):
@@ -153,7 +155,7 @@ class Delivered(NamedTuple):
 
 
 def written(batch: Batch[Record], worker: int) -> bytes:
-    """A delivery as bytes. A record's data begin with its number, in decimal."""
+    """Return a delivery as bytes. A record's data begin with its number, in decimal."""
     at_s = time.monotonic()
     records = [RECORD.pack(int(record.data[:10]), record.sequence_number.to_bytes(24, "little")) for record in batch]
     shard = int(batch.shard_id.rpartition("-")[2])
@@ -161,7 +163,7 @@ def written(batch: Batch[Record], worker: int) -> bytes:
 
 
 def deliveries(path: Path, start: int = 0) -> tuple[list[Delivered], int]:
-    """What workers have written into a file behind this byte, and where to go on."""
+    """Return what workers have written into a file behind this byte, and where to go on."""
     with path.open("rb") as file:
         file.seek(start)
         data = file.read()
@@ -212,7 +214,7 @@ async def worker(
 
 
 def say(**result: Any) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     print(json.dumps(result), flush=True)
 
 

@@ -32,7 +32,7 @@ CALLS = 200
 
 
 def _server() -> ModuleType:
-    """What the tests start it with; it is no module of a package."""
+    """Return the module by which the tests start DynamoDB Local; it belongs to no package."""
     spec = importlib.util.spec_from_file_location("dynamodb_local_server", SERVER)
     assert spec is not None
     assert spec.loader is not None
@@ -43,19 +43,21 @@ def _server() -> ModuleType:
 
 @contextlib.contextmanager
 def dynamodb() -> Iterator[str]:
-    """The address of a fresh DynamoDB Local, warm: the first calls of a Java program take its compiler's time."""
+    """Start a fresh DynamoDB Local, and give its address once it is warm: the first calls of a Java program take its
+    compiler's time.
+    """
     with _server().running() as endpoint_url:
         asyncio.run(_latencies(endpoint_url, "warm-up"))
         yield endpoint_url
 
 
 def table(endpoint_url: str, name: str, *, tag: str = "") -> DynamoLeaseTable:
-    """A lease table there."""
+    """Return a lease table in this DynamoDB."""
     return DynamoLeaseTable(name, ConnectionOptions(endpoint_url=endpoint_url, region=REGION, user_agent_tag=tag))
 
 
 async def _latencies(endpoint_url: str, name: str) -> dict[str, list[float]]:
-    """Milliseconds of calls, one after the other, by kind."""
+    """Return the milliseconds of calls, one after the other, by kind."""
     leases = table(endpoint_url, name)
     await leases.ensure()
     took: dict[str, list[float]] = {}

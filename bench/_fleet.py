@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60.0
 LOOK_S = 0.1
 STEADY_S = 1.5
-"""A fleet counts as balanced when each worker has delivered its own shards, and no others, for so long."""
+"""Seconds for which each worker delivers its own shards, and no others, before a fleet counts as balanced."""
 
 _applications = count(1)
 
@@ -36,9 +36,9 @@ class Move(NamedTuple):
 
     shard: int
     at_s: float
-    """Of the last delivery before it."""
+    """The time of the last delivery before the move."""
     gap_ms: float
-    """Less the shard's usual time between two deliveries."""
+    """Milliseconds between the deliveries around the move, less the shard's usual time between two deliveries."""
 
 
 class Log:
@@ -50,14 +50,14 @@ class Log:
         self.all: list[Delivered] = []
 
     def look(self) -> list[Delivered]:
-        """All so far, as they were written."""
+        """Return all deliveries so far, as they were written."""
         if self._path.exists():
             found, self._read = deliveries(self._path, self._read)
             self.all += found
         return self.all
 
     def since(self, at_s: float) -> list[Delivered]:
-        """Those from this time on."""
+        """Return the deliveries from this time on."""
         found = []
         for one in reversed(self.look()):
             if one.at_s < at_s - 5.0:  # several processes write: not quite in order
@@ -76,7 +76,7 @@ class Fleet:
         self.application = f"fleet-{next(_applications)}"
         self.log = Log(folder / self.application)
         self.running: list[subprocess.Popen[bytes]] = []
-        """Those that were not asked to stop."""
+        """The processes that were not asked to stop."""
         self._started: list[subprocess.Popen[bytes]] = []
         self._numbers = count(1)
         self._kinesis, self._dynamodb = kinesis, dynamodb
@@ -92,7 +92,7 @@ class Fleet:
     # --- processes ---
 
     def start(self) -> subprocess.Popen[bytes]:
-        """One more worker, with an id that was not there before."""
+        """Start one more worker, with an id that was not there before."""
         number = next(self._numbers)
         command = [sys.executable, "-m", "bench._consuming", "worker", json.dumps({**self._given, "number": number})]
         process = subprocess.Popen(command, cwd=ROOT)
@@ -102,24 +102,24 @@ class Fleet:
         return process
 
     def ask_to_stop(self, process: subprocess.Popen[bytes]) -> None:
-        """As a deploy does."""
+        """Ask a worker to stop, as a deploy does."""
         self.running.remove(process)
         process.send_signal(signal.SIGTERM)
 
     def stop(self, process: subprocess.Popen[bytes]) -> float:
-        """Ask, and wait for the end; how many seconds that took."""
+        """Ask a worker to stop, wait for its end, and return how many seconds that took."""
         began_s = time.monotonic()
         self.ask_to_stop(process)
         self.ended(process)
         return time.monotonic() - began_s
 
     def ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of one that was asked to stop."""
+        """Wait for the end of a worker that was asked to stop."""
         if process.wait(DEADLINE_S):
             raise RuntimeError(f"a worker ended with status {process.returncode}: see its message above")
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGKILL."""
+        """End a worker with SIGKILL."""
         self.running.remove(process)
         process.kill()
         process.wait()
@@ -132,7 +132,7 @@ class Fleet:
         )
 
     def unload(self) -> int:
-        """Put no more; how many were put. Returns when all of them were delivered."""
+        """Stop the producer, wait until all of its records were delivered, and return how many it put."""
         assert self._producer is not None
         self._producer.send_signal(signal.SIGTERM)
         printed, _ = self._producer.communicate(timeout=DEADLINE_S)
@@ -152,7 +152,7 @@ class Fleet:
     # --- what to wait for ---
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look again and again."""
+        """Look again and again, until the condition holds."""
         end_s = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > end_s:
@@ -162,7 +162,9 @@ class Fleet:
             time.sleep(LOOK_S)
 
     def until_balanced(self, shards: int) -> float:
-        """Until each worker that runs delivers its equal share, and has for a while; how long it took, with that."""
+        """Wait until each worker that runs has delivered its equal share for a while. Return how many seconds it took,
+        that while included.
+        """
         began_s = time.monotonic()
         wanted = {self.names[process.pid] for process in self.running}
         share = shards // len(wanted)
@@ -177,7 +179,7 @@ class Fleet:
         return time.monotonic() - began_s
 
     def rows(self) -> dict[int, LeaseRow]:
-        """The leases by the shard's number."""
+        """Return the leases by the shard's number."""
 
         async def scan() -> list[LeaseRow]:
             leases = table(self._dynamodb, self.application)
@@ -193,7 +195,7 @@ class Fleet:
 
 
 def by_shard(found: Iterable[Delivered]) -> dict[int, list[Delivered]]:
-    """Each shard's deliveries in the order of time."""
+    """Return each shard's deliveries in the order of time."""
     shards: dict[int, list[Delivered]] = {}
     for one in sorted(found):
         shards.setdefault(one.shard, []).append(one)
@@ -201,7 +203,7 @@ def by_shard(found: Iterable[Delivered]) -> dict[int, list[Delivered]]:
 
 
 def moves(found: Iterable[Delivered], from_s: float) -> list[Move]:
-    """The moves from this time on; what came before says how far apart a shard's deliveries are."""
+    """Return the moves from this time on; earlier deliveries say how far apart a shard's deliveries usually are."""
     told = []
     for shard, its in by_shard(found).items():
         before = [later.at_s - one.at_s for one, later in pairwise(its) if later.at_s < from_s]
@@ -215,13 +217,13 @@ def moves(found: Iterable[Delivered], from_s: float) -> list[Move]:
 
 
 def duplicates(found: Iterable[Delivered]) -> int:
-    """Records that were delivered again."""
+    """Return how many records were delivered again."""
     counts = Counter(number for one in found for number in one.numbers)
     return counts.total() - len(counts)
 
 
 def two_readers(found: Iterable[Delivered]) -> int:
-    """Deliveries of a shard by a former owner after a later one's first."""
+    """Return how many deliveries of a shard a former owner made after the first delivery of a later owner."""
     late = 0
     for its in by_shard(found).values():
         newest = 0
@@ -232,5 +234,5 @@ def two_readers(found: Iterable[Delivered]) -> int:
 
 
 def p99(figures: Sequence[float]) -> float:
-    """The 99th percentile: of fewer than a hundred, the largest."""
+    """Return the 99th percentile; the largest of fewer than a hundred figures."""
     return sorted(figures)[-1 - len(figures) // 100]

@@ -68,7 +68,7 @@ class Result:
     """All rounds by side, for judging how steady the figures are; not part of the JSON form."""
 
     def as_json(self) -> dict[str, Any]:
-        """The fixed fields."""
+        """Return the fields that ``--json`` prints."""
         names = ("case", "ours", "peer", "peer_name", "unit", "ratio", "goal", "sense", "holds")
         return {name: getattr(self, name) for name in names}
 
@@ -117,7 +117,7 @@ def measure(case: Case) -> Result:
 
 
 def options(about: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line that all programs share: ``--json`` and ``--only CASE`` (more than once)."""
+    """Parse the command line that all programs share: ``--json`` and ``--only CASE`` (more than once)."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--only", action="append", metavar="CASE", help="measure this case only (repeatable)")
@@ -131,7 +131,7 @@ def main(bench: str, about: str, cases: Iterable[Case], argv: Sequence[str] | No
 
 
 def wanted(name: str, asked: argparse.Namespace) -> bool:
-    """True when the command line asks for this case."""
+    """Return True when the command line asks for this case."""
     return not asked.only or name in asked.only
 
 
@@ -155,7 +155,7 @@ HEADINGS = ("case", "ours", "peer", "unit", "ratio", "goal", "holds")
 
 
 def row(result: dict[str, Any]) -> tuple[str, ...]:
-    """One line of the table, out of the JSON form."""
+    """Return one line of the table, made of the JSON form."""
     peer = "-" if result["peer"] is None else f"{number(result['peer'])} ({result['peer_name']})"
     bound = "≥" if result["sense"] == "at_least" else "≤"
     return (
@@ -170,14 +170,14 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """A figure for people: 1,234,567 and 0.1234."""
+    """Return a figure as people read it: 1,234,567 and 0.1234."""
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def machine() -> str:
-    """Processor, cores, system, Python."""
+    """Return a line that names processor, cores, system and Python."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -191,19 +191,19 @@ def machine() -> str:
 
 
 def cpu_s() -> float:
-    """User and system CPU seconds of this process so far."""
+    """Return the user and system CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def cpu_of_s(pid: int) -> float:
-    """User and system CPU seconds of another process so far (Linux; in steps of one clock tick)."""
+    """Return the user and system CPU seconds of another process so far (Linux; in steps of one clock tick)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process and its living descendants."""
+    """Return the ids of a process and its living descendants."""
     found, waiting = [], [pid]
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -216,9 +216,7 @@ def tree_of(pid: int) -> list[int]:
 
 
 def cpu_of_tree_s(pid: int) -> float:
-    """CPU seconds of a process and its living descendants, with those of children that they have waited
-    for.
-    """
+    """Return the CPU seconds of a process and its living descendants, and of children that they have waited for."""
     total = 0.0
     for one in tree_of(pid):
         with contextlib.suppress(OSError):
@@ -228,7 +226,7 @@ def cpu_of_tree_s(pid: int) -> float:
 
 
 def cores() -> list[int]:
-    """The cores that this process may use; empty where the system cannot say or pin."""
+    """Return the cores that this process may use; none where the system cannot say or pin."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -261,7 +259,7 @@ def apart(server_pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call it again and again in a thread of its own, until the block ends."""
+    """Call ``look`` again and again in a thread of its own, until the block ends."""
     over = threading.Event()
 
     def run() -> None:
@@ -288,7 +286,7 @@ def per_second(work: Callable[[], object], amount: float, seconds: float = 0.5) 
 
 
 def say(text: str) -> None:
-    """A remark to the person at the terminal; never part of the JSON."""
+    """Print a remark to standard error, which is never part of the JSON."""
     print(text, file=sys.stderr)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SCHEMA = "order_id STRING NOT NULL, customer STRING NOT NULL, quantity INT NOT NULL, amount DECIMAL(10,2) NOT NULL"
 WITHIN = "10 minutes"
 START_UP_BATCHES = 1
-"""They do not count."""
+"""The first batches of a run, which do not count."""
 PUT_CALL_RECORDS = 500
 WRITTEN_PER_S = 3_000
 """Records per second of the service's time: within what four shards take."""
@@ -63,14 +63,14 @@ class Scene(NamedTuple):
         }
 
     def rows_in(self, folder: str) -> int:
-        """Rows of one of its folders, as any reader of Parquet counts them."""
+        """Return the number of rows in one of its folders, as any reader of Parquet counts them."""
         path = self.folder / folder
         rows: int = ds.dataset(path, format="parquet").count_rows() if path.exists() else 0
         return rows
 
 
 def order(number: int) -> dict[str, Any]:
-    """About 100 bytes of JSON."""
+    """Return an order, which has about 100 bytes as JSON."""
     return {
         "order_id": f"order-{number:09d}",
         "customer": f"customer-{number % 5000:05d}",
@@ -80,7 +80,7 @@ def order(number: int) -> dict[str, Any]:
 
 
 async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> None:
-    """Put them, at an even pace of the service's time."""
+    """Put the records, at an even pace of the service's time."""
     left = iter(records)
     async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
         client = KinesisClient(wire)
@@ -97,14 +97,14 @@ async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> 
 
 
 def job_text(scene: Scene, trigger: str, schema: str = SCHEMA, *, exact: bool = False) -> str:
-    """The job file."""
+    """Return the text of the job file."""
     return job_text_of(scene.source(), scene.folder, trigger, schema, exact=exact)
 
 
 def job_text_of(
     options: dict[str, Any], folder: Path, trigger: str, schema: str = SCHEMA, *, exact: bool = False
 ) -> str:
-    """The same of a source's options and a folder."""
+    """Return the text of the job file for a source's options and a folder."""
     source = "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
     return f"""\
 name = "orders"
@@ -135,7 +135,7 @@ path = "{folder}/orders"
 
 
 def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> list[dict[str, Any]]:
-    """Run a job file as ``penstock run -o jsonl`` does, in this process; its batches."""
+    """Run a job file as ``penstock run -o jsonl`` does, in this process, and return its batches."""
     path = scene.folder / "job.toml"
     path.write_text(text, encoding="utf-8")
     out, errors = io.StringIO(), io.StringIO()
@@ -153,13 +153,13 @@ def job_rows_per_s(scene: Scene, *, exact: bool = False) -> float:
 
 
 def steady(batches: list[tuple[int, float]]) -> float:
-    """Rows per second of the batches behind the start-up, by the time that Spark gives for them."""
+    """Return the rows per second of the batches behind the start-up, by the time that Spark gives for them."""
     counted = [batch for batch in batches if batch[0]][START_UP_BATCHES:]
     return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
 
 
 def until(reached: Callable[[], bool]) -> None:
-    """Wait until something is so. Raises TimeoutError."""
+    """Wait until ``reached`` returns True. Raises TimeoutError."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     while not reached():
         if time.monotonic() > deadline:
@@ -171,7 +171,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def by_hand_rows_per_s(scene: Scene) -> float:
-    """The same by hand: plain PySpark with the public functions that the job file's steps are."""
+    """Read the stream to its end by hand: by plain PySpark with the public functions that the job file's steps are."""
     orders = BatchFolder(f"{scene.folder}/orders")
     dead = BatchFolder(f"{scene.folder}/dead", partition_by=["hour"])
 
@@ -188,7 +188,8 @@ def by_hand_rows_per_s(scene: Scene) -> float:
 
 
 def own_functions_rows_per_s(scene: Scene) -> float:
-    """With Spark's own functions alone, which promise less: broken records are not kept, types are not checked, and
+    """Read the stream by Spark's own functions alone, which promise less: broken records are not kept, types are not
+    checked, and
     a program that reads the files without Spark's log may see rows twice after a crash.
     """
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
@@ -200,8 +201,8 @@ def own_functions_rows_per_s(scene: Scene) -> float:
 
 
 def equal_by_hand_rows_per_s(scene: Scene) -> float:
-    """With equal promises and none of our functions: dead letters are kept first, types are checked as they stand in
-    the record, and files are put in place by a rename under the batch's number.
+    """Read the stream with equal promises and none of our functions: dead letters are kept first, types are checked as
+    they stand in the record, and files are put in place by a rename under the batch's number.
     """
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
     checked = _checked_by_hand(records)
@@ -228,7 +229,7 @@ def equal_by_hand_rows_per_s(scene: Scene) -> float:
 
 
 def _checked_by_hand(records: DataFrame) -> DataFrame:
-    """``value`` of the schema above, or the ``reason`` why there is none."""
+    """Return rows with the ``value`` of the schema above, or with the ``reason`` why there is none."""
     kinds = "order_id VARIANT, customer VARIANT, quantity INT, amount DECIMAL(10,2)"
     strict = {"columnNameOfCorruptRecord": "broken", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     text = fn.try_validate_utf8(fn.col("data").cast("string"))

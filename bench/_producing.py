@@ -38,7 +38,7 @@ TICK_S = 0.001
 
 
 async def ticks(rate_per_s: float, seconds: float) -> AsyncIterator[range]:
-    """For so many seconds: the numbers of the records that are due now, again and again, with sleep between."""
+    """Yield the numbers of the records that are due now, again and again for ``seconds``, with sleep between."""
     began, given = time.perf_counter(), 0
     while (passed := time.perf_counter() - began) < seconds:
         due = int(passed * rate_per_s) + 1
@@ -106,7 +106,7 @@ async def numbered(endpoint_url: str, stream: str, rate_per_s: float) -> dict[st
 
 
 def resident_bytes(which: str) -> int:
-    """``VmRSS``, what this process has in memory now, or ``VmHWM``, the most it ever had (Linux)."""
+    """Return ``VmRSS``, what this process has in memory now, or ``VmHWM``, the most it ever had (Linux)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(which + ":"):
             return int(line.split()[1]) * 1024
@@ -134,7 +134,7 @@ async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: flo
                 except BufferFullError:
                     refused += 1
 
-        with contextlib.suppress(TimeoutError):  # of a put_many that waits for room
+        with contextlib.suppress(TimeoutError):  # a put_many may still wait for room
             async with asyncio.timeout(seconds + 1):
                 async for due in ticks(rate_per_s, seconds):
                     # After a long wait much is due at once, and would itself take the memory that is measured.
@@ -167,8 +167,8 @@ def say_and_leave(result: dict[str, Any]) -> None:
 async def share(
     endpoint_url: str, stream: str, aggregation: bool, data_bytes: int, from_s: float, until_s: float
 ) -> dict[str, Any]:
-    """Put as much as goes until ``until_s`` (epoch seconds); what came of it from ``from_s`` on."""
-    # A bound of some seconds' worth: with more, records would wait for longer than they live.
+    """Put as much as goes until ``until_s`` (epoch seconds), and return what came of it from ``from_s`` on."""
+    # The buffer holds some seconds' worth: in a larger one records would wait for longer than they live.
     options = ProducerOptions(aggregation=aggregation, buffer_bytes_max=4 * MIB, record_bytes_max=MIB)
     async with Producer(stream, options=options, connection=wire(endpoint_url)) as producer:
 
@@ -192,7 +192,7 @@ COUNTERS = ("records_put", "records_refused", "record_bytes_put", "user_records_
 
 
 def counted(snapshot: ProducerSnapshot, name: str) -> int:
-    """One counter of a snapshot."""
+    """Return one counter of a snapshot."""
     value: int = getattr(snapshot, name)
     return value
 
@@ -201,7 +201,7 @@ def counted(snapshot: ProducerSnapshot, name: str) -> int:
 
 
 def wire(endpoint_url: str) -> ConnectionOptions:
-    """How to reach the server of a benchmark."""
+    """Return the options that reach the server of a benchmark."""
     return ConnectionOptions(region=REGION, endpoint_url=endpoint_url)
 
 
@@ -212,12 +212,12 @@ class Programs:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, what: str, **arguments: Any) -> None:
-        """Start one."""
+        """Start one program."""
         command = [sys.executable, "-m", "bench._producing", what, json.dumps(arguments)]
         self._running.append(subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT))
 
     def results(self, timeout_s: float) -> list[dict[str, Any]]:
-        """What they print, in the order in which they were started. Raises what kept one of them from it."""
+        """Return what the programs print, in the order in which they were started. Raises where one of them fails."""
         told: list[dict[str, Any]] = []
         for process in self._running:
             printed, _ = process.communicate(timeout=timeout_s)

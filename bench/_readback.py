@@ -22,19 +22,20 @@ class UserRecords(NamedTuple):
     """What a stream holds, in the order of reading."""
 
     records: list[tuple[str, bytes]]
-    """(partition key, data)"""
+    """The records, as (partition key, data)."""
     aggregates: int
     dropped: int
-    """Aggregates of which the KCL delivers nothing, as a user record in it is outside of the shard's hash range."""
+    """Aggregates of which the KCL delivers nothing, as one of their user records is outside of the shard's hash range.
+    """
 
 
 def client(local: SpawnedKinesis) -> KinesisClient:
-    """A client of the local service; its wire is to be closed."""
+    """Return a client of the local service. The caller closes its wire."""
     return KinesisClient(Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)))
 
 
 async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[ListedShard, WireRecord]]:
-    """All records that are there now, each shard after its parents."""
+    """Yield all records that are there now, each shard after its parents."""
     for shard in Lineage(await kinesis.list_shards(stream)).shards.values():
         iterator: str | None = await kinesis.get_shard_iterator(stream, shard.shard_id, IteratorAt.trim_horizon())
         while iterator is not None:
@@ -65,7 +66,7 @@ async def user_records(local: SpawnedKinesis, stream: str) -> UserRecords:
 
 
 async def arrivals(local: SpawnedKinesis, stream: str) -> list[tuple[float, int]]:
-    """(time of arrival in epoch seconds, data and key in bytes) of each record of Kinesis."""
+    """Return (time of arrival in epoch seconds, data and key in bytes) of each record of Kinesis."""
     kinesis = client(local)
     found = [
         (record.approximate_arrival_timestamp, len(record.data) + len((record.partition_key or "").encode()))

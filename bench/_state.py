@@ -54,13 +54,13 @@ class Run(NamedTuple):
 
     batches: list[dict[str, Any]]
     bytes_max: int
-    """Of all its processes at one moment, what they share counted once."""
+    """The most bytes of all its processes at one moment, where what they share is counted once."""
     cpu_s: float
-    """Of all its processes, start and end included."""
+    """The CPU seconds of all its processes, start and end included."""
 
     @property
     def rows_per_s(self) -> float:
-        """Of the batches behind the first; 0 where there is none."""
+        """The rows per second of the batches behind the first; 0 where there is none."""
         read = [(batch["rows"], batch["seconds"]) for batch in self.batches if batch["rows"]]
         return _pipelines.steady(read) if len(read) > 1 else 0.0
 
@@ -74,13 +74,13 @@ class Memory:
         self.cpu_s = 0.0
 
     def look(self) -> None:
-        """What they have now."""
+        """Note the memory and the CPU time that the processes have now."""
         self.bytes_max = max(self.bytes_max, sum(map(pss_bytes, tree_of(self._pid))))
         self.cpu_s = max(self.cpu_s, cpu_of_tree_s(self._pid))
 
 
 def pss_bytes(pid: int) -> int:
-    """Of one process, its part of what it shares; 0 when it has ended."""
+    """Return the memory of one process, with its part of what it shares; 0 when the process has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -89,12 +89,12 @@ def pss_bytes(pid: int) -> int:
 
 
 def orders(first: int, count: int) -> Iterator[bytes]:
-    """New ones."""
+    """Yield new orders."""
     return (json.dumps(_pipelines.order(number)).encode() for number in range(first, first + count))
 
 
 def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: str) -> Run:
-    """``penstock run`` of the job file, in processes of its own."""
+    """Run the job file by ``penstock run``, in processes of its own."""
     source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
     options = {**source, **starting, "maxRecordsPerTrigger": str(batch_records)}
     text = _pipelines.job_text_of(options, folder, "available_now = true").replace(
@@ -119,7 +119,7 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
 
 
 def told(name: str, one: Run) -> None:
-    """A line for the reader: the state, and what each batch took."""
+    """Print a line for the reader: the state, and what each batch took."""
     state = one.batches[-1]["state"]
     seconds = ", ".join(f"{batch['seconds']:.1f}" for batch in one.batches)
     removals = ", ".join(f"{batch['state']['remove_s']:.1f}" for batch in one.batches)

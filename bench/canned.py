@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 256 * 1024
 SEND_BYTES = 256 * 1024
-"""Of one call: smaller ones keep the receiver busy while the next is copied."""
+"""The bytes of one call of send: small calls keep the receiver busy while the next one is copied."""
 BUFFER_BYTES = 16 * 1024 * 1024
 """A whole page, where the system allows it: the server has done its part before the client has read much."""
 JOIN_BYTES_MAX = 64 * 1024
 FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
 SHARDS = int(os.environ.get("BENCH_CANNED_SHARDS", "4"))
-"""More of them for clients that keep to each shard's limits. With even hash ranges: a power of two, up to 256, so that
-a hash key's first bits name its shard."""
+"""The number of shards: there are more for clients that keep to each shard's limits. It is a power of two, up to 256,
+so that with even hash ranges a hash key's first bits name its shard."""
 SHARD_IDS = [f"shardId-{number:012d}" for number in range(SHARDS)]
 SHARD_SHIFT = 128 - (SHARDS.bit_length() - 1)
 ENTRIES_MAX = 500
@@ -135,7 +135,7 @@ class Puts:
         return b'{"FailedRecordCount":0,"Records":[%s]}' % b",".join(entries), len(entries)
 
     def answer_cbor(self, request: bytes) -> tuple[bytes, int]:
-        """The same for a request in CBOR."""
+        """Return the body of the answer to a request in CBOR, and how many entries were taken."""
         entries = []
         for place, entry in enumerate(cbor2.loads(request)["Records"]):
             hash_key = entry.get("ExplicitHashKey")
@@ -341,7 +341,7 @@ class CannedServer:
         return self
 
     def stats(self) -> dict[str, int]:
-        """What it has counted."""
+        """Return what the server has counted."""
         with urllib.request.urlopen(f"{self.endpoint_url}/stats") as answer:
             counted: dict[str, int] = json.load(answer)
             return counted

@@ -85,14 +85,14 @@ def get(port: int, path: str) -> tuple[float, str]:
 
 
 def opened(port: int, path: str) -> http.client.HTTPResponse:
-    """A stream of events, as an open page holds it."""
+    """Open a stream of events, as an open page holds it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path, headers=HEADERS)
     return connection.getresponse()
 
 
 def overview_ms() -> float:
-    """The first byte of the overview, in milliseconds."""
+    """Return the milliseconds to the first byte of the overview."""
     with LocalKinesis.spawn(streams={f"stream-{number:02}": SHARDS for number in range(STREAMS)}) as local:
         os.environ.update(local.environment())
         dynamodb = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
@@ -142,7 +142,7 @@ def _until_warm(port: int) -> None:
 
 
 def tail_mib() -> float:
-    """By how much the console grows, in MiB."""
+    """Return by how many MiB the console grows."""
     with LocalKinesis.spawn(streams={"orders": TAIL_SHARDS}) as local:
         os.environ.update(local.environment())
         stop, sent = threading.Event(), [0, 0]
@@ -173,7 +173,7 @@ def tail_mib() -> float:
 
 
 def _put(local: Any, stop: threading.Event, sent: list[int], writer: int) -> None:
-    """Half of the records."""
+    """Put half of the records, until ``stop`` is set."""
     client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
     number, began_s = 0, time.monotonic()
     while not stop.is_set():

@@ -44,7 +44,7 @@ IDLE_SETTLE_S = 10.0
 HELD_SHARDS = 64
 HELD_RECORDS = 1_000_000
 HELD_BYTES_MAX = 256 * MIB
-"""The default; these records take 427 MiB."""
+"""The default bound of a consumer's memory; these records take 427 MiB."""
 IDLE_S = 20.0
 RATE_PER_S = 1_000
 WARM_UP_S = 8.0
@@ -55,7 +55,7 @@ LATENCY_S = 30.0
 
 
 def idle_results(asked: Namespace) -> list[Result]:
-    """CPU and memory of a process that holds them."""
+    """Measure CPU and memory of a process that holds idle shards."""
     if not (wanted("idle_1000_core", asked) or wanted("idle_1000_mib", asked)):
         return []
     with (
@@ -89,11 +89,11 @@ def idle_results(asked: Namespace) -> list[Result]:
 
 
 class Read(NamedTuple):
-    """One round."""
+    """The figures of one round."""
 
     records_per_s: float
     cpu_us: float
-    """Of this process, per record."""
+    """CPU microseconds of this process, per record."""
 
 
 class Meter:
@@ -105,19 +105,19 @@ class Meter:
         self._began_s = self._cpu_s = math.nan
 
     def add(self, records: int) -> None:
-        """So many came."""
+        """Count records that came."""
         if not self.records:
             self._first, self._began_s, self._cpu_s = records, time.perf_counter(), cpu_s()
         self.records += records
 
     def read(self) -> Read:
-        """What it came to."""
+        """Return the figures of the round."""
         took_s, cpu, records = time.perf_counter() - self._began_s, cpu_s() - self._cpu_s, self.records - self._first
         return Read(records / took_s, cpu / records * 1e6)
 
 
 async def ours(endpoint_url: str, records: int) -> Read:
-    """The whole backlog through a consumer that begins at the oldest record."""
+    """Read the whole backlog through a consumer that begins at the oldest record."""
     meter = Meter()
     async with Consumer(
         STREAM,
@@ -135,7 +135,7 @@ async def ours(endpoint_url: str, records: int) -> Read:
 
 
 def boto3_loop(client: Any, records: int) -> Read:
-    """So many of the backlog, shard by shard in turn."""
+    """Read ``records`` records of the backlog with boto3, shard by shard in turn."""
     meter = Meter()
     iterators = [
         client.get_shard_iterator(
@@ -152,7 +152,7 @@ def boto3_loop(client: Any, records: int) -> Read:
 
 
 def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> int:
-    """Put the backlog; how many records it has."""
+    """Put the backlog, and return how many records it has."""
     port = int(service.endpoint_url.rpartition(":")[2])
     bodies = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in put_requests(STREAM)]
     put = 0
@@ -164,7 +164,7 @@ def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> 
 
 
 def backlog_results(asked: Namespace) -> list[Result]:
-    """Both sides, turn by turn, on the same records."""
+    """Measure both sides, turn by turn, on the same records."""
     import boto3
 
     if not (wanted("rows_100b", asked) or wanted("cpu_100b", asked)):
@@ -225,7 +225,7 @@ def held_results(_asked: Namespace) -> list[Result]:
 
 
 def latency_result(name: str, goal: float, *, fan_out: bool, http2: bool = False) -> Result:
-    """The 99th percentile of the records of half a minute."""
+    """Measure the 99th percentile of the latencies of half a minute's records."""
     with (
         dynamodb() as leases,
         LocalKinesis.spawn(streams={STREAM: SHARDS}, limits=True) as service,
@@ -282,7 +282,7 @@ class started:  # noqa: N801  (reads as the verb that it is)
 
 
 def line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The next that it says."""
+    """Return the next line that the process prints."""
     assert process.stdout is not None
     text = process.stdout.readline()
     if not text:
