@@ -189,8 +189,7 @@ def by_hand_rows_per_s(scene: Scene) -> float:
 
 def own_functions_rows_per_s(scene: Scene) -> float:
     """Read the stream by Spark's own functions alone, which promise less: broken records are not kept, types are not
-    checked, and
-    a program that reads the files without Spark's log may see rows twice after a crash.
+    checked, and a program that reads the files without Spark's log may see rows twice after a crash.
     """
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
     parsed = records.withColumn("value", fn.from_json(fn.col("data").cast("string"), SCHEMA))

@@ -48,7 +48,7 @@ STREAM = "bench"
 SHARDS, WORKERS = 8, 4
 RATE_PER_S = 2_000
 SPACING_S = 6.0
-"""So long a balanced fleet is watched for its usual spacing."""
+"""Seconds for which a balanced fleet is watched for its usual spacing."""
 DEPLOY_ROUNDS = 2
 KILL_ROUNDS = 2
 ROUNDS = 3
@@ -61,7 +61,7 @@ LOOK_S = 0.05
 
 @contextmanager
 def kinesis(shards: int = SHARDS) -> Iterator[SpawnedKinesis]:
-    """A local Kinesis with AWS's limits; says how busy it was."""
+    """Start a local Kinesis with AWS's limits, and print at its end how busy it was."""
     with LocalKinesis.spawn(streams={STREAM: shards}, limits=True) as service:
         began_s = time.monotonic()
         yield service
@@ -110,7 +110,7 @@ DEPLOYS = {"one_by_one": one_by_one, "blue_green": blue_green}
 
 
 def deploy(leases: str, folder: Path, how: str, *, fan_out: bool) -> Deploy:
-    """One deploy of a balanced fleet."""
+    """Make one deploy of a balanced fleet, and return what it did."""
     with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM, fan_out=fan_out) as fleet:
         for _ in range(WORKERS):
             fleet.start()
@@ -130,7 +130,7 @@ def deploy(leases: str, folder: Path, how: str, *, fan_out: bool) -> Deploy:
 
 
 def deploy_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
-    """Both ways, by both feeds."""
+    """Measure both ways of a deploy, by both feeds."""
     results, done = [], []
     for how in DEPLOYS:
         for feed in ("polling", "fanout"):
@@ -157,7 +157,7 @@ class Kill(NamedTuple):
     gaps_s: list[float]
     repeated: int
     allowed: int
-    """Delivered by the victim, and not covered by the checkpoint that the table had."""
+    """The records that the victim delivered, and that the checkpoint in the table did not cover."""
 
 
 def kill_one(fleet: Fleet) -> Kill:
@@ -198,7 +198,7 @@ def kill_one(fleet: Fleet) -> Kill:
 
 
 def kill_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
-    """One of four, again and again, with each cadence of checkpoints."""
+    """Kill one of four workers, again and again, with each cadence of checkpoints."""
     results, gaps_s = [], []
     for name, prompt in (("prompt", True), ("coalesced", False)):
         case = f"sigkill_duplicates_{name}"
@@ -232,7 +232,9 @@ def kill_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
 
 
 def start_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
-    """One worker alone: from its start to its first delivery, and from SIGTERM to its end while nothing comes."""
+    """Measure one worker alone: from its start to its first delivery, and from SIGTERM to its end while nothing
+    comes.
+    """
     names = ("start_empty_table_s", "start_existing_table_s", "idle_stop_s")
     if not any(wanted(name, asked) for name in names):
         return []
@@ -258,7 +260,7 @@ def start_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
 
 
 def child_result(leases: str, folder: Path) -> Result:
-    """From the last delivery of a shard that was split to the first of each of its children."""
+    """Measure the time from the last delivery of a shard that was split to the first one of each of its children."""
     delays_ms = []
     with kinesis(2) as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM) as fleet:
         port = int(service.endpoint_url.rpartition(":")[2])
@@ -291,7 +293,9 @@ def child_result(leases: str, folder: Path) -> Result:
 
 
 def scale_result(leases: str, folder: Path) -> Result:
-    """From the start of three more beside one to the first delivery of the last shard that moved: two shards each."""
+    """Measure the time from the start of three more workers beside one, until each has two shards, to the first
+    delivery of the last shard that moved.
+    """
     took_s = []
     for _ in range(ROUNDS):
         with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM) as fleet:
@@ -355,7 +359,9 @@ class ManyShards(NamedTuple):
 
 
 async def deploy_of_many(shards: int) -> ManyShards:
-    """A second worker beside the first, which is closed when each has half; when all shards are with the new one."""
+    """Start a second worker beside the first, close the first when each has half, and wait until the new one has all
+    shards.
+    """
     stream, table = MemoryStream(STREAM, shards=shards), AnsweringIn(TABLE_ANSWER_S)
     revoked_s: dict[str, float] = {}
     gaps_ms: list[float] = []
@@ -395,7 +401,7 @@ async def deploy_of_many(shards: int) -> ManyShards:
 
 
 def many_results(asked: Namespace) -> list[Result]:
-    """At each number of shards."""
+    """Measure deploys of a worker at each number of shards."""
     results, freed = [], []
     for shards, goal_ms in ((400, 250), (1000, 700)):
         name = f"gap_p99_ms_{shards}_shards"
@@ -420,7 +426,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as path, dynamodb() as leases:
         folder = Path(path)
-        # Installed packages are compiled: so are these, at the first start, whatever the environment says.
+        # Installed packages are compiled. The first start compiles this one, too, whatever the environment says.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
         results += deploy_results(leases, folder, asked)

@@ -16,7 +16,7 @@ TIMED = "import time; began = time.perf_counter(); import penstock; print(time.p
 
 
 def import_s() -> float:
-    """The least of a few fresh interpreters, in seconds."""
+    """Return the seconds of the import in the fastest of a few fresh interpreters."""
     return min(float(subprocess.check_output([sys.executable, "-c", TIMED])) for _ in range(INTERPRETERS))
 
 

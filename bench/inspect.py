@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
 RECORDS = 200
 PUTS_INTERVAL_S = 0.043
-"""No multiple of the tool's own interval, so that puts fall at all of its moments."""
+"""Seconds between two puts: no multiple of the tool's own interval, so that puts fall at all of its moments."""
 WIDE = 1000
 ROWS_SHARDS, ROWS, ROW_BYTES = 64, 1_280_000, 100
 PUT_CALL_RECORDS, PUTS_AT_ONCE = 500, 4
@@ -47,7 +47,7 @@ PEER_CALL_RECORDS = 10_000
 
 
 def tail_latency_p99_ms(*options: str) -> float:
-    """From a put to the printed line, in milliseconds."""
+    """Return the milliseconds from a put to the printed line, as the 99th percentile."""
     with LocalKinesis.spawn(streams={"orders": 4}) as local:
         local.set_limits(per_shard=True)
         os.environ.update(local.environment())
@@ -74,7 +74,9 @@ def _register(kinesis: Any, name: str) -> None:
 
 
 def _wait_until_it_reads(kinesis: Any, tail: subprocess.Popen[bytes]) -> None:
-    """It begins at the newest record: one put after another, until it has printed one, and then no more come."""
+    """Put one record after another, until the tail, which begins at the newest record, has printed one and no more
+    come.
+    """
     quiet_since_s, seen = time.monotonic(), False
     while not seen or time.monotonic() - quiet_since_s < 2.0:
         if not seen:
@@ -103,7 +105,7 @@ def _latencies(kinesis: Any, tail: subprocess.Popen[bytes]) -> Iterator[float]:
 
 
 def _lines(tail: subprocess.Popen[bytes]) -> list[bytes]:
-    """The whole lines that have come; the tool writes whole lines."""
+    """Return the lines that have come; the tool writes whole lines."""
     assert tail.stdout is not None
     return tail.stdout.readlines()
 
@@ -125,7 +127,7 @@ class Rows:
 
 @cache
 def rows() -> Rows:
-    """Made once; it ends with this process."""
+    """Return the stream with its backlog, which is made once and ends with this process."""
     return Rows()
 
 
@@ -144,7 +146,7 @@ async def _fill(local: Any) -> None:
 
 
 def tail_rows() -> float:
-    """Records a second, from the start of the command to its end."""
+    """Return the records a second, from the start of the command to its end."""
     os.environ.update(rows().local.environment())
     words = ["records", "tail", "rows", "--starting-position", "trim-horizon", "--no-follow", "-o", "jsonl"]
     with tempfile.TemporaryFile() as file:
@@ -159,7 +161,9 @@ def tail_rows() -> float:
 
 
 def aws_rows() -> float:
-    """The same of AWS's command line: one call after the other, each for the oldest records of another shard."""
+    """Return the records a second of AWS's command line: one call after the other, each for another shard's oldest
+    records.
+    """
     local, aws = rows().local, str(rows().aws)
     os.environ.update(local.environment())
     kinesis = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
@@ -185,7 +189,7 @@ def aws_rows() -> float:
 
 
 def lag_1000_shards_s() -> float:
-    """One look of the command, in seconds."""
+    """Return the seconds of one look of the command."""
     with LocalKinesis.spawn(streams={"wide": WIDE}) as local:
         os.environ.update(local.environment())
         _fill_table(local)
@@ -201,7 +205,7 @@ def lag_1000_shards_s() -> float:
 
 
 def _fill_table(local: Any) -> None:
-    """A table as the KCL 2.x makes it, with a lease of each shard."""
+    """Make a table as the KCL 2.x makes it, with a lease of each shard."""
     dynamodb = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
     dynamodb.create_table(
         TableName="wide-app",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bench._form import Result
 
 SIZES = {1_000: 8, 40_000: 5, 400_000: 3}
-"""Rows of a batch, and how many batches; the first does not count."""
+"""The rows of a batch -> how many batches are run, of which the first does not count."""
 STEP_ROWS = 200_000
 STEP_ROUNDS = 3
 EVENT_LOG = "events"
@@ -82,7 +82,7 @@ TASK_METRICS = {
 
 
 class Profile(NamedTuple):
-    """Of batches of one size: part to median."""
+    """The medians of the batches of one size, by part."""
 
     parts: dict[str, float]
 
@@ -120,7 +120,7 @@ def timed(found: dict[str, list[float]]) -> Iterator[None]:
 
 
 def task_parts(log: Path) -> dict[int, dict[str, float]]:
-    """By batch: milliseconds added over all tasks, and over all drivers' metrics."""
+    """Return for each batch the milliseconds added over all tasks, and over all drivers' metrics."""
     batch_of_stage: dict[int, int] = {}
     metric_names: dict[int, tuple[str, str]] = {}
     found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -169,7 +169,7 @@ class Run(NamedTuple):
 
 
 def run(spark: SparkSession, rows: int, batches: int) -> Run:
-    """Read batches of so many rows by a job file."""
+    """Read ``batches`` batches of ``rows`` rows by a job file."""
     records, _, _ = orders_and_broken(rows * batches)
     ours: dict[str, list[float]] = defaultdict(list)
     with LocalKinesis.spawn(streams={STREAM: 4}) as local, new_folder() as place:
@@ -183,7 +183,7 @@ def run(spark: SparkSession, rows: int, batches: int) -> Run:
 
 
 def profile(run: Run, log: Path) -> Profile:
-    """The medians over the batches of a run that count."""
+    """Return the medians over the batches of a run that count."""
     counted = [one for one in run.progresses if one["numInputRows"] and one["batchId"] > 0]
     parts = {
         f"driver: {told}": statistics.median(one["durationMs"].get(name, 0) for one in counted)
@@ -259,7 +259,7 @@ def steps(spark: SparkSession) -> dict[str, float]:
 
 
 def measured() -> tuple[dict[int, Profile], dict[str, float]]:
-    """All sizes in one session."""
+    """Measure all sizes in one session."""
     set_environment()
     with new_folder() as folder:
         (folder / EVENT_LOG).mkdir()
@@ -289,7 +289,7 @@ def measured() -> tuple[dict[int, Profile], dict[str, float]]:
 
 
 def table(profiles: dict[int, Profile], by_step: dict[str, float]) -> str:
-    """In Markdown."""
+    """Return the figures as a table in Markdown."""
     sizes = list(profiles)
     names = list(dict.fromkeys(name for one in profiles.values() for name in one.parts))
     lines = ["| part, ms | " + " | ".join(f"{size:,} rows" for size in sizes) + " |", "| --- |" + " --- |" * len(sizes)]
@@ -302,7 +302,7 @@ def table(profiles: dict[int, Profile], by_step: dict[str, float]) -> str:
 
 
 def results(profiles: dict[int, Profile]) -> list[Result]:
-    """The whole of a batch, for the page of all benchmarks."""
+    """Return the time of whole batches, for the page of all benchmarks."""
     return [
         judge(f"batch_{rows}_s", [one.parts["driver: all"] / 1000], unit="s", goal=goal, sense="at_most")
         for (rows, one), goal in zip(profiles.items(), (1.0, 2.0, 8.0), strict=True)

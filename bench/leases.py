@@ -33,7 +33,7 @@ SHARDS, WORKERS = 8, 2
 RATE_PER_S = 200
 SETTLE_S = 15.0
 SECONDS = 24 * FAILOVER_S / 2
-"""A whole number of renewals."""
+"""The seconds of the measurement, which hold a whole number of renewals."""
 KCL_PER_HOUR = {"writes_idle": 1_100, "writes_loaded": 3_205}
 GOALS = {"writes_idle": 0.67, "writes_loaded": 0.25}
 PEER = "KCL 2.7.2, measured before"
@@ -71,7 +71,7 @@ async def measure(service: SpawnedKinesis) -> tuple[Stats, float, int]:
 
 
 def results(stats: Stats, took_s: float, batches: int, asked: Namespace) -> list[Result]:
-    """Per hour."""
+    """Return the figures per hour."""
     hours = took_s / 3600
     found = []
     for name, goal in GOALS.items():

@@ -35,7 +35,7 @@ PUT_RECORDS = 500
 
 
 def request(operation: str, fields: Mapping[str, object]) -> bytes:
-    """A ready-made call."""
+    """Return the bytes of a ready-made call."""
     body = json.dumps(fields, separators=(",", ":")).encode()
     head = (
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-amz-json-1.1\r\n"
@@ -64,7 +64,7 @@ class Connection:
         self._at += 1
 
     def receive(self) -> bool:
-        """Take what is there; True when an answer is whole."""
+        """Take what is there, and return True when an answer is whole."""
         count = self.socket.recv_into(self._buffer)
         if self._left == 0:
             head = bytes(self._buffer[: min(count, 2048)])
@@ -80,7 +80,7 @@ class Connection:
 
 
 def call(port: int, operation: str, fields: Mapping[str, object]) -> dict[str, object]:
-    """One call whose answer is wanted."""
+    """Make one call, and return its answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     head, _, body = request(operation, fields).partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
@@ -139,7 +139,7 @@ def put_requests(stream: str) -> list[bytes]:
 
 
 def measure_gets(service: SpawnedKinesis, port: int) -> Round:
-    """Pages of 10,000 records of 100 B, from four shards."""
+    """Measure pages of 10,000 records of 100 B, from four shards."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     body = put_requests("bench")[0].partition(b"\r\n\r\n")[2]
@@ -158,7 +158,7 @@ def measure_gets(service: SpawnedKinesis, port: int) -> Round:
 
 
 def measure_puts(service: SpawnedKinesis, port: int) -> Round:
-    """Calls of 500 records of 100 B to four shards."""
+    """Measure calls of 500 records of 100 B to four shards."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     requests = [put_requests("bench") for _ in range(CONNECTIONS)]
@@ -166,7 +166,7 @@ def measure_puts(service: SpawnedKinesis, port: int) -> Round:
 
 
 def measure_small(service: SpawnedKinesis, port: int) -> Round:
-    """Empty GetRecords."""
+    """Measure empty GetRecords."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": 1})
     where = {"StreamName": "bench", "ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}
@@ -175,7 +175,7 @@ def measure_small(service: SpawnedKinesis, port: int) -> Round:
 
 
 def start_time_s() -> float:
-    """From the start of ``penstock local`` until it says where it listens."""
+    """Return the seconds from the start of ``penstock local`` until it says where it listens."""
     began = time.perf_counter()
     command = [sys.executable, "-c", "from penstock.cli import main; main()", "local", "--port", "0", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

@@ -72,7 +72,7 @@ JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false", **STATE_
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """Of one round."""
+    """Make a folder for one round."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
         yield folder
@@ -85,13 +85,15 @@ def new_folder() -> Iterator[Path]:
 RECORDS = 160_000
 BATCH_RECORDS = 40_000
 REPEAT_EVERY = 100
-"""One record in so many is one of those a little before it again."""
+"""One record in this many is a copy of one of those a little before it."""
 BROKEN_EVERY = 1_000
 RUNNER_ROUNDS = 4
 
 
 def orders_and_broken(count: int = RECORDS) -> tuple[list[bytes], int, int]:
-    """The records of the stream, and how many orders and how many broken ones there are, each counted once."""
+    """Return the records of the stream, and how many orders and how many broken records there are, each counted
+    once.
+    """
     records: list[bytes] = []
     orders = broken = 0
     for number in range(count):
@@ -107,7 +109,7 @@ def orders_and_broken(count: int = RECORDS) -> tuple[list[bytes], int, int]:
 
 
 def runner_overhead(spark: SparkSession) -> Result:
-    """The same rows through both, in turn."""
+    """Measure the same rows through the job file and by hand, in turn."""
     records, orders, broken = orders_and_broken()
 
     def round_of(run: Callable[[Scene], float], *, dead_letters: bool = True) -> float:
@@ -228,12 +230,12 @@ SINK_KEYS = 1_000
 SINK_PARTITIONS = 4
 OUR_ROWS = 400_000
 BOTO3_ROWS = 100_000
-"""Of one round each: about as long."""
+"""The rows of a round of boto3, which takes about as long as one of ours."""
 SINK_ROUNDS = 4
 
 
 def rows_of(spark: SparkSession, count: int) -> DataFrame:
-    """Rows to write, in the memory of the executors."""
+    """Return rows to write, which are in the memory of the executors."""
     made = spark.range(0, count, 1, SINK_PARTITIONS).selectExpr(
         f"concat('key-', lpad(id % {SINK_KEYS}, 4, '0')) AS partition_key",
         f"cast(rpad(sha2(cast(id AS string), 256), {SINK_DATA_BYTES}, 'x') AS binary) AS data",
@@ -244,7 +246,7 @@ def rows_of(spark: SparkSession, count: int) -> DataFrame:
 
 
 def per_s(write: Callable[[], object], count: int) -> float:
-    """Rows per second of one write, Spark's job and all."""
+    """Return the rows per second of one write, with all of Spark's job."""
     began = time.perf_counter()
     write()
     return count / (time.perf_counter() - began)
@@ -305,11 +307,11 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self.seen: dict[str, float] = {}
-        """Path to epoch seconds."""
+        """Path -> epoch seconds at which its file was first seen."""
         self._folder = folder
 
     def look(self) -> None:
-        """What is there now."""
+        """Note the files that are there now."""
         if self._folder.exists():
             for entry in os.scandir(self._folder):
                 if entry.name.startswith("batch-"):
@@ -363,7 +365,7 @@ def latency(spark: SparkSession, name: str) -> Result:
 
 
 def percentile(ascending: list[float], percent: float) -> float:
-    """The least value that so many percent do not exceed."""
+    """Return the least value that ``percent`` percent of the values do not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
 
 
@@ -426,7 +428,7 @@ START_SPARK = """
 
 
 def cluster() -> Result:
-    """From the kill to the next committed batch."""
+    """Measure the time from the kill of an executor to the next committed batch."""
     from bench._cluster import cluster_kill_recovery
 
     return judge("cluster_kill_recovery_s", [cluster_kill_recovery()], unit="s", goal=30, sense="at_most")

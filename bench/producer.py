@@ -59,7 +59,7 @@ class Records:
         self._made = 0
 
     def make(self, count: int) -> Pairs:
-        """The next ones: of so many keys, or with a key of its own each."""
+        """Return the next records, with one of the case's keys, or with a key of its own each."""
         keys = self._keys or 1 << 62
         numbers = range(self._made, self._made + count)
         self._made += count
@@ -167,9 +167,9 @@ class Speed(NamedTuple):
     sense: Sense
     aggregation: bool
     keys: int | None
-    """None: as many as records."""
+    """The number of partition keys; None: as many as records."""
     our_records: int
-    """Of one round."""
+    """The records of one round of ours."""
     figure: Callable[[Callable[[Pairs], None], Records, int], float] = per_s
     unit: str = "records/s"
     put: str = "put_many"
@@ -186,7 +186,7 @@ SPEEDS = {
     "cpu_s_per_million": Speed(1.5, "at_most", True, KEYS, 500_000, cpu_us, "s", beside_boto3=False),
 }
 BOTO3_RECORDS = 50_000
-"""Of one round: about as long as one of ours."""
+"""The records of a round of boto3, which takes about as long as one of ours."""
 
 
 def speed(name: str, server: CannedServer) -> Result:
@@ -226,7 +226,7 @@ LATENCIES = {
 
 
 def latency(name: str) -> list[Result]:
-    """One load at a fresh stream."""
+    """Measure the latency of one load on a fresh stream."""
     goal, rate_per_s, seconds = LATENCIES[name]
     with LocalKinesis.spawn(streams={STREAM: LATENCY_SHARDS}) as local, apart(local.pid), Programs() as programs:
         programs.start(
@@ -242,7 +242,7 @@ def latency(name: str) -> list[Result]:
 
 
 def percentile(ascending: list[float], percent: float) -> float:
-    """The least value that so many percent do not exceed."""
+    """Return the least value that ``percent`` percent of the values do not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
 
 
@@ -317,13 +317,13 @@ def two_producers() -> list[Result]:
 
 RESHARD_RATE_PER_S = 10_000.0
 RESHARD_PHASE_S = 4.0
-"""On 4 shards, on 8, and on 4 again."""
+"""Seconds of load on 4 shards, on 8, and on 4 again."""
 SETTLE_S = 1.0
-"""How long the stream is being changed, each time."""
+"""Seconds for which the stream is being changed, each time."""
 
 
 async def load_while_resharding(local: SpawnedKinesis, stream: str) -> int:
-    """Put records numbered by key while the stream goes from 4 to 8 to 4 shards; how many."""
+    """Put records numbered by key while the stream goes from 4 to 8 to 4 shards, and return how many."""
     producing = ProducerOptions(aggregation=True, ordered_by_key=True)
     kinesis = _readback.client(local)
 

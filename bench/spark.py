@@ -45,7 +45,7 @@ KEY_BYTES = 10
 ROUNDS = 5
 START_UP_BATCHES = 1
 SLOW_BATCHES = 1
-"""So many batches of the slow peer are measured in a round; ours are all read."""
+"""The batches of the slow peer that a round measures; ours are all read."""
 WRITTEN_PER_S = 3_000
 """Records per second of the service's time: within what four shards take."""
 QUERY_TIMEOUT_S = 300.0
@@ -179,7 +179,7 @@ def done_batches(query: StreamingQuery) -> list[Any]:
 
 
 def wait_for(query: StreamingQuery, batches: int = 0, rows: int = 0) -> None:
-    """Until so many batches, and so many rows in all, are read."""
+    """Wait until ``batches`` batches, and ``rows`` rows in all, are read."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     while True:
         done = done_batches(query)
@@ -267,7 +267,7 @@ class PlanFigures(NamedTuple):
 
 
 async def put_to(client: KinesisClient, stream: StreamName, shards: range, records: int) -> None:
-    """So many records to each of these shards, at once."""
+    """Put ``records`` records to each of these shards, at once."""
     firsts = [str(first) for first, _ in even_ranges(PLAN_SHARDS)]
     entries = [PutEntry(os.urandom(100), f"key-{shard}", firsts[shard]) for shard in shards for _ in range(records)]
     for at in range(0, len(entries), 500):

@@ -82,7 +82,7 @@ def sink() -> Iterator[str]:
 
 @contextlib.contextmanager
 def exporters(url: str) -> Iterator[Callable[[Any], None]]:
-    """All three that a process may have."""
+    """Open all three exporters that a process may have."""
     with (
         PrometheusExporter(0) as prometheus,
         OtlpExporter(f"{url}/v1/metrics", every_s=EVERY_S) as otlp,
@@ -123,7 +123,7 @@ async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
 
 
 async def produced_us(service: str, on_event: Callable[[Any], None]) -> float:
-    """The same for records that are put."""
+    """Return the CPU microseconds of this process for each record that is put."""
     free = ProducerOptions(pacing=False)  # else it takes four shards' limits for its own
     producer: Any = Producer(STREAM, connection=wire(service), options=free, on_event=on_event)
     async with producer:
@@ -156,7 +156,7 @@ def cost(name: str, work: Callable[[str, Callable[[Any], None]], Any]) -> Result
 
 
 def many_shards() -> ConsumerMetrics:
-    """What a worker with 1,000 shards tells."""
+    """Return the numbers that a worker with 1,000 shards reports."""
     meter, levels = ConsumerMeter(0.0, per_shard=True), []
     for number in range(MANY_SHARDS):
         shard_id = f"shardId-{number:012d}"
@@ -217,7 +217,7 @@ class Standstill(NamedTuple):
     """The level that shows it."""
     operation: str = "GetRecords"
     profile: str | None = None
-    """Whose file has the credentials; None: the program gives them."""
+    """The profile whose file has the credentials; None: the program gives them."""
 
 
 STANDSTILLS = {
@@ -229,7 +229,7 @@ STANDSTILLS = {
 
 
 async def seen_s(how: Standstill) -> float:
-    """From the standstill until the page shows it."""
+    """Return the seconds from the standstill until the page shows it."""
     with PrometheusExporter(0) as exporter, LocalKinesis(streams={STREAM: 1}) as service:
         given = {"profile": how.profile} if how.profile else {"credentials": CREDENTIALS}
         connection = ConnectionOptions(region=REGION, endpoint_url=service.endpoint_url, **given)

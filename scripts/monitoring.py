@@ -20,7 +20,7 @@ ERROR_TYPE = "error_type"
 
 
 def name_of(name: str) -> str:
-    """What Prometheus calls a number."""
+    """Return the name of a number in Prometheus."""
     return next(metric.prometheus_name for metric in TABLE if metric.name == name)
 
 
@@ -42,29 +42,29 @@ class Times(NamedTuple):
     """How long the rules look back, and wait, in seconds. A test that watches a real Prometheus shortens them."""
 
     rate: int = 300
-    """What is counted all the time."""
+    """The range of the rates of what is counted all the time."""
     again: int = 120
-    """What counts only if it happens again and again: as far apart as two of them may be."""
+    """The longest time between two events of a kind that counts only if it happens again and again."""
     rare: int = 900
-    """What is counted seldom, and matters each time."""
+    """The range of counts of what is seldom, and matters each time."""
     trend: int = 1800
-    """What a forecast is made of."""
+    """The range that a forecast is made of."""
     remembered: int = 3600
-    """What told numbers within so long is missed when it tells none."""
+    """The time for which a part that has reported numbers is missed when it reports none."""
     silent: int = 60
-    """A shard of which no read succeeds for so long is not read."""
+    """The time after which a shard of which no read succeeds counts as not read."""
     mute: int = 90
-    """A process that tells nothing for so long is missed. Without an exporter that wants it more often, a consumer and
-    a producer tell their numbers each 60 seconds: what scrapes them just before always finds them that old.
+    """The time after which a process that reports nothing is missed. Without an exporter that wants numbers more often,
+    a consumer and a producer report them each 60 seconds: a scrape just before always finds them that old.
     """
     stuck: int = 300
-    """Lag without anything that is settled."""
+    """The time for which there is lag, and nothing is settled."""
     minute: int = 60
-    """What the rules' ``for`` are counted in."""
+    """The unit of the rules' ``for``."""
 
     def shortened(self, factor: int) -> Times:
-        """All of them alike, so many times as short. Raises ValueError where one would be no whole number of seconds:
-        an alarm would then be shortened more than another.
+        """Return all times divided by ``factor``. Raises ValueError where one would be no whole number of seconds: an
+        alarm would then be shortened more than another.
         """
         if odd := [name for name, seconds in self._asdict().items() if seconds % factor]:
             raise ValueError(f"{', '.join(odd)} cannot be divided by {factor}")
@@ -90,14 +90,14 @@ BY = f"by ({APPLICATION}, {STREAM})"
 
 
 def counted(name: str, seconds: int) -> str:
-    """How much was counted lately, also by a process whose first numbers have it already: the time before it is no
-    part of `increase`.
+    """Return the query for how much was counted lately, even by a process whose first numbers have it already:
+    `increase` does not see the time before them.
     """
     return f"(sum {BY} (increase({name}[{seconds}s])) > 0 or sum {BY} ({name} unless {name} offset {seconds}s) > 0)"
 
 
 def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
-    """All of them."""
+    """Return all alarms."""
     rate, again, remembered = f"[{times.rate}s]", f"[{times.again}s]", f"[{times.remembered}s]"
     gone = f"max {BY} (last_over_time({AGE}{remembered})) unless max {BY} ({AGE})"
     here = f"max by (job, instance) (last_over_time({AGE}{remembered}))"
@@ -217,7 +217,7 @@ class CloudWatchAlarm(NamedTuple):
     periods: int
     summary: str
     operation: str | None = None
-    """The KCL's dimension."""
+    """The value of the KCL's dimension ``Operation``."""
     missing: str = "notBreaching"
     comparison: str = "GreaterThanThreshold"
     period_s: int = 60
