@@ -67,7 +67,7 @@ STREAM = "orders-of-the-day"
 SHARDS = 4
 SHUFFLE_PARTITIONS = "2"
 JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false", **STATE_SETTINGS}
-"""With ``least_work``, what ``penstock run`` sets where nothing is said. Both sides of a comparison get it."""
+"""The settings that ``penstock run`` makes by default, beside ``least_work``. Both sides of a comparison get them."""
 
 
 @contextmanager
@@ -445,7 +445,7 @@ IN_SESSION: dict[str, Callable[[SparkSession], Result]] = {
 
 
 def results(asked: Any) -> list[Result]:
-    """Those that the command line asks for: most in one session, and those behind it that start their own."""
+    """Measure the cases that the command line asks for: most in one session, and then those that start their own."""
     found: list[Result] = []
     names = [name for name in IN_SESSION if wanted(name, asked)]
     if names:

@@ -250,7 +250,7 @@ def percentile(ascending: list[float], percent: float) -> float:
 
 STALL_S = 60.0
 STALL_RATE_PER_S = 40_000.0
-"""More than the buffer takes in that time, also after the first records have expired."""
+"""The records a second that are put: more than the buffer takes, even after the first records have expired."""
 
 
 def stalled() -> list[Result]:

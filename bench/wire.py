@@ -144,7 +144,7 @@ def our_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], 
 
 
 def peer_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], Callable[[], object]]:
-    """The same with botocore: its serializer with validation, as its client uses it, and its signer."""
+    """Build and sign with botocore: its serializer with validation, as its client uses it, and its signer."""
     import botocore.auth
     import botocore.awsrequest
     import botocore.credentials

@@ -121,7 +121,7 @@ class Class:
 
     @property
     def where(self) -> str:
-        """Its module and name."""
+        """The module and the name of the class."""
         return f"{self.module.name}.{self.name}"
 
     @cached_property
@@ -153,7 +153,7 @@ class Class:
 
     @cached_property
     def init(self) -> ast.FunctionDef | None:
-        """Its own constructor, where that is written out."""
+        """The class's own constructor, where it is written out."""
         return next(
             (one for one in self.node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None
         )
@@ -179,7 +179,7 @@ class Class:
         return [Field(one.arg, one.annotation) for one in [*given.posonlyargs, *given.args, *given.kwonlyargs][1:]]
 
     def expanded(self, seen: frozenset[str] = frozenset()) -> list[tuple[Class, Field]]:
-        """Its arguments, with what is in a bag in place of the bag; each with the class that names it."""
+        """Return the arguments, with the fields of a bag in place of the bag; each with the class that names it."""
         found: list[tuple[Class, Field]] = []
         for one in self.arguments:
             bag = next((bag for bag in self.module.classes_in(_itself(one.kind)) if bag.is_bag), None)

@@ -327,7 +327,7 @@ def _properties(alarm: CloudWatchAlarm) -> dict[str, Any]:
 
 
 def terraform() -> str:
-    """The same alarms for Terraform."""
+    """Return the alarms of `cloudformation` for Terraform."""
     lines = ["# Made by scripts/monitoring.py."]
     for name, text in (
         ("application", "The application's name, which is the namespace."),

@@ -93,7 +93,9 @@ def renewed(page: str) -> str:
 
 
 def renewed_with(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """The same for the tables of another page."""
+    """Return the text of a page with its own ``tables`` as the code has them now. Raises KeyError for an unknown
+    name.
+    """
     return re.sub(
         r"(<!-- table: ([\w -]+?) -->\n).*?(<!-- end -->)",
         lambda found: f"{found[1]}\n{tables[found[2]]()}\n{found[3]}",

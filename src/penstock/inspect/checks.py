@@ -77,7 +77,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LagLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """From which lags on a check warns, and from which on the lag is critical."""
+    """The limits from which on a check warns of a lag, or calls it critical."""
 
     warning_s: float = 300.0
     critical_s: float = 3600.0

@@ -65,7 +65,9 @@ PAGES_MAX = 4
 
 
 class LagTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long an application is looked at, and from which times on a shard counts as behind or stalled."""
+    """The time for which an application is looked at, and the times from which on a shard counts as behind or
+    stalled.
+    """
 
     window_s: float = 0.0
     """Seconds between the first look and the last; 0: one look, which shows no trend."""

@@ -162,7 +162,7 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "penstock.stream/1"
     name: str
     stream: StreamView | None
-    """None: the credentials do not show it (`missing`)."""
+    """The stream's description. None: the credentials do not show it (`missing`)."""
     shards: list[ShardView] | None
     """All shards that the retention covers, parents before children; None: the credentials do not show them."""
     holes: list[tuple[str, str]]

@@ -100,7 +100,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     of_shard: str | None = None
     """The field of a shard's own snapshot that holds the number; None: the number is not counted by shard."""
     level: str | None = None
-    """For a gauge of shards, or of workers: the field of `ShardLevels`, or of `WorkerLevels`. The highest value of all,
+    """The field of `ShardLevels`, or of `WorkerLevels`, for a gauge of shards, or of workers. The highest value of all,
     or their sum (``sums``), is reported.
     """
     sums: bool = False
