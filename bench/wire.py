@@ -144,7 +144,9 @@ def our_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], 
 
 
 def peer_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Build and sign with botocore: its serializer with validation, as its client uses it, and its signer."""
+    """Return functions that build, and that build and sign, by botocore: by its serializer with validation, as its
+    client uses it, and its signer.
+    """
     import botocore.auth
     import botocore.awsrequest
     import botocore.credentials
