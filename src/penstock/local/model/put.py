@@ -141,7 +141,7 @@ def put_records(model: KinesisModel, body: bytes) -> bytes:
 
 
 def put_record(model: KinesisModel, body: bytes) -> bytes:
-    """PutRecord on a JSON body."""
+    """Answer PutRecord on a JSON body."""
     try:
         request = _decode_record(body)
         sizes = [len(_decode_size(body).data)]
