@@ -64,6 +64,20 @@ def test_modules_are_short() -> None:
     assert {name: length for name, length in lengths.items() if length >= MODULE_LINES_MAX} == {}
 
 
+FRAGMENT = re.compile(r"(Of|So many|So much|Those|By|From|Behind|Beside|Than|Also|Else)\b")
+"""So begins a docstring that leaves out what it is about: "Of one endpoint." The reader has to guess the rest."""
+
+
+def test_docstrings_name_what_they_are_about() -> None:
+    fragments = []
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str() as text)) if FRAGMENT.match(text.lstrip()):
+                    fragments.append(f"{where(path, node.lineno)}: {text.lstrip().splitlines()[0]}")
+    assert fragments == []
+
+
 def test_functions_are_short() -> None:
     long = []
     for path in PROGRAMS:
