@@ -11,7 +11,7 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local import codecs
+from penstock.local import cbor, eventstream
 
 
 @settings(deadline=None)
@@ -19,7 +19,7 @@ from penstock.local import codecs
 def test_a_request_in_cbor_says_the_same_in_json(data: bytes, millis: int) -> None:
     """The Java SDK: blobs as byte strings, times as tag 1 around integer milliseconds."""
     body = cbor2.dumps({"Records": [{"Data": data}], "Timestamp": cbor2.CBORTag(1, millis), "Limit": 5})
-    request = json.loads(codecs.request_to_json(body))
+    request = json.loads(cbor.request_to_json(body))
     assert base64.b64decode(request["Records"][0]["Data"]) == data
     assert request["Timestamp"] == millis / 1000
     assert request["Limit"] == 5
@@ -30,7 +30,7 @@ def test_a_request_in_cbor_says_the_same_in_json(data: bytes, millis: int) -> No
 def test_an_answer_in_json_says_the_same_in_cbor(data: bytes, millis: int) -> None:
     record = {"Data": base64.b64encode(data).decode(), "ApproximateArrivalTimestamp": millis / 1000}
     answer = json.dumps({"Records": [record], "NextShardIterator": None, "MillisBehindLatest": 0})
-    raw = codecs.answer_to_cbor(answer.encode())
+    raw = cbor.answer_to_cbor(answer.encode())
     assert b"\xc1" in raw
     decoded = cbor2.loads(raw, semantic_decoders={1: lambda value, immutable: ("millis", value)})
     assert decoded == {
@@ -41,8 +41,8 @@ def test_an_answer_in_json_says_the_same_in_cbor(data: bytes, millis: int) -> No
 
 def test_other_members_keep_their_type() -> None:
     answer = {"StreamNames": ["Data"], "HasMoreStreams": False, "Tags": [{"Key": "k", "Value": "v"}]}
-    assert cbor2.loads(codecs.answer_to_cbor(json.dumps(answer).encode())) == answer
-    assert codecs.answer_to_cbor(b"") == b""
+    assert cbor2.loads(cbor.answer_to_cbor(json.dumps(answer).encode())) == answer
+    assert cbor.answer_to_cbor(b"") == b""
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_other_members_keep_their_type() -> None:
 )
 def test_what_is_no_cbor_or_has_no_json_form_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="CBOR"):
-        codecs.request_to_json(body)
+        cbor.request_to_json(body)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=40), st.binary(max_size=2000))
 def test_botocore_reads_the_frames(name: str, payload: bytes) -> None:
     buffer = EventStreamBuffer()
-    buffer.add_data(codecs.event(name, payload) + codecs.exception("Gone", b"{}", "text/plain"))
+    buffer.add_data(eventstream.event(name, payload) + eventstream.exception("Gone", b"{}", "text/plain"))
     event, fault = list(buffer)
     assert event.headers == {
         ":event-type": name,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import cbor2
 import pytest
 
-from penstock.local.codecs import decode
+from penstock.local.cbor import decode
 from penstock.local.gate import Answers, Gate, http_date, looks_signed
 from penstock.local.http import Request
 from tests.local.rawhttp import SIGNED

@@ -8,10 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from penstock.testing.sim import __main__ as command
 
@@ -21,6 +23,8 @@ import runpy
 import sys
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 import sim_mutants
 
 sim_mutants.the_token_does_not_grow(pytest.MonkeyPatch())
@@ -60,6 +64,24 @@ def test_a_failing_seed_prints_the_line_that_repeats_it(tmp_path: Path) -> None:
     sound = run([sys.executable, "-m", "penstock.testing.sim", *arguments])
     assert sound.returncode == 0, sound.stdout
     assert re.match(r"seed \d+: .* deliveries", sound.stdout.splitlines()[-1])
+
+
+def test_it_runs_without_any_extra() -> None:
+    """Users simulate with what ``pip install penstock`` brings."""
+    extras = {
+        canonicalize_name(one.name)
+        for one in map(Requirement, requires("penstock") or ())
+        if "extra" in str(one.marker)
+    }
+    missing = {
+        module: None
+        for module, owners in packages_distributions().items()
+        if {canonicalize_name(owner) for owner in owners} & extras
+    }
+    assert {"cbor2", "h2", "httptools", "pyspark"} <= set(missing)
+    program = f"import sys\nsys.modules |= {missing!r}\nfrom penstock.testing import FaultPlan, Simulator\n"
+    done = run([sys.executable, "-c", program + "print(Simulator(FaultPlan.draw(1)).run().digest)"])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -358,7 +358,7 @@ class Gate:
             return self._answers.raw(status, msgspec.json.encode(body), lines)
         fields = {"__type": code} if message is None else {"__type": code, "message": message}
         if media == AMZ_CBOR:
-            from penstock.local.codecs import encode
+            from penstock.local.cbor import encode
 
             return self._answers.error(code, encode(fields), 400, AMZ_CBOR, cors)
         return self._answers.error(code, msgspec.json.encode(fields), 400, AMZ_JSON, cors)

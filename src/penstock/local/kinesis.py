@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.local import codecs
+from penstock.local import eventstream
 from penstock.local.gate import (
     AMZ_CBOR,
     AMZ_JSON,
@@ -169,7 +169,7 @@ class KinesisFace:
         user_agent = request.headers.get(b"user-agent", b"")
         if content_type(request) != AMZ_CBOR:
             return Call(operation, request.body, False, cors_lines(request), user_agent)
-        from penstock.local.codecs import request_to_json
+        from penstock.local.cbor import request_to_json
 
         call = Call(operation, b"", True, cors_lines(request), user_agent)
         try:
@@ -203,7 +203,7 @@ class KinesisFace:
         """Return the answer with this JSON, in the caller's own format. ``records``: how many the call moved."""
         count.records += records
         if call.cbor:
-            from penstock.local.codecs import answer_to_cbor
+            from penstock.local.cbor import answer_to_cbor
 
             result = answer_to_cbor(result)
         count.response_bytes += len(result)
@@ -220,7 +220,7 @@ class KinesisFace:
         """Return the answer for an error, in the caller's own format."""
         body = fault.body()
         if call.cbor:
-            from penstock.local.codecs import answer_to_cbor
+            from penstock.local.cbor import answer_to_cbor
 
             body = answer_to_cbor(body)
         return self._answers.error(fault.code, body, fault.status, AMZ_CBOR if call.cbor else AMZ_JSON, call.cors)
@@ -231,7 +231,7 @@ class KinesisFace:
 
 
 def _decode_cbor(body: bytes) -> object:
-    from penstock.local.codecs import decode
+    from penstock.local.cbor import decode
 
     return decode(body)
 
@@ -350,8 +350,8 @@ class _Pump:
     def _frame(self, name: str, payload: bytes) -> bytes:
         media = AMZ_JSON
         if self._call.cbor:
-            from penstock.local.codecs import answer_to_cbor
+            from penstock.local.cbor import answer_to_cbor
 
             payload, media = answer_to_cbor(payload), AMZ_CBOR
-        make = codecs.exception if name.endswith("Exception") else codecs.event
+        make = eventstream.exception if name.endswith("Exception") else eventstream.event
         return make(name, payload, media.decode())

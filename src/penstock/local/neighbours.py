@@ -309,7 +309,7 @@ class NeighbourFace:
             media = request.headers.get(b"content-type", b"application/x-amz-json-1.0")
             return self._answers.raw(status, body, b"Content-Type: %b\r\n" % media)
         if b"smithy-protocol" in request.headers:
-            from penstock.local.codecs import encode
+            from penstock.local.cbor import encode
 
             lines = b"Content-Type: application/cbor\r\nsmithy-protocol: rpc-v2-cbor\r\n"
             return self._answers.raw(status, encode({"__type": code, "message": message}), lines)

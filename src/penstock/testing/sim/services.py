@@ -19,7 +19,7 @@ from penstock.core.leases import Done, Refused, Unknown
 from penstock.core.leases.row import LeaseKey, Listing, StreamKey
 from penstock.core.service_clock import ServiceClock
 from penstock.errors import PenstockError, ServiceError, ThrottledError, TransportError, UnavailableError
-from penstock.local import codecs
+from penstock.local import eventstream
 from penstock.local.model import KinesisModel, Limits, ModelError
 from penstock.model import HASH_KEY_MAX, StreamName
 from penstock.stores.memory import MemoryLeaseTable
@@ -368,14 +368,14 @@ class StreamWire:
 
         subscription.wakes(stir)
         try:
-            yield codecs.event("initial-response", b"{}")
+            yield eventstream.event("initial-response", b"{}")
             while True:
                 wake.clear()
                 for name, payload in subscription.poll():
                     await asyncio.sleep(self._link._delay_s())
                     if self._link.cut is not None or self._link._happens("answer_lost"):
                         await self._break_off()
-                    make = codecs.exception if name.endswith("Exception") else codecs.event
+                    make = eventstream.exception if name.endswith("Exception") else eventstream.event
                     yield make(name, payload)
                 if subscription.closed:
                     return
