@@ -1,7 +1,7 @@
-"""The diagrams of states in the design, drawn from the tables that the code itself goes by.
+"""Draws the diagrams of states in the design from the tables that the code itself goes by.
 
-``python -m scripts.diagrams docs/DESIGN.md`` draws them anew. In a page each stands between
-``<!-- diagram: NAME -->`` and ``<!-- end -->``; `DIAGRAMS` has the names.
+``python -m scripts.diagrams docs/DESIGN.md`` draws them anew. In a page each diagram stands between ``<!-- diagram:
+NAME -->`` and ``<!-- end -->``. `DIAGRAMS` has the names.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def drawn(firsts: Sequence[StrEnum], last: StrEnum, moves: Iterable[Move]) -> str:
-    """A diagram in Mermaid's language: an arrow for each pair of states, with all inputs that lead along it. What
-    leaves a state as it is has no arrow.
+    """Return a diagram in Mermaid's language. It begins at the states ``firsts``, ends at ``last``, and has an arrow
+    for each pair of states, with all inputs that lead along it. A move that leaves a state as it is has no arrow.
     """
     arrows: dict[tuple[StrEnum, StrEnum], list[str]] = {}
     for state, given, after in moves:
@@ -38,19 +38,19 @@ def drawn(firsts: Sequence[StrEnum], last: StrEnum, moves: Iterable[Move]) -> st
 
 
 def of_owner() -> str:
-    """What becomes of a lease that this worker holds."""
+    """Return the diagram of what becomes of a lease that this worker holds."""
     moves = ((state, given, after) for (state, given), (after, _) in OWNER.items())
     return drawn([OwnerState.HOLDING], OwnerState.GONE, moves)
 
 
 def of_receiver() -> str:
-    """How a worker comes to a lease."""
+    """Return the diagram of how a worker comes to a lease."""
     moves = ((state, given, after) for (state, given), (after, _) in RECEIVER.items())
     return drawn([ReceiverState.IDLE], ReceiverState.HOLDING, moves)
 
 
 def of_log_cursor() -> str:
-    """Where a shard's log is read."""
+    """Return the diagram of the states in which the cursor reads a shard's log."""
     moves = ((state, sign, after.state) for state, signs in log_cursor.TABLE.items() for sign, after in signs.items())
     begins = [log_cursor.State.FRESH, log_cursor.State.SEEKING, log_cursor.State.OVERTAKEN]
     return drawn(begins, log_cursor.State.ENDED, moves)
@@ -60,7 +60,7 @@ DIAGRAMS: dict[str, Callable[[], str]] = {"owner": of_owner, "receiver": of_rece
 
 
 def renewed(page: str) -> str:
-    """The text of a page with all its diagrams as the code has them now."""
+    """Return the text of a page with all its diagrams as the code has them now."""
     return re.sub(
         r"(<!-- diagram: (.*?) -->\n).*?(?=<!-- end -->)",
         lambda found: found[1] + DIAGRAMS[found[2]](),

@@ -1,7 +1,7 @@
-"""The tables of the producer's reference page, made from what the code itself says: its types, defaults, docstrings.
+"""Makes the tables of the producer's reference page from what the code itself says: types, defaults, docstrings.
 
-``python -m scripts.reference docs/reference/producer.md`` writes them anew. In a page each stands between
-``<!-- table: NAME -->`` and ``<!-- end -->``; `TABLES` has the names. What stands outside is written by hand.
+``python -m scripts.reference docs/reference/producer.md`` writes them anew. In a page each table stands between ``<!--
+table: NAME -->`` and ``<!-- end -->``. `TABLES` has the names. The text outside of the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UNITS = {
     "_records_max": "records",
     "_in_flight_max": "requests",
 }
-"""The end of an option's name -> its unit; the first that fits counts."""
+"""The unit of an option, by the end of the option's name. The first end that fits counts."""
 
 
 def options_table() -> str:
-    """Every option of the producer: type and unit, default, meaning."""
+    """Return the table of all options of the producer, with each one's type and unit, default, and meaning."""
     about = attribute_docs(ProducerOptions)
     rows = []
     for name, default in zip(ProducerOptions.__struct_fields__, ProducerOptions.__struct_defaults__, strict=True):
@@ -49,7 +49,9 @@ def options_table() -> str:
 
 
 def events_table(*kinds: Any) -> str:
-    """Every event of these unions (by default a producer's): what happened, its fields, and how it is logged."""
+    """Return the table of all events of these unions of event classes, by default a producer's. A row says what
+    happened, which fields the event has, and how it is logged.
+    """
     rows = []
     for event in (event for kind in kinds or (events.ProducerEvent,) for event in get_args(kind)):
         about = attribute_docs(event)
@@ -61,17 +63,17 @@ def events_table(*kinds: Any) -> str:
 
 
 def metrics_table() -> str:
-    """Every field and property of a snapshot."""
+    """Return the table of the fields and properties of a producer's snapshot, without its period and its shards."""
     return struct_table(ProducerSnapshot, {"period_start_s", "period_end_s", "per_shard"})
 
 
 def shard_metrics_table() -> str:
-    """Every field of what a snapshot has of one shard."""
+    """Return the table of all fields and properties of the part of a snapshot that is about one shard."""
     return struct_table(ShardSnapshot, set())
 
 
 def kpl_metrics_table() -> str:
-    """The KPL's metrics and their counterparts, out of the docstring of the module that counts."""
+    """Return the table of the KPL's metrics and their counterparts, from the docstring of the module that counts."""
     text = inspect.getdoc(producer_metrics) or ""
     lines = [line for line in text.split("=\n", 1)[1].splitlines() if line and not line.startswith("=")]
     rows = [tuple(re.split(r"\s{2,}", plain(line, keep_spaces=True), maxsplit=1)) for line in lines]
@@ -88,7 +90,7 @@ TABLES = {
 
 
 def renewed(page: str) -> str:
-    """The text of a page with all its tables as the code has them now. Raises KeyError for an unknown name."""
+    """Return the text of a page with all its tables as the code has them now. Raises KeyError for an unknown name."""
     return renewed_with(page, TABLES)
 
 
@@ -105,7 +107,9 @@ def renewed_with(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
 
 
 def attribute_docs(described: type) -> dict[str, str]:
-    """The docstrings that stand under a class's attributes, by name, as Markdown in one line."""
+    """Return the docstrings that stand under a class's attributes, each as Markdown in one line, by the attribute's
+    name.
+    """
     tree = ast.parse(textwrap.dedent(inspect.getsource(described))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -116,7 +120,7 @@ def attribute_docs(described: type) -> dict[str, str]:
 
 
 def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
-    """Fields and properties, without some of them."""
+    """Return the table of a Struct's fields and properties. It leaves out the fields named in ``left_out``."""
     kinds = [kind for kind in reversed(described.__mro__) if kind.__module__.startswith("penstock.")]
     rows = [
         (f"`{name}`", str(kind), attribute_docs(owner).get(name, ""))
@@ -132,7 +136,7 @@ def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
 
 
 def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown, with these heads and these rows of cells."""
     lines = [heads, ("---",) * len(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -145,13 +149,13 @@ def renew_files(renew: Callable[[str], str]) -> None:
 
 
 def plain(text: str, *, keep_spaces: bool = False) -> str:
-    """A docstring as Markdown in one line."""
+    """Return a docstring as Markdown, in one line unless ``keep_spaces`` is set."""
     text = text.replace("``", "`").strip()
     return text if keep_spaces else " ".join(text.split())
 
 
 def aside(text: str) -> str:
-    """A docstring as a remark in brackets, behind a name."""
+    """Return a docstring as a remark in brackets, which stands behind a name. An empty docstring gives no remark."""
     if not text:
         return ""
     word = text.partition(" ")[0]
@@ -160,7 +164,9 @@ def aside(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A default, for people."""
+    """Return a default as a reader sees it: in MiB where it is a whole number of them, and else with its digits in
+    groups of three.
+    """
     if isinstance(value, bool):
         return str(value)
     if value >= MIB and value % MIB == 0:

@@ -1,7 +1,7 @@
-"""The tables of commands on the reference page, made from what the commands themselves say (`scripts.reference`).
+"""Makes the tables of commands on the reference page from what the commands themselves say.
 
-``python -m scripts.reference_commands docs/reference/commands.md`` writes them anew. The name of a table is the
-command's.
+``python -m scripts.reference_commands docs/reference/commands.md`` writes them anew. A table has the name of its
+command. `scripts.reference` has what all pages share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ COMMANDS = ("console", "local")
 
 
 def options_of(name: str) -> str:
-    """Every option of a command: how it is written, its default, what it does."""
+    """Return the table of the options of a command: how each is written, its default, and what it does. The options
+    that all commands have are left out.
+    """
     root: Any = typer.main.get_command(app)
     command = root.get_command(root.make_context("penstock", [name], resilient_parsing=True), name)
     rows = []
@@ -38,7 +40,7 @@ TABLES = {name: partial(options_of, name) for name in COMMANDS}
 
 
 def renewed(page: str) -> str:
-    """The text of the page with its tables as the commands have them now."""
+    """Return the text of the page with its tables as the commands have them now."""
     return renewed_with(page, TABLES)
 
 

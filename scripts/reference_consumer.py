@@ -1,6 +1,7 @@
-"""The tables of the consumer's reference page, made from what the code itself says (`scripts.reference`).
+"""Makes the tables of the consumer's reference page from what the code itself says.
 
-``python -m scripts.reference_consumer docs/reference/consumer.md`` writes them anew.
+``python -m scripts.reference_consumer docs/reference/consumer.md`` writes them anew. `scripts.reference` has what all
+pages share.
 """
 
 from __future__ import annotations
@@ -83,11 +84,15 @@ CONSTANTS = {
     "penstock.stores.postgres": "tables",
     "penstock.stores.sqlite": "tables",
 }
-"""Modules whose constants are bounds and intervals that no option changes, and what they are about."""
+"""The subject of a module's constants, by the module's name. The constants are bounds and intervals that no option
+changes.
+"""
 
 
 def fields_table(described: type) -> str:
-    """Every field of a dataclass or Struct: its default and meaning. Those that one remark is about share a row."""
+    """Return the table of the fields of a dataclass or Struct, with each one's default and meaning. Fields that share
+    one remark share a row.
+    """
     about = attribute_docs(described)
     rows, waiting = [], list[tuple[str, str]]()
     for name, default in _defaults(described):
@@ -101,7 +106,7 @@ def fields_table(described: type) -> str:
 
 
 def policies_table() -> str:
-    """Every policy: where it may stand, its fields, its meaning."""
+    """Return the table of all policies: where each may stand, which fields it has, and what it means."""
     places = {
         "`Retry.then`, `stalled`, `unreadable`": (DeadLetters, Skip, Stop),
         "`Retry.then`, `stalled`": (GiveUp,),
@@ -122,24 +127,24 @@ def policies_table() -> str:
 
 
 def callbacks_table() -> str:
-    """The callbacks."""
+    """Return the table of the callbacks about a consumer's shards, with the moment at which each is awaited."""
     rows = [(f"`{ShardChange[name].value}`", text) for name, text in _assigned_docs(ShardChange)]
     return table(("callback", "awaited when"), rows)
 
 
 def origins_table() -> str:
-    """How a shard may come."""
+    """Return the table of the ways in which a shard may come to a consumer."""
     rows = [(f"`Origin.{name}`", text) for name, text in _assigned_docs(Origin)]
     return table(("`AssignedShard.origin`", "how the shard came"), rows)
 
 
 def consumer_events_table() -> str:
-    """Every event of a consumer."""
+    """Return the table of all events of a consumer."""
     return events_table(events.ConsumerEvent, events.WorkerEvent, events.FeedEvent, events.LedgerEvent)
 
 
 def constants_table() -> str:
-    """Every bound and interval that no option changes."""
+    """Return the table of all bounds and intervals that no option changes."""
     rows = []
     for module, subject in CONSTANTS.items():
         path = importlib.import_module(module).__file__
@@ -185,7 +190,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(page: str) -> str:
-    """The text of a page with all its tables as the code has them now."""
+    """Return the text of a page with all its tables as the code has them now."""
     return renewed_with(page, TABLES)
 
 
@@ -226,7 +231,7 @@ def _default(value: Any, factory: Any, missing: Any) -> str:
 
 
 def _assigned_docs(described: type) -> list[tuple[str, str]]:
-    """The docstrings under a class's plain assignments (an Enum's members)."""
+    """Return (name, docstring) for each plain assignment of a class with a docstring, such as an Enum's members."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(described))).body[0]
     assert isinstance(tree, ast.ClassDef)
     return [

@@ -1,4 +1,4 @@
-"""The table of the page of symptoms, made from `penstock.inspect.doctor`.
+"""Makes the table of the page of symptoms from `penstock.inspect.doctor`.
 
 ``python -m scripts.reference_doctor docs/reference/symptoms.md`` writes it anew.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def symptoms_table() -> str:
-    """Each symptom with what is said of it."""
+    """Return the table of all symptoms, with what the doctor says of each."""
     rows = [
         (f"`{one.id}`", one.title, f"{one.severity.value}, {one.confidence.value}", one.seen_by, one.do, one.verify)
         for one in SYMPTOMS.values()
@@ -28,7 +28,7 @@ TABLES: dict[str, Callable[[], str]] = {"symptoms": symptoms_table}
 
 
 def renewed(page: str) -> str:
-    """The text of the page with its table as the code has it now."""
+    """Return the text of the page with its table as the code has it now."""
     return renewed_with(page, TABLES)
 
 

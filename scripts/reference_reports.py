@@ -1,4 +1,4 @@
-"""The page and the JSON schema of what the tools that look write with ``-o json``, made from the values themselves.
+"""Makes the page and the JSON schema of what the tools that look write with ``-o json``, from the values themselves.
 
 ``python -m scripts.reference_reports`` writes both anew.
 """
@@ -52,19 +52,23 @@ REPORTS: dict[type[msgspec.Struct], tuple[str, str | None]] = {
     CostReport: ("cost", "modes"),
     Contexts: ("context ls", "contexts"),
 }
-"""What writes each, and which of its fields has the rows of ``-o jsonl``; None: it is one line."""
+"""The commands that write each report, and the field of the report that has the rows of ``-o jsonl``. None stands for
+a report that is one line.
+"""
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "reports.md"
 SCHEMA = ROOT / "docs" / "reference" / "reports.schema.json"
 
 
 def schema_of(report: type[msgspec.Struct]) -> str:
-    """``penstock.lag/1``."""
+    """Return the name of a report's schema, such as ``penstock.lag/1``."""
     return next(str(one.default) for one in msgspec.structs.fields(report) if one.name == "schema")
 
 
 def parts() -> list[type[msgspec.Struct]]:
-    """All values that are in a report, each behind the first that holds it."""
+    """Return the classes of all values that are in a report or in a line of records, each behind the first one that
+    holds it.
+    """
     found: list[type[msgspec.Struct]] = []
 
     def walk(kind: Any) -> None:
@@ -83,7 +87,7 @@ def parts() -> list[type[msgspec.Struct]]:
 
 
 def reports_table() -> str:
-    """Each report."""
+    """Return the table of all reports."""
     rows = [
         (f"`{schema_of(report)}`", f"[{report.__name__}](#{report.__name__.lower()})", by, f"`{of}`" if of else "")
         for report, (by, of) in REPORTS.items()
@@ -92,7 +96,7 @@ def reports_table() -> str:
 
 
 def fields_tables() -> str:
-    """Each value with its fields."""
+    """Return a section for each value in a report, with the table of its fields."""
     return "\n".join(_section(kind) for kind in parts())
 
 
@@ -109,7 +113,7 @@ def _annotations(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
 
 
 def json_schema() -> str:
-    """All reports as one JSON schema, each under its name in ``$defs``."""
+    """Return all reports as one JSON schema, each under its name in ``$defs``."""
     kinds = [*REPORTS, RecordLine]
     references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for report in REPORTS:
@@ -127,7 +131,7 @@ TABLES: dict[str, Callable[[], str]] = {"reports": reports_table, "values": fiel
 
 
 def renewed(page: str) -> str:
-    """The text of the page with its tables as the code has them now."""
+    """Return the text of the page with its tables as the code has them now."""
     return renewed_with(page, TABLES)
 
 

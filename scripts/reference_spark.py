@@ -1,4 +1,4 @@
-"""The reference pages of the source and of the sink, made from the tables that the code itself uses."""
+"""Makes the tables of the source's and the sink's options for their reference pages, from the options in the code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROSE_LINE_CHARACTERS = 118
 
 
 def options_table() -> str:
-    """The options for reading as a Markdown table."""
+    """Return the options for reading as a Markdown table, and the other names that are accepted for them."""
     return _table(READ_OPTIONS)
 
 
 def sink_options_table() -> str:
-    """The options for writing as a Markdown table."""
+    """Return the options for writing as a Markdown table, and the other names that are accepted for them."""
     return _table(SINK_OPTIONS)
 
 

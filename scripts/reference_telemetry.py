@@ -1,4 +1,4 @@
-"""The tables of the page of numbers, made from `penstock.telemetry.names`.
+"""Makes the tables of the page of numbers from `penstock.telemetry.names`.
 
 ``python -m scripts.reference_telemetry docs/reference/telemetry.md`` writes them anew.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def names_table(of: Of) -> str:
-    """Each number of a consumer, or of a producer."""
+    """Return the table of all numbers of a consumer, of a producer, or of a Spark query."""
     rows = []
     for metric in TABLE:
         if metric.of is not of:
@@ -45,7 +45,9 @@ def names_table(of: Of) -> str:
 
 
 def cloudwatch_table(of: Of) -> str:
-    """The numbers that the KCL, or the KPL, has, by its names."""
+    """Return the table of those numbers of a consumer, a producer or a Spark query that go to CloudWatch, by their
+    names there.
+    """
     rows = []
     for metric in TABLE:
         for called in metric.cloudwatch if metric.of is of else ():
@@ -73,7 +75,7 @@ def _of_name(metric: Metric, zeros: str) -> str:
 
 
 def exporter_table() -> str:
-    """What an exporter tells of itself."""
+    """Return the table of the numbers that an exporter tells of itself."""
     rows = [
         (f"`{one.name}`", f"{one.kind.value}, {one.unit}", f"`{one.prometheus_name}`", one.help)
         for one in (LOSSES, AGE)
@@ -82,7 +84,7 @@ def exporter_table() -> str:
 
 
 def choice_table() -> str:
-    """What `CloudWatchChoice` takes."""
+    """Return the table of the options of `CloudWatchChoice`."""
     about = attribute_docs(CloudWatchChoice)
     rows = [
         (f"`{field.name}`", str(field.type), f"`{field.default!r}`", about[field.name])
@@ -109,7 +111,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(page: str) -> str:
-    """The text of a page with all its tables as the code has them now."""
+    """Return the text of a page with all its tables as the code has them now."""
     return renewed_with(page, TABLES)
 
 
