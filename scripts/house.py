@@ -6,44 +6,48 @@
     scripts/run python scripts/house.py             # the table
     scripts/run python scripts/house.py --places    # and each place that is counted
 
-All figures but two come from the syntax trees of ``src/penstock``; nothing is run for them. How each is counted:
+The program finds all figures but two by reading files: the syntax trees of ``src/penstock``, its text, and the pages.
+It runs nothing for them. This is how it counts each figure:
 
-*modules*: the files ``*.py`` below ``src/penstock``.
+*modules* are the files ``*.py`` below ``src/penstock``.
 
-*files that a warm record enters*: a consumer and a producer run in this process, over a stream and a lease table in
-memory, and have carried a record before. Then one more record is put. Each file of ``src/penstock`` counts in which a
-function is called or goes on, from the moment when the port returns the record (`RecordSource.read`) or the program
-puts it, until its checkpoint is stored or the program has its outcome. What runs behind the ports does not count: the
-packages ``aws``, ``stores``, ``local`` and ``testing``, and all that they call. The intervals are so long that no
-round of the worker falls into that time; a walk in which one does is repeated.
+*files that a warm record enters*: A consumer and a producer run in this process, over a stream and a lease table in
+memory, and have carried a record before. Then one more record is put. A file of ``src/penstock`` counts when a
+function in it is called or goes on while this record is carried. In the consumer that lasts from the moment when the
+port returns the record (`RecordSource.read`) until the record's checkpoint is stored. In the producer it lasts from
+the moment when the program puts the record until the program has its outcome. Functions that run behind the ports do
+not count: those of the packages ``aws``, ``stores``, ``local`` and ``testing``, and all that these call. The intervals
+are so long that no round of the worker falls into that time. Where a round does, the program repeats the walk.
 
 *a constructor* is an ``__init__`` that is written out. *Internal* is a class that is in the ``__all__`` neither of
 ``penstock`` nor of a module or package directly in it. A *part* is a class that is neither a plain value (a dataclass,
-NamedTuple or Struct), an enumeration nor an error; a Protocol is one too. A *bag* is an internal plain value of which a
-field is a part, a callback or a bag; an argument that is one (not a list of them) counts as the bag's fields.
+NamedTuple or Struct), an enumeration, a TypedDict nor an error. A Protocol is a part, too. A *bag* is an internal
+plain value with a field that is a part, a callback or a bag. Where an argument is a bag, its fields count in its
+place. An argument that is a list of bags counts as one argument.
 
 *a callback* is an argument whose type names ``Callable``, an alias of such a type, or a Protocol with ``__call__``.
-Constructors with three or more of them are counted, and bags with as many.
+Constructors with three or more callbacks are counted, and bags with as many.
 
-*arguments*: all that a constructor names but ``self``; ``*args`` and ``**kwargs`` are none.
+*arguments* are all that a constructor names except for ``self``. ``*args`` and ``**kwargs`` do not count.
 
-*late-bound neighbours*: attributes that a class names with a type and without a value, in its body or as ``self.x: T``,
-that neither it nor a class derived from it sets on ``self``, and that other code sets (``holding.x = ...``).
+*late-bound neighbours* are attributes for which a class names a type and no value, in its body or as ``self.x: T``.
+They count where neither the class nor one derived from it sets them on ``self``, and other code sets them
+(``holding.x = ...``).
 
-*slots that other modules fill*: attributes of an internal class whose type is a callback, and that another module
+*slots that other modules fill* are attributes of an internal class whose type is a callback, and that another module
 sets.
 
-*lines that name persons*: lines of pages (``docs``, ``README.md``, ``CONTRIBUTING.md``), and of comments and strings in
-``src``, with a word of ``PERSONS`` in ``tests/test_tidy.py``.
+*lines that name persons* are lines of pages (``docs``, ``README.md``, ``CONTRIBUTING.md``), and of comments and
+strings in ``src``, with a word of ``PERSONS`` in ``tests/test_tidy.py``.
 
-*exported names*: the entries of ``penstock.__all__``.
+*exported names* are the entries of ``penstock.__all__``.
 
-*public fields of option classes*: the fields without ``_`` of `OPTIONS`, and of each plain value that their types name
-and that `CHOICES` does not list; what a function takes does not count. `ConsumerOptions` has the options that are
-arguments of a consumer themselves, and its groups. A class that is not there is an error: the classes that replace it
-belong in the list.
+*public fields of option classes* are the fields without ``_`` of `OPTIONS`, and of each plain value that their types
+name and that `CHOICES` does not list. The arguments that a function takes do not count. `ConsumerOptions` has the
+options that are arguments of a consumer themselves, and its groups. It is an error when the code lacks a class of
+`OPTIONS`: the classes that replace it belong in the list.
 
-*comment share*: lines that hold nothing but a comment, of all lines.
+*comment share* is the share of lines that hold nothing but a comment, of all lines.
 """
 
 from __future__ import annotations
@@ -81,7 +85,9 @@ CHOICES = {
     "Stop",
     "Warn",
 }  # fmt: skip
-"""Values that a single option holds: which of several is chosen, and its own few fields."""
+"""The classes of values that a single option holds. Such a value says which of several behaviours is chosen, and has a
+few fields of its own.
+"""
 
 VALUES = {"NamedTuple", "Struct"}
 NO_PARTS = {"Enum", "IntEnum", "StrEnum", "Flag", "TypedDict"}
@@ -92,7 +98,7 @@ SHARD_ID = "shardId-000000000000"
 
 
 class Measure(NamedTuple):
-    """A figure, and the places that were counted."""
+    """A figure, with the places that were counted."""
 
     name: str
     figure: str
@@ -121,7 +127,7 @@ class Class:
 
     @property
     def where(self) -> str:
-        """The module and the name of the class."""
+        """The name of the class, with its module."""
         return f"{self.module.name}.{self.name}"
 
     @cached_property
@@ -137,7 +143,7 @@ class Class:
 
     @cached_property
     def is_value(self) -> bool:
-        """Whether its constructor follows from its fields."""
+        """True when its constructor follows from its fields."""
         decorated = any(
             _last_name(one.func if isinstance(one, ast.Call) else one) == "dataclass"
             for owner in (self, *self.ancestors)
@@ -147,20 +153,20 @@ class Class:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is neither a value, an enumeration nor an error."""
+        """True when it is neither a value, an enumeration, a TypedDict nor an error."""
         is_error = any(name.endswith(("Error", "Exception", "Group")) for name in self.base_names)
         return not (self.is_value or is_error or NO_PARTS & self.base_names)
 
     @cached_property
     def init(self) -> ast.FunctionDef | None:
-        """The class's own constructor, where it is written out."""
+        """The class's own constructor; None where none is written out."""
         return next(
             (one for one in self.node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None
         )
 
     @cached_property
     def fields(self) -> list[Field]:
-        """What a value is made of: its own fields, and those of the values that it derives from."""
+        """The fields of a value: its own, and those of the values that it derives from."""
         own = [
             Field(one.target.id, one.annotation)
             for one in self.node.body
@@ -172,14 +178,16 @@ class Class:
 
     @cached_property
     def arguments(self) -> list[Field]:
-        """The arguments of its own constructor, but ``self``; the fields of a value."""
+        """The arguments of its own constructor without ``self``, or the fields of a value."""
         if self.init is None:
             return self.fields if self.is_value else []
         given = self.init.args
         return [Field(one.arg, one.annotation) for one in [*given.posonlyargs, *given.args, *given.kwonlyargs][1:]]
 
     def expanded(self, seen: frozenset[str] = frozenset()) -> list[tuple[Class, Field]]:
-        """Return the arguments, with the fields of a bag in place of the bag; each with the class that names it."""
+        """Return (class, argument) for each argument, where the class is the one that names it. The fields of a bag
+        stand in place of the bag. ``seen`` has the bags that are open already, as modules and names.
+        """
         found: list[tuple[Class, Field]] = []
         for one in self.arguments:
             bag = next((bag for bag in self.module.classes_in(_itself(one.kind)) if bag.is_bag), None)
@@ -191,11 +199,11 @@ class Class:
 
     @cached_property
     def is_bag(self) -> bool:
-        """Whether it is an internal value of parts or callbacks, or of bags of them."""
+        """True when it is an internal value of parts or callbacks, or of bags of them."""
         return self.holds_parts(frozenset())
 
     def holds_parts(self, seen: frozenset[str]) -> bool:
-        """Whether it is a bag; ``seen``: the bags that it is held by."""
+        """Return True when it is a bag. ``seen`` has the classes that hold it, as modules and names."""
         if not self.is_value or self.where in seen or self.module.tree.is_public(self):
             return False
         for field in self.fields:
@@ -208,7 +216,7 @@ class Class:
 
 
 class Module:
-    """One file: its classes, its aliases of types, and where its imported names come from."""
+    """One file, with its classes, its aliases of types, and the modules that its imported names come from."""
 
     def __init__(self, tree: Tree, path: Path) -> None:
         self.tree = tree
@@ -231,7 +239,7 @@ class Module:
                 self.aliases[target.id] = value
 
     def home_of(self, name: str) -> tuple[Module, str]:
-        """The module that defines a name which this one uses."""
+        """Return the module that defines a name which this one uses, and the name that it has there."""
         seen: set[tuple[str, str]] = set()
         home = self
         while name in home.imported and home.imported[name] not in seen:
@@ -243,12 +251,12 @@ class Module:
         return home, name
 
     def find_class(self, name: str) -> Class | None:
-        """The class of the tree that a name stands for here."""
+        """Return the class of the tree that a name stands for here; None where it stands for no class."""
         home, name = self.home_of(name)
         return home.classes.get(name)
 
     def classes_in(self, kind: ast.expr | None) -> list[Class]:
-        """The classes of the tree that a type names, also by an alias."""
+        """Return the classes of the tree that a type names, also by an alias."""
         found = []
         for home, name in self.names_in(kind):
             if (one := home.classes.get(name)) is not None:
@@ -256,13 +264,13 @@ class Module:
         return found
 
     def is_callback(self, kind: ast.expr | None) -> bool:
-        """Whether a type is a function's, or may be."""
+        """Return True when a type is a function's, or may be."""
         if any(name == "Callable" for _, name in self.names_in(kind)):
             return True
         return any("Protocol" in one.bases and _has_method(one.node, "__call__") for one in self.classes_in(kind))
 
     def names_in(self, kind: ast.expr | None, depth: int = 0) -> Iterator[tuple[Module, str]]:
-        """The names that a type is made of, each with the module that defines it, through aliases."""
+        """Yield (module, name) for the names that a type is made of, through aliases. The module defines the name."""
         for name in _names(kind):
             home, own = self.home_of(name)
             yield home, own
@@ -283,7 +291,7 @@ class Tree:
 
     @cached_property
     def classes(self) -> list[Class]:
-        """Every class, by module and line."""
+        """All classes, in the order of the modules."""
         return [one for module in self.modules.values() for one in module.classes.values()]
 
     @cached_property
@@ -301,7 +309,7 @@ class Tree:
         return found
 
     def is_public(self, one: Class) -> bool:
-        """Whether users are given its name."""
+        """Return True when a list of public names has the class."""
         return one.where in self._public
 
 
@@ -312,7 +320,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _itself(kind: ast.expr | None) -> ast.expr | None:
-    """A type without ``None``, unless it is one of several things, such as a list of bags."""
+    """Return a type without its ``None``. Return None where it is not one class, as with a list of bags."""
     if isinstance(kind, ast.BinOp):
         sides = [one for one in (kind.left, kind.right) if not (isinstance(one, ast.Constant) and one.value is None)]
         return _itself(sides[0]) if len(sides) == 1 else None
@@ -320,7 +328,7 @@ def _itself(kind: ast.expr | None) -> ast.expr | None:
 
 
 def _names(kind: ast.expr | None) -> Iterator[str]:
-    """The names in a type, also in one that stands as a text."""
+    """Yield the names in a type, also in one that stands as a text."""
     if kind is None:
         return
     for node in ast.walk(kind):
@@ -350,7 +358,7 @@ def _has_method(node: ast.ClassDef, name: str) -> bool:
 
 
 def exported(module: Module) -> list[str]:
-    """The entries of a module's ``__all__``."""
+    """Return the entries of a module's ``__all__``, which may be none."""
     listed = module.aliases.get("__all__")
     return [str(one) for one in ast.literal_eval(listed)] if listed is not None else []
 
@@ -359,7 +367,7 @@ def exported(module: Module) -> list[str]:
 
 
 def with_many_callbacks(tree: Tree) -> list[str]:
-    """Internal constructors, and bags, with three or more callbacks."""
+    """Return the internal constructors, and bags, with three or more callbacks, each with their number."""
     found = []
     for one in tree.internal:
         if one.init is not None or one.is_bag:
@@ -370,13 +378,13 @@ def with_many_callbacks(tree: Tree) -> list[str]:
 
 
 def argument_counts(tree: Tree) -> list[tuple[int, str]]:
-    """How many arguments each internal constructor has, most first."""
+    """Return (number of arguments, class) of each internal constructor, most first."""
     counts = [(len(one.expanded()), one.where) for one in tree.internal if one.init is not None]
     return sorted(counts, key=lambda one: (-one[0], one[1]))
 
 
 def late_bound(tree: Tree) -> list[str]:
-    """Attributes that are named without a value and that other code sets."""
+    """Return the attributes that are named without a value and that other code sets."""
     set_elsewhere = {name for module in tree.modules.values() for name, _ in _set_on_others(module.ast)}
     found = []
     for one in tree.classes:
@@ -393,7 +401,7 @@ def late_bound(tree: Tree) -> list[str]:
 
 
 def filled_slots(tree: Tree) -> list[str]:
-    """Attributes for callbacks of an internal class that another module sets."""
+    """Return the attributes for callbacks of an internal class that another module sets, each with those modules."""
     fillers: dict[str, list[Module]] = {}
     for module in tree.modules.values():
         for name, _ in _set_on_others(module.ast):
@@ -410,7 +418,7 @@ def filled_slots(tree: Tree) -> list[str]:
 
 
 def _targets(node: ast.AST) -> Iterator[ast.Attribute]:
-    """The attributes that a statement gives a value."""
+    """Yield the attributes to which the statements in a syntax tree give a value."""
     for one in ast.walk(node):
         if isinstance(one, ast.Assign):
             given: Iterable[ast.expr] = one.targets
@@ -436,7 +444,7 @@ def _set_on_self(node: ast.AST) -> set[str]:
 
 
 def _typed_attributes(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    """The attributes whose type a class names, in its body or on ``self``."""
+    """Yield (name, type) of the attributes whose type a class names, in its body or on ``self``."""
     for one in ast.walk(node):
         if not isinstance(one, ast.AnnAssign):
             continue
@@ -456,12 +464,14 @@ def _named_without_value(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _is_given(tree: Tree, one: Class) -> bool:
-    """Whether users give its fields: by its name, or as arguments of a consumer."""
+    """Return True when users give a class's fields: by its name, or as arguments of a consumer."""
     return tree.is_public(one) or one.where == "penstock.options.ConsumerOptions"
 
 
 def option_fields(tree: Tree) -> dict[str, int]:
-    """How many public fields each option class has, and each that stands for a group of them."""
+    """Return the number of public fields of each option class, and of each class that stands for a group of them, by
+    the name of the class. Raises LookupError where there is no class of a name in `OPTIONS`.
+    """
     counts: dict[str, int] = {}
     waiting = []
     for name in OPTIONS:
@@ -482,7 +492,7 @@ def option_fields(tree: Tree) -> dict[str, int]:
 
 
 def _tidy() -> Any:
-    """The module with the rule of words."""
+    """Return the module ``tests/test_tidy.py``, which has the rule of words."""
     place = ROOT / "tests" / "test_tidy.py"
     spec = importlib.util.spec_from_file_location("house_tidy", place)
     assert spec is not None, place
@@ -493,7 +503,7 @@ def _tidy() -> Any:
 
 
 def persons(tree: Tree) -> list[str]:
-    """Lines of pages, comments and strings that name a person instead of a part."""
+    """Return the lines of pages, comments and strings that name a person instead of a part, as ``path:number``."""
     tidy, root = _tidy(), tree.root
     named = (path for path in (root / "README.md", root / "CONTRIBUTING.md") if path.exists())
     pages = [*named, *sorted((root / "docs").rglob("*.md"))]
@@ -510,7 +520,7 @@ def _comments(module: Module) -> Iterator[tokenize.TokenInfo]:
 
 
 def comment_lines(tree: Tree) -> tuple[int, int]:
-    """How many lines hold nothing but a comment, and how many there are."""
+    """Return the number of lines that hold nothing but a comment, and the number of all lines."""
     alone = sum(one.line[: one.start[1]].strip() == "" for module in tree.modules.values() for one in _comments(module))
     return alone, sum(len(module.text.splitlines()) for module in tree.modules.values())
 
@@ -538,7 +548,7 @@ class Walk:
         threading.setprofile(None)
 
     def begin(self) -> None:
-        """Count from here on; the functions that have called this one go on, so they are counted now."""
+        """Count from here on. The functions that have called this one go on, so they are counted now."""
         self.counts = True
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as in the standard library
         while frame is not None:
@@ -546,11 +556,11 @@ class Walk:
             frame = frame.f_back
 
     def end(self) -> None:
-        """Count no longer."""
+        """Stop counting."""
         self.counts = False
 
     def _heard(self, frame: FrameType, event: str, _: Any) -> None:
-        # How deep the thread is behind a port: the first frame there counts, and each that is called from it.
+        # The depth is the thread's number of frames behind a port: the first frame there, and those called from it.
         depth = getattr(self._depth, "value", 0)
         if event == "call":
             name = frame.f_code.co_filename
@@ -567,7 +577,9 @@ class Walk:
 
 
 async def consumer_walk() -> list[str]:
-    """The files that one warm record enters in a consumer."""
+    """Return the files that one warm record enters in a consumer, as paths in the package. Raises RuntimeError when a
+    round of the worker falls into each of the walks.
+    """
     from penstock.core.shard.checkpoints import Prompt
     from penstock.options import CheckpointOptions, LeaseOptions, WorkerTimes
     from penstock.runtime.consumer.consumer import Consumer
@@ -623,7 +635,7 @@ async def consumer_walk() -> list[str]:
                 async with asyncio.timeout(ANSWER_S):
                     await stored.wait()
                 for _ in range(10):
-                    await asyncio.sleep(0)  # the outcome of the write is heard
+                    await asyncio.sleep(0)  # the consumer hears the outcome of the write
                 walk.end()
                 if wanted and rounds == before:
                     return sorted(walk.files)
@@ -640,7 +652,7 @@ class _Written(NamedTuple):
 
 
 async def producer_walk() -> list[str]:
-    """The files that one warm record enters in a producer."""
+    """Return the files that one warm record enters in a producer, as paths in the package."""
     from penstock.model import HASH_KEY_MAX, ListedShard, OutRecord
     from penstock.runtime.producer.producer import Producer
 
@@ -680,7 +692,9 @@ async def producer_walk() -> list[str]:
 
 
 def measures(root: Path, *, walks: bool = True) -> list[Measure]:
-    """Every figure; ``walks``: also those for which a record is carried, by the package that is installed."""
+    """Return all figures of the repository at ``root``. Without ``walks`` those are left out for which a record is
+    carried, by the package that is installed.
+    """
     tree = Tree(root)
     arguments = argument_counts(tree)
     most = arguments[0][0] if arguments else 0
@@ -715,7 +729,7 @@ def measures(root: Path, *, walks: bool = True) -> list[Measure]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command."""
+    """Print the table of figures, and with ``--places`` the places that were counted."""
     parser = argparse.ArgumentParser(description="Prints measures of how the code is cut into parts.")
     parser.add_argument("--places", action="store_true", help="also list each place that is counted")
     given = parser.parse_args(arguments)
