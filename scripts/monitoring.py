@@ -1,6 +1,6 @@
 """Writes the alarms and dashboards of ``docs/monitoring`` out of the one table of names.
 
-``python -m scripts.monitoring`` writes them anew; a test compares them.
+``python -m scripts.monitoring`` writes them anew. A test compares the files with what this program makes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ GAPS, AGE = name_of("penstock.consumer.gaps"), AGE_METRIC.prometheus_name
 
 
 class Times(NamedTuple):
-    """How long the rules look back, and wait, in seconds. A test that watches a real Prometheus shortens them."""
+    """The times for which the rules look back and wait, in seconds. A test that watches a real Prometheus shortens
+    them.
+    """
 
     rate: int = 300
     """The range of the rates of what is counted all the time."""
@@ -63,8 +65,8 @@ class Times(NamedTuple):
     """The unit of the rules' ``for``."""
 
     def shortened(self, factor: int) -> Times:
-        """Return all times divided by ``factor``. Raises ValueError where one would be no whole number of seconds: an
-        alarm would then be shortened more than another.
+        """Return all times divided by ``factor``. Raises ValueError where one of them would be no whole number of
+        seconds, as one alarm would then be shortened more than another.
         """
         if odd := [name for name, seconds in self._asdict().items() if seconds % factor]:
             raise ValueError(f"{', '.join(odd)} cannot be divided by {factor}")
@@ -75,7 +77,7 @@ AS_SHIPPED = Times()
 
 
 class Alarm(NamedTuple):
-    """One alarm, for Prometheus and, where CloudWatch has the number, for that."""
+    """One alarm of Prometheus."""
 
     name: str
     expression: str
@@ -83,21 +85,21 @@ class Alarm(NamedTuple):
     severity: str
     summary: str
     does: str
-    """What to do."""
+    """The advice what to do."""
 
 
 BY = f"by ({APPLICATION}, {STREAM})"
 
 
 def counted(name: str, seconds: int) -> str:
-    """Return the query for how much was counted lately, even by a process whose first numbers have it already:
-    `increase` does not see the time before them.
+    """Return the query for how much of a number was counted in the last ``seconds``. It also finds what a process had
+    counted before it first reported the number, which `increase` does not see.
     """
     return f"(sum {BY} (increase({name}[{seconds}s])) > 0 or sum {BY} ({name} unless {name} offset {seconds}s) > 0)"
 
 
 def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
-    """Return all alarms."""
+    """Return all alarms of Prometheus, with these times in their queries."""
     rate, again, remembered = f"[{times.rate}s]", f"[{times.again}s]", f"[{times.remembered}s]"
     gone = f"max {BY} (last_over_time({AGE}{remembered})) unless max {BY} ({AGE})"
     here = f"max by (job, instance) (last_over_time({AGE}{remembered}))"
@@ -188,7 +190,7 @@ ALARMS = alarms()
 
 
 def prometheus_rules(times: Times = AS_SHIPPED) -> str:
-    """Rules for Prometheus. YAML, of which JSON's strings are a part."""
+    """Return the rules for Prometheus as YAML. Their strings are JSON's, which YAML takes, too."""
     lines = ["# Made by scripts/monitoring.py.", "groups:", "  - name: penstock", "    rules:"]
     for alarm in alarms(times):
         lines += [
@@ -208,7 +210,7 @@ def prometheus_rules(times: Times = AS_SHIPPED) -> str:
 
 
 class CloudWatchAlarm(NamedTuple):
-    """One alarm, by the KCL's name where it has the number, else by our own."""
+    """One alarm of CloudWatch. Its metric has the KCL's name where the KCL has the number, and else ours."""
 
     name: str
     metric: str
@@ -222,7 +224,7 @@ class CloudWatchAlarm(NamedTuple):
     comparison: str = "GreaterThanThreshold"
     period_s: int = 60
     expression: str | None = None
-    """Metric math over ``used``, which is the metric."""
+    """The metric math over ``used``, which is the metric."""
     of_producer: bool = False
 
 
@@ -279,7 +281,7 @@ CLOUDWATCH_ALARMS = (
 
 
 def cloudformation() -> dict[str, Any]:
-    """A template with the alarms."""
+    """Return a template for CloudFormation with the alarms."""
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": "Alarms for a consumer and a producer. Made by scripts/monitoring.py.",
@@ -384,7 +386,7 @@ def _looked_at(alarm: CloudWatchAlarm) -> list[str]:
 
 
 def cloudwatch_dashboard() -> dict[str, Any]:
-    """A dashboard on the KCL's names; APPLICATION and REGION stand for the real ones."""
+    """Return a dashboard for CloudWatch on the KCL's names. APPLICATION and REGION stand for the real ones."""
     rows = [
         ("Lag", [("MillisBehindLatest", "ApplicationTracker", "Maximum")]),
         ("Records processed", [("RecordsProcessed", "ProcessTask", "Sum")]),
@@ -415,7 +417,7 @@ def cloudwatch_dashboard() -> dict[str, Any]:
 
 
 def grafana_prometheus() -> dict[str, Any]:
-    """A dashboard on Prometheus's names."""
+    """Return a dashboard for Grafana on Prometheus's names."""
     chosen = f'{{{APPLICATION}=~"$application",{STREAM}=~"$stream"}}'
     of_stream = f'{{{STREAM}=~"$stream"}}'
     rate = "[$__rate_interval]"
@@ -466,7 +468,7 @@ def grafana_prometheus() -> dict[str, Any]:
 
 
 def grafana_cloudwatch() -> dict[str, Any]:
-    """A dashboard on the KCL's names in CloudWatch: it fits a real KCL, too."""
+    """Return a dashboard for Grafana on the KCL's names in CloudWatch. It fits a real KCL, too."""
     panels = [
         ("Lag", "ms", [("MillisBehindLatest", "ApplicationTracker", "Maximum")]),
         ("Records processed", "short", [("RecordsProcessed", "ProcessTask", "Sum")]),
@@ -517,7 +519,7 @@ def _dashboard(
 
 
 def files() -> dict[str, str]:
-    """Each file's text."""
+    """Return the text of each file, by the file's name."""
 
     def shown(value: Any) -> str:
         return json.dumps(value, indent=2) + "\n"

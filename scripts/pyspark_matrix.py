@@ -6,9 +6,9 @@
     scripts/run python scripts/pyspark_matrix.py                      # all versions
     scripts/run python scripts/pyspark_matrix.py --only 4.0 --only 4.2
 
-Each version has an environment of its own, ``.venvs/pyspark-4.0`` and so on, which is made once and again when what
-belongs in it changes. But for PySpark the versions are those of ``requirements/dev.txt``. The tests' output goes to
-``.venvs/pyspark-4.0.log`` and is shown where a version fails.
+Each version has an environment of its own, ``.venvs/pyspark-4.0`` and so on. The program makes it once, and makes it
+again when what belongs in it changes. All packages but PySpark have the versions of ``requirements/dev.txt``. The
+tests' output goes to ``.venvs/pyspark-4.0.log``, and the program shows its end where a version fails.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
 LEFT_OUT = ("pyspark", "moto")
-"""The version under test is put in its place; the smoke tests need no service but Kinesis."""
+"""The packages of the project that an environment does not take. The version under test stands in the place of
+PySpark. The smoke tests need no service but Kinesis, and so no moto.
+"""
 
 NOT_OURS = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
-"""PySpark 4.0 leaves the sockets of ``collect()`` to the garbage collector. Our own warnings count in `make test`."""
+"""The options by which pytest ignores warnings that are not ours. PySpark 4.0 leaves the sockets of ``collect()`` to
+the garbage collector. Our own warnings count in `make test`.
+"""
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venvs"
@@ -44,11 +48,11 @@ LOCKED = ROOT / "requirements" / "dev.txt"
 SMOKE_TIMEOUT_S = 1800
 INSTALL_TIMEOUT_S = 1800
 TOGETHER = 2
-"""Versions at a time: a driver and its JVM wait for each other most of the time."""
+"""The number of versions at a time. A driver and its JVM wait for each other most of the time."""
 
 
 class Outcome(NamedTuple):
-    """How one version fared."""
+    """The result of one version, with the seconds that its environment and its tests took."""
 
     version: str
     result: str
@@ -58,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def packages(version: str) -> list[str]:
-    """What the source, the local service and the tests need."""
+    """Return the packages that the source, the local service and the tests need, with this version of PySpark."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     needed = [*project["dependencies"], *extras["spark"], *extras["local"], *TEST_TOOLS]
@@ -66,9 +70,10 @@ def packages(version: str) -> list[str]:
 
 
 def client_environment(version: str) -> Path:
-    """An environment without Spark itself, with the Connect client that goes with this version; its Python.
+    """Return the Python of an environment that has the Connect client for this version and not Spark itself.
 
-    The client's releases are not those of PySpark: it is the newest of the minor version, or of the one before.
+    The environment is made if it is not there as it should be. The client's releases are not those of PySpark: the
+    newest of the minor version is installed, or else of the one before.
     """
     major, minor = version.split(".")[:2]
     client = f"pyspark-client>={major}.{max(int(minor) - 1, 0)},<={major}.{minor}.99"
@@ -77,19 +82,23 @@ def client_environment(version: str) -> Path:
 
 
 def constraints() -> str:
-    """The locked versions of everything but PySpark, without hashes: they are checked when ``.venv`` is made."""
+    """Return the locked versions of all packages but PySpark and Py4J, one a line. Their hashes are left out, as pip
+    checks these when ``.venv`` is made.
+    """
     joined = LOCKED.read_text(encoding="utf-8").replace("\\\n", " ")
     pins = [line.split(" --hash", 1)[0].strip() for line in joined.splitlines() if re.match(r"[a-z0-9]", line)]
     return "\n".join(pin for pin in pins if not re.match(r"(pyspark|py4j)\b", pin)) + "\n"
 
 
 def environment(version: str) -> Path:
-    """The environment of this version, made if it is not there as it should be; its Python."""
+    """Return the Python of this version's environment, which is made if it is not there as it should be."""
     return made(HOME / f"pyspark-{version.rpartition('.')[0]}", packages(version))
 
 
 def made(home: Path, needed: list[str]) -> Path:
-    """The Python of an environment with these packages."""
+    """Return the Python of the environment in the folder ``home`` with the packages ``needed``. It is made if it is
+    not there as it should be.
+    """
     HOME.mkdir(exist_ok=True)
     with (HOME / f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests and this program may want one at the same time
@@ -113,7 +122,9 @@ def _made(home: Path, needed: list[str]) -> Path:
 
 
 def commands(home: Path, what: list[str]) -> list[list[str]]:
-    """What makes an environment: uv where there is one (it keeps what it downloaded), else venv and pip."""
+    """Return the commands that make an environment. They use uv where there is one, as it keeps what it downloaded,
+    and else venv and pip.
+    """
     python = str(home / "bin" / "python")
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is not None:
@@ -128,7 +139,7 @@ def commands(home: Path, what: list[str]) -> list[list[str]]:
 
 
 def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
-    """Runs the smoke tests with this Python: pytest's last line, and whether all is well."""
+    """Run the smoke tests with this Python. Return pytest's last line, and True when the tests passed."""
     variables = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
@@ -157,7 +168,7 @@ def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
 
 
 def run(version: str, arguments: list[str]) -> Outcome:
-    """Makes the environment, runs the tests."""
+    """Make the environment of a version, run the smoke tests in it, and return the outcome."""
     print(f"PySpark {version} ...", file=sys.stderr, flush=True)
     began_s = time.monotonic()
     try:
@@ -170,7 +181,7 @@ def run(version: str, arguments: list[str]) -> Outcome:
 
 
 def main() -> int:
-    """The command. 0 when all versions passed."""
+    """Run the tests on the versions that the command line names. Return 0 when all passed, and else 1."""
     minors = {version.rpartition(".")[0]: version for version in VERSIONS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(minors), help="this minor version only (repeatable)")
