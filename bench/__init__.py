@@ -1,1 +1,1 @@
-"""Benchmarks: each program prints a table and, with ``--json``, one JSON object (see ``_form``)."""
+"""Holds the benchmarks. Each program prints a table and, with ``--json``, one JSON object (see ``_form``)."""

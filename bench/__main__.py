@@ -1,8 +1,8 @@
 """Runs the benchmarks and writes their figures down: ``python -m bench``, or ``make bench``.
 
 Each program runs by itself (``python -m bench.NAME --json``), one after the other. Its results go to its section of
-docs/BENCHMARKS.md, with machine, versions and date; the sections of programs that did not run stay as they are. The
-exit status is 1 when a program fails, not when a goal is missed: that is for the reader of the page.
+docs/BENCHMARKS.md, with machine, versions and date. The sections of programs that did not run stay as they are. The
+exit status is 1 when a program fails. A goal that is missed does not change it: the reader of the page judges that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "BENCHMARKS.md"
 PROGRAM_MINUTES_MAX = 60
 HELPERS = {"__init__", "__main__", "canned", "spark_peers"}
-"""Modules of this folder that are no programs, beside those that begin with an underscore."""
+"""The modules of this folder that are no programs, beside those that begin with an underscore."""
 PACKAGES = ("penstock", "msgspec", "httptools", "boto3", "botocore", "pyspark", "pyarrow", "cbor2", "uvloop")
 """The packages whose versions bear on the figures."""
 
@@ -35,7 +35,7 @@ def programs() -> list[str]:
 
 
 def run(name: str) -> dict[str, Any] | None:
-    """Run one program; None when it fails."""
+    """Run one program, and return the JSON object that it prints; None when it fails."""
     say(f"bench.{name} ...")
     try:
         done = subprocess.run(
@@ -45,7 +45,7 @@ def run(name: str) -> dict[str, Any] | None:
             check=True,
             timeout=PROGRAM_MINUTES_MAX * 60,
         )
-        # The last line is the object: programs may be started by tools that print lines of their own before.
+        # The last line is the object. A tool that starts the program may print lines of its own before it.
         printed: dict[str, Any] = json.loads(done.stdout.decode().strip().splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         say(f"bench.{name} failed: {error}")
@@ -54,7 +54,7 @@ def run(name: str) -> dict[str, Any] | None:
 
 
 def first_line(name: str) -> str:
-    """Return what a program measures: the first sentence of its docstring."""
+    """Return what a program measures: the first line of its docstring, which is a sentence."""
     text = (Path(__file__).parent / f"{name}.py").read_text()
     return text.split('"""')[1].strip().partition("\n")[0]
 
@@ -80,7 +80,7 @@ program and prints its table with all rounds; `make bench ARGS="wire"` runs it a
 
 
 def section(name: str, result: dict[str, Any]) -> str:
-    """Return what a run of a program found, in Markdown."""
+    """Return the section of the page about a program, with what a run of it found."""
     lines = [
         f"## bench/{name}.py",
         "",
@@ -101,7 +101,7 @@ def section(name: str, result: dict[str, Any]) -> str:
 
 
 def sections_of(text: str) -> dict[str, str]:
-    """Return the sections of a page, by program."""
+    """Return the sections of a page, by the name of the program."""
     found = {}
     for part in text.split("\n## bench/")[1:]:
         found[part.partition(".py\n")[0]] = "## bench/" + part.rstrip("\n") + "\n"

@@ -1,8 +1,8 @@
-"""How long a job on a cluster stands still when it loses an executor: a standalone master, two workers, a stream under
-load.
+"""Measures how long a job on a cluster stands still when it loses an executor.
 
-The executors run a bare Python and unpack an archive of 290 MB, as ``examples.cluster`` and the guide for standalone
-clusters have it; the next batch does not wait for the new executor, as the other worker takes over.
+The cluster has a standalone master and two workers, and the job reads a stream under load. The executors run a bare
+Python and unpack an archive of 290 MB, as ``examples.cluster`` and the guide for standalone clusters have it. The next
+batch does not wait for the new executor, as the other worker takes over.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ every = "1 second"
 
 
 def cluster_kill_recovery() -> float:
-    """Seconds from the SIGKILL of an executor in the middle of a batch to the next report of a committed batch: the
-    longest of three, with both executors back in between. It is always the first worker's that is killed, so that the
-    one that takes over is no beginner, as in a job that has run for a while.
+    """Return the seconds from the SIGKILL of an executor in the middle of a batch to the next report of a committed
+    batch. The figure is the longest of three, and both executors are back before each kill. The killed executor is
+    always the first worker's, so that the one that takes over has run for a while, as in a real job.
     """
     from examples.cluster.standalone import Cluster
 

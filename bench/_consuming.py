@@ -1,7 +1,7 @@
-"""Consumers in processes of their own, as benchmarks start them: ``python -m bench._consuming WHAT {...}``.
+"""Runs consumers in processes of their own, as benchmarks start them: ``python -m bench._consuming WHAT {...}``.
 
-Each takes its arguments as one JSON object; `idle` and `latency` print one JSON object, `worker` runs until SIGTERM and
-writes what it delivers into a file that outlives a SIGKILL.
+Each program takes its arguments as one JSON object. `idle`, `hangs` and `latency` print lines with a JSON object each.
+`worker` runs until SIGTERM, and writes what it delivers into a file that outlives a SIGKILL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FAILOVER_S = 10.0
 QUIET_S = 5.0
-"""Seconds without a further record after which all has come that may."""
+"""The seconds without a further record after which `hangs` expects no more."""
 
 
 @contextlib.asynccontextmanager
@@ -45,7 +45,7 @@ async def consumer(
     prompt: bool = False, starting_position: StartingPosition = StartingPosition.LATEST, tag: str = "",
     http2: bool = False,
 ) -> AsyncIterator[Consumer[Any]]:  # fmt: skip
-    """Open a consumer with the defaults, on a lease table in DynamoDB."""
+    """Open a consumer with the default options, on a lease table in DynamoDB, and close both at the end."""
     leases = table(dynamodb, application, tag=tag)
     reached = msgspec.structs.replace(wire(kinesis), http2="subscriptions" if http2 else "off", http2_cleartext=http2)
     try:
@@ -68,7 +68,9 @@ async def consumer(
 
 
 async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: float, seconds: float) -> None:
-    """Hold all of a stream's shards while nothing comes, and print what that costs once the consumer is at rest."""
+    """Hold all shards of a stream while no records come. Print the cores and the bytes of memory that this costs in
+    ``seconds``, which begin when the consumer has rested for ``settle_s``.
+    """
     async with consumer(kinesis, dynamodb, stream, "idle") as one:
         began_s = time.monotonic()
         held = 0
@@ -83,11 +85,13 @@ async def idle(kinesis: str, dynamodb: str, stream: str, shards: int, settle_s: 
         await asyncio.sleep(seconds)
         took_s = time.monotonic() - began_s
         say(core=(cpu_s() - cpu) / took_s, resident=resident_bytes("VmRSS"), most=resident_bytes("VmHWM"))
-        os._exit(0)  # the lease table goes with the benchmark, and a thousand shards need not be given back
+        os._exit(0)  # the lease table ends with the benchmark, so the thousand shards need not be given back
 
 
 async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
-    """Read a backlog whose handlers never end, until nothing more comes, and print what the process grew by."""
+    """Read a backlog that no handler ever takes, until nothing more comes, and print the bytes by which the process
+    grew.
+    """
     one = Consumer(
         stream,
         application="hangs",
@@ -112,8 +116,8 @@ async def hangs(kinesis: str, stream: str, buffer_bytes_max: int) -> None:
 async def latency(
     kinesis: str, dynamodb: str, stream: str, fan_out: bool, http2: bool, from_s: float, until_s: float
 ) -> None:
-    """How old records of `bench._producing timed` are when they are delivered, by those put from ``from_s`` on and
-    before ``until_s`` (epoch seconds).
+    """Print how old the records of `bench._producing timed` are when they are delivered, in seconds. Those count that
+    were put from ``from_s`` on and before ``until_s`` (epoch seconds).
     """
     ages_s: list[float] = []
     name = f"latency-{fan_out}-{http2}".lower()
@@ -136,15 +140,15 @@ async def latency(
 # --- a worker that is deployed, and killed --------------------------------------------------------------
 
 DELIVERY = struct.Struct("<dHHQI")
-"""The head of a delivery: seconds of the system's monotonic clock; the worker and the shard as numbers; the token; and
-how many records follow.
+"""The head of a delivery. It has the seconds of the system's monotonic clock, the worker and the shard as numbers, the
+token, and the number of records that follow.
 """
 RECORD = struct.Struct("<I24s")
 """A record of a delivery: the record's own number, and its sequence number."""
 
 
 class Delivered(NamedTuple):
-    """One batch that a handler was given."""
+    """One batch that was delivered to a handler."""
 
     at_s: float
     worker: int
@@ -155,7 +159,7 @@ class Delivered(NamedTuple):
 
 
 def written(batch: Batch[Record], worker: int) -> bytes:
-    """Return a delivery as bytes. A record's data begin with its number, in decimal."""
+    """Return the delivery of a batch by a worker as bytes. A record's data begin with its number, in decimal."""
     at_s = time.monotonic()
     records = [RECORD.pack(int(record.data[:10]), record.sequence_number.to_bytes(24, "little")) for record in batch]
     shard = int(batch.shard_id.rpartition("-")[2])
@@ -163,7 +167,9 @@ def written(batch: Batch[Record], worker: int) -> bytes:
 
 
 def deliveries(path: Path, start: int = 0) -> tuple[list[Delivered], int]:
-    """Return what workers have written into a file behind this byte, and where to go on."""
+    """Return the deliveries that workers have written into a file behind the byte ``start``, and the byte to go on
+    from.
+    """
     with path.open("rb") as file:
         file.seek(start)
         data = file.read()
@@ -192,7 +198,9 @@ async def worker(
     fan_out: bool,
     prompt: bool,
 ) -> None:
-    """Read until SIGTERM; each delivery goes to the file with one write, when the handler is given it."""
+    """Read until SIGTERM, and write each batch to the file ``path`` when it is delivered to the handler. Each delivery
+    is one write.
+    """
     out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)

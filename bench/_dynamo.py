@@ -1,8 +1,8 @@
-"""DynamoDB for the benchmarks of the consumer: Amazon's DynamoDB Local, in memory, a Java process of its own.
+"""Starts DynamoDB for the benchmarks of the consumer: Amazon's DynamoDB Local, in memory, a Java process of its own.
 
-It is the one that the figures of the KCL were measured with. ``python -m bench._dynamo`` shows what a call takes on it
-and on moto, which the local Kinesis asks otherwise: moto makes some hundred writes a second, one after the other, and
-half a second of a deploy would be its own.
+The figures of the KCL were measured with it, too. ``python -m bench._dynamo`` shows what a call takes on it and on
+moto, to which the local Kinesis passes such calls otherwise. moto makes some hundred writes a second, one after the
+other, so that half a second of a deploy would be moto's own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _server() -> ModuleType:
 
 @contextlib.contextmanager
 def dynamodb() -> Iterator[str]:
-    """Start a fresh DynamoDB Local, and give its address once it is warm: the first calls of a Java program take its
-    compiler's time.
+    """Start a fresh DynamoDB Local, and yield its address once it is warm. A Java program takes longer for its first
+    calls, as it compiles meanwhile.
     """
     with _server().running() as endpoint_url:
         asyncio.run(_latencies(endpoint_url, "warm-up"))
@@ -52,12 +52,12 @@ def dynamodb() -> Iterator[str]:
 
 
 def table(endpoint_url: str, name: str, *, tag: str = "") -> DynamoLeaseTable:
-    """Return a lease table in this DynamoDB."""
+    """Return the lease table of this name in the DynamoDB at ``endpoint_url``."""
     return DynamoLeaseTable(name, ConnectionOptions(endpoint_url=endpoint_url, region=REGION, user_agent_tag=tag))
 
 
 async def _latencies(endpoint_url: str, name: str) -> dict[str, list[float]]:
-    """Return the milliseconds of calls, one after the other, by kind."""
+    """Make calls one after the other, and return the milliseconds that each took, by the kind of call."""
     leases = table(endpoint_url, name)
     await leases.ensure()
     took: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""A fleet of consumer processes under load, and the account of what each of them delivered when."""
+"""Runs a fleet of consumer processes under load, and finds out what each of them delivered when."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _applications = count(1)
 
 
 class Move(NamedTuple):
-    """A shard went from one worker to another."""
+    """One move of a shard from one worker to another."""
 
     shard: int
     at_s: float
@@ -42,7 +42,7 @@ class Move(NamedTuple):
 
 
 class Log:
-    """The deliveries of a file, read as it grows."""
+    """The deliveries in a file, which is read as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,10 +57,10 @@ class Log:
         return self.all
 
     def since(self, at_s: float) -> list[Delivered]:
-        """Return the deliveries from this time on."""
+        """Return the deliveries from this time on, in seconds of the monotonic clock."""
         found = []
         for one in reversed(self.look()):
-            if one.at_s < at_s - 5.0:  # several processes write: not quite in order
+            if one.at_s < at_s - 5.0:  # several processes write, so the order is not quite that of time
                 break
             if one.at_s >= at_s:
                 found.append(one)
@@ -68,7 +68,7 @@ class Log:
 
 
 class Fleet:
-    """Workers of one application. All end with the block; with ``rate_per_s``, so does a producer."""
+    """The worker processes of one application. They end with the block, as does the producer of `load`."""
 
     def __init__(
         self, kinesis: str, dynamodb: str, folder: Path, *, stream: str, fan_out: bool = False, prompt: bool = False
@@ -86,13 +86,13 @@ class Fleet:
             "path": str(folder / self.application), "fan_out": fan_out, "prompt": prompt,
         }  # fmt: skip
         self.names: dict[int, int] = {}
-        """The number that each process's worker writes with its deliveries."""
+        """The number that each process's worker writes with its deliveries, by the id of the process."""
         self._producer: subprocess.Popen[bytes] | None = None
 
     # --- processes ---
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start one more worker, with an id that was not there before."""
+        """Start one more worker, with an id that was not there before, and return its process."""
         number = next(self._numbers)
         command = [sys.executable, "-m", "bench._consuming", "worker", json.dumps({**self._given, "number": number})]
         process = subprocess.Popen(command, cwd=ROOT)
@@ -114,7 +114,7 @@ class Fleet:
         return time.monotonic() - began_s
 
     def ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of a worker that was asked to stop."""
+        """Wait for the end of a worker that was asked to stop. Raises RuntimeError when it failed."""
         if process.wait(DEADLINE_S):
             raise RuntimeError(f"a worker ended with status {process.returncode}: see its message above")
 
@@ -125,7 +125,7 @@ class Fleet:
         process.wait()
 
     def load(self, rate_per_s: float) -> None:
-        """Put numbered records from now on."""
+        """Start a producer that puts ``rate_per_s`` numbered records a second from now on."""
         given = {"endpoint_url": self._kinesis, "stream": self._stream, "rate_per_s": rate_per_s}
         self._producer = subprocess.Popen(
             [sys.executable, "-m", "bench._producing", "numbered", json.dumps(given)], cwd=ROOT, stdout=subprocess.PIPE
@@ -152,7 +152,9 @@ class Fleet:
     # --- what to wait for ---
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look again and again, until the condition holds."""
+        """Look again and again, until the condition holds. ``what`` says what is waited for, in the error. Raises
+        RuntimeError after `DEADLINE_S`, or when a worker ends by itself.
+        """
         end_s = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > end_s:
@@ -162,8 +164,8 @@ class Fleet:
             time.sleep(LOOK_S)
 
     def until_balanced(self, shards: int) -> float:
-        """Wait until each worker that runs has delivered its equal share for a while. Return how many seconds it took,
-        that while included.
+        """Wait until each worker that runs has delivered its equal share of the shards, and no others, for `STEADY_S`.
+        Return how many seconds the wait took, these included.
         """
         began_s = time.monotonic()
         wanted = {self.names[process.pid] for process in self.running}
@@ -179,7 +181,7 @@ class Fleet:
         return time.monotonic() - began_s
 
     def rows(self) -> dict[int, LeaseRow]:
-        """Return the leases by the shard's number."""
+        """Return the rows of the lease table, by the shard's number."""
 
         async def scan() -> list[LeaseRow]:
             leases = table(self._dynamodb, self.application)
@@ -203,7 +205,7 @@ def by_shard(found: Iterable[Delivered]) -> dict[int, list[Delivered]]:
 
 
 def moves(found: Iterable[Delivered], from_s: float) -> list[Move]:
-    """Return the moves from this time on; earlier deliveries say how far apart a shard's deliveries usually are."""
+    """Return the moves from this time on. Earlier deliveries say how far apart a shard's deliveries usually are."""
     told = []
     for shard, its in by_shard(found).items():
         before = [later.at_s - one.at_s for one, later in pairwise(its) if later.at_s < from_s]
@@ -234,5 +236,5 @@ def two_readers(found: Iterable[Delivered]) -> int:
 
 
 def p99(figures: Sequence[float]) -> float:
-    """Return the 99th percentile; the largest of fewer than a hundred figures."""
+    """Return the 99th percentile of the figures, which is the largest where there are fewer than a hundred."""
     return sorted(figures)[-1 - len(figures) // 100]

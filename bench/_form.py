@@ -1,9 +1,8 @@
-"""The one form of all benchmarks: cases with a goal, measured in alternating rounds, shown as a table or as
-JSON.
+"""Gives all benchmarks one form: cases with a goal, measured in alternating rounds, shown as a table or as JSON.
 
-A case compares our figure with a peer's where there is one, and then its goal bounds the ratio ours / peer;
-else the goal bounds our own figure. Both sides are measured in the same run, turn by turn, so that a slower
-minute of the machine hits both; the median of the rounds counts.
+A case compares our figure with a peer's where there is one, and then its goal bounds the ratio ours / peer. Without a
+peer the goal bounds our own figure. Both sides are measured in the same run, turn by turn, so that a slower minute of
+the machine hits both. The median of the rounds counts.
 
 A program defines its cases and ends with ``main("name", "what it measures", cases)``.
 """
@@ -36,9 +35,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One figure and its goal. ``ours`` and ``peer`` measure one round each and return the figure in
-    ``unit``.
-    """
+    """One figure and its goal. ``ours`` and ``peer`` measure one round each and return the figure in ``unit``."""
 
     name: str
     unit: str
@@ -65,7 +62,7 @@ class Result:
     sense: Sense
     holds: bool
     spread: dict[str, list[float]] = field(default_factory=dict)
-    """All rounds by side, for judging how steady the figures are; not part of the JSON form."""
+    """All rounds by side, from which a reader sees how steady the figures are. The JSON form does not have them."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that ``--json`` prints."""
@@ -103,7 +100,9 @@ def judge(
 
 
 def measure(case: Case) -> Result:
-    """Run the rounds of a case: ours, peer, ours, peer, ..."""
+    """Run the rounds of a case in the order ours, peer, ours, peer, ..., and return its result. Rounds of the warm-up
+    do not count.
+    """
     ours: list[float] = []
     peer: list[float] = []
     for number in range(case.warm_up + case.rounds):
@@ -131,12 +130,12 @@ def main(bench: str, about: str, cases: Iterable[Case], argv: Sequence[str] | No
 
 
 def wanted(name: str, asked: argparse.Namespace) -> bool:
-    """Return True when the command line asks for this case."""
+    """Return True when the command line asks for this case, or for no case by name."""
     return not asked.only or name in asked.only
 
 
 def report(bench: str, results: Sequence[Result], *, as_json: bool, text: str = "") -> None:
-    """Print results in the fixed form. ``text``: Markdown that the page of all benchmarks has below them."""
+    """Print results in the fixed form. ``text`` is Markdown that the page of all benchmarks has below them."""
     if as_json:
         print(json.dumps({"bench": bench, "results": [result.as_json() for result in results], "text": text}))
         return
@@ -170,7 +169,7 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """Return a figure as people read it: 1,234,567 and 0.1234."""
+    """Return a figure as a reader sees it, such as 1,234,567 or 0.1234."""
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
@@ -226,12 +225,12 @@ def cpu_of_tree_s(pid: int) -> float:
 
 
 def cores() -> list[int]:
-    """Return the cores that this process may use; none where the system cannot say or pin."""
+    """Return the cores that this process may use; an empty list where the system cannot say or pin."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def pin(pid: int, core: int) -> None:
-    """Keep a process (0: this one) on one core, where that can be done."""
+    """Keep a process (0 is this one) on one core, where that can be done."""
     if core in cores() or pid != 0:
         with contextlib.suppress(OSError, AttributeError):
             os.sched_setaffinity(pid, {core})
@@ -259,7 +258,7 @@ def apart(server_pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call ``look`` again and again in a thread of its own, until the block ends."""
+    """Call ``look`` every ``every_s`` seconds in a thread of its own, until the block ends."""
     over = threading.Event()
 
     def run() -> None:
@@ -276,7 +275,9 @@ def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
 
 
 def per_second(work: Callable[[], object], amount: float, seconds: float = 0.5) -> float:
-    """Call ``work`` for about ``seconds`` and return how much it does per second of wall time."""
+    """Call ``work`` for about ``seconds``, and return how much it does per second of wall time. One call does
+    ``amount``.
+    """
     began = time.perf_counter()
     calls = 0
     while (took := time.perf_counter() - began) < seconds or calls == 0:

@@ -1,6 +1,7 @@
-"""What ``bench.pipeline`` runs: one pipeline as a job file, by hand, and by Spark's own functions alone; and writers.
+"""Runs one pipeline for ``bench.pipeline``: as a job file, by hand, and by Spark's own functions alone.
 
-The pipeline is JSON decode, de-duplication and Parquet, with dead letters beside it.
+The pipeline decodes JSON, removes duplicates, and writes Parquet, with dead letters beside it. The module also fills
+the streams that the pipeline reads, and has the peer that writes to a stream with boto3.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
 SCHEMA = "order_id STRING NOT NULL, customer STRING NOT NULL, quantity INT NOT NULL, amount DECIMAL(10,2) NOT NULL"
 WITHIN = "10 minutes"
 START_UP_BATCHES = 1
-"""The first batches of a run, which do not count."""
+"""The number of batches at the beginning of a run that do not count."""
 PUT_CALL_RECORDS = 500
 WRITTEN_PER_S = 3_000
-"""Records per second of the service's time: within what four shards take."""
+"""The records per second of the service's time, which is within what four shards take."""
 QUERY_TIMEOUT_S = 900
-"""Plain PySpark with equal promises may take minutes for the rows of a round."""
+"""The seconds within which a query must end. Plain PySpark with equal promises may take minutes for a round's rows."""
 
 
 class Scene(NamedTuple):
-    """Where a pipeline reads, and where it writes."""
+    """The stream that a pipeline reads, and the folder that it writes to."""
 
     spark: SparkSession
     local: SpawnedKinesis
@@ -53,7 +54,7 @@ class Scene(NamedTuple):
     folder: Path
 
     def source(self) -> dict[str, str]:
-        """The options of the source."""
+        """Return the options of the source."""
         return {
             "streamName": self.stream,
             "region": self.local.region,
@@ -63,7 +64,7 @@ class Scene(NamedTuple):
         }
 
     def rows_in(self, folder: str) -> int:
-        """Return the number of rows in one of its folders, as any reader of Parquet counts them."""
+        """Return the number of rows in a folder of this scene, as any reader of Parquet counts them."""
         path = self.folder / folder
         rows: int = ds.dataset(path, format="parquet").count_rows() if path.exists() else 0
         return rows
@@ -80,12 +81,12 @@ def order(number: int) -> dict[str, Any]:
 
 
 async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> None:
-    """Put the records, at an even pace of the service's time."""
+    """Put the records to the stream, at an even pace of the service's time."""
     left = iter(records)
     async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
         client = KinesisClient(wire)
         while datas := list(islice(left, PUT_CALL_RECORDS)):
-            # A repeat has its order's key, as it would have.
+            # A duplicate has the key of its order, as a producer would give it.
             entries = [PutEntry(data, f"key-{hash(data) % 1000:04d}", None) for data in datas]
             answer = await client.put_records(StreamName(stream), entries)
             assert answer.failed_record_count == 0
@@ -97,7 +98,7 @@ async def fill(local: SpawnedKinesis, stream: str, records: Iterable[bytes]) -> 
 
 
 def job_text(scene: Scene, trigger: str, schema: str = SCHEMA, *, exact: bool = False) -> str:
-    """Return the text of the job file."""
+    """Return the text of the job file that reads the scene's stream."""
     return job_text_of(scene.source(), scene.folder, trigger, schema, exact=exact)
 
 
@@ -135,7 +136,7 @@ path = "{folder}/orders"
 
 
 def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> list[dict[str, Any]]:
-    """Run a job file as ``penstock run -o jsonl`` does, in this process, and return its batches."""
+    """Run a job file as ``penstock run -o jsonl`` does, in this process, and return the events of its batches."""
     path = scene.folder / "job.toml"
     path.write_text(text, encoding="utf-8")
     out, errors = io.StringIO(), io.StringIO()
@@ -147,19 +148,21 @@ def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> lis
 
 
 def job_rows_per_s(scene: Scene, *, exact: bool = False) -> float:
-    """Read the stream to its end by a job file."""
+    """Read the stream to its end by a job file, and return the rows per second."""
     batches = run_as_job(scene, job_text(scene, "available_now = true", exact=exact))
     return steady([(batch["rows"], batch["seconds"]) for batch in batches])
 
 
 def steady(batches: list[tuple[int, float]]) -> float:
-    """Return the rows per second of the batches behind the start-up, by the time that Spark gives for them."""
+    """Return the rows per second of the batches behind the start-up. A batch is its rows and the seconds that Spark
+    gives for it.
+    """
     counted = [batch for batch in batches if batch[0]][START_UP_BATCHES:]
     return sum(rows for rows, _ in counted) / sum(seconds for _, seconds in counted)
 
 
 def until(reached: Callable[[], bool]) -> None:
-    """Wait until ``reached`` returns True. Raises TimeoutError."""
+    """Wait until ``reached`` returns True. Raises TimeoutError after `QUERY_TIMEOUT_S`."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     while not reached():
         if time.monotonic() > deadline:
@@ -171,7 +174,9 @@ def until(reached: Callable[[], bool]) -> None:
 
 
 def by_hand_rows_per_s(scene: Scene) -> float:
-    """Read the stream to its end by hand: by plain PySpark with the public functions that the job file's steps are."""
+    """Read the stream to its end by plain PySpark and the public functions that the job file's steps are, and return
+    the rows per second.
+    """
     orders = BatchFolder(f"{scene.folder}/orders")
     dead = BatchFolder(f"{scene.folder}/dead", partition_by=["hour"])
 
@@ -188,8 +193,9 @@ def by_hand_rows_per_s(scene: Scene) -> float:
 
 
 def own_functions_rows_per_s(scene: Scene) -> float:
-    """Read the stream by Spark's own functions alone, which promise less: broken records are not kept, types are not
-    checked, and a program that reads the files without Spark's log may see rows twice after a crash.
+    """Read the stream by Spark's own functions alone, and return the rows per second. These functions promise less.
+    They do not keep broken records and do not check types, and a program that reads the files without Spark's log may
+    see rows twice after a crash.
     """
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
     parsed = records.withColumn("value", fn.from_json(fn.col("data").cast("string"), SCHEMA))
@@ -200,8 +206,9 @@ def own_functions_rows_per_s(scene: Scene) -> float:
 
 
 def equal_by_hand_rows_per_s(scene: Scene) -> float:
-    """Read the stream with equal promises and none of our functions: dead letters are kept first, types are checked as
-    they stand in the record, and files are put in place by a rename under the batch's number.
+    """Read the stream with equal promises and none of our functions, and return the rows per second. Dead letters are
+    kept first, types are checked as they stand in the record, and files are put in place by a rename under the batch's
+    number.
     """
     records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
     checked = _checked_by_hand(records)
@@ -228,7 +235,7 @@ def equal_by_hand_rows_per_s(scene: Scene) -> float:
 
 
 def _checked_by_hand(records: DataFrame) -> DataFrame:
-    """Return rows with the ``value`` of the schema above, or with the ``reason`` why there is none."""
+    """Return rows with the ``value`` of the schema above, or with the ``reason`` why there is no value."""
     kinds = "order_id VARIANT, customer VARIANT, quantity INT, amount DECIMAL(10,2)"
     strict = {"columnNameOfCorruptRecord": "broken", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     text = fn.try_validate_utf8(fn.col("data").cast("string"))
@@ -252,7 +259,7 @@ def _checked_by_hand(records: DataFrame) -> DataFrame:
 
 
 def _replace(rows: DataFrame, folder: Path, batch_id: int, partition_by: list[str]) -> None:
-    """Write a batch in place of what an earlier run of it left."""
+    """Write a batch in place of the files that an earlier run of the batch left."""
     staging = folder.with_name(f"{folder.name}.staging")
     for left in folder.rglob(f"batch-{batch_id:09d}-*"):
         left.unlink()
@@ -279,7 +286,9 @@ def _run(writer: Any, scene: Scene) -> float:
 
 
 class BotoPartition:
-    """Writes the rows of a partition, for ``foreachPartition``, as people do: calls of 500, what failed again."""
+    """A function for ``foreachPartition`` that writes the rows of a partition with boto3, in calls of 500 records. It
+    puts those that failed again.
+    """
 
     def __init__(self, stream: str, region: str, endpoint_url: str) -> None:
         self._stream = stream

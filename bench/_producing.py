@@ -1,6 +1,6 @@
-"""Producers in processes of their own, as benchmarks start them: ``python -m bench._producing WHAT {...}``.
+"""Runs producers in processes of their own, as benchmarks start them: ``python -m bench._producing WHAT {...}``.
 
-Each takes its arguments as one JSON object and prints one JSON object.
+Each program takes its arguments as one JSON object and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ KEYS = 1000
 MIB = 1024 * 1024
 LIST_RECORDS = 1000
 TICK_S = 0.001
-"""How often a load looks what is due. A loop's timers are no finer."""
+"""The least number of seconds after which a load looks again what is due. A loop's timers are no finer."""
 
 
 async def ticks(rate_per_s: float, seconds: float) -> AsyncIterator[range]:
-    """Yield the numbers of the records that are due now, again and again for ``seconds``, with sleep between."""
+    """Yield the numbers of the records that are due now, again and again for ``seconds``, and sleep between."""
     began, given = time.perf_counter(), 0
     while (passed := time.perf_counter() - began) < seconds:
         due = int(passed * rate_per_s) + 1
@@ -53,7 +53,9 @@ async def ticks(rate_per_s: float, seconds: float) -> AsyncIterator[range]:
 
 
 async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
-    """Put records of 100 bytes at a steady rate, each awaited by itself, with the producer's defaults."""
+    """Put records of 100 bytes at a steady rate, with the producer's defaults. Await each by itself, and return the
+    seconds that each took, ascending.
+    """
     latencies: list[float] = []
 
     async def put(producer: Producer[OutRecord], number: int, began: float) -> None:
@@ -74,7 +76,9 @@ async def latency(endpoint_url: str, stream: str, rate_per_s: float, seconds: fl
 
 
 async def timed(endpoint_url: str, stream: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
-    """Put orders of about 100 bytes of JSON at a steady rate, each with the time at which it was put (epoch s)."""
+    """Put orders of about 100 bytes of JSON at a steady rate, each with the time at which it was put (epoch seconds).
+    Return how many were put, and the time at which the program began.
+    """
     put = 0
     began_s = time.time()
     async with Producer(stream, connection=wire(endpoint_url)) as producer:
@@ -89,7 +93,9 @@ async def timed(endpoint_url: str, stream: str, rate_per_s: float, seconds: floa
 
 
 async def numbered(endpoint_url: str, stream: str, rate_per_s: float) -> dict[str, Any]:
-    """Put records of 100 bytes, numbered in decimal from 0 on, at a steady rate until SIGTERM. None is aggregated."""
+    """Put records of 100 bytes, numbered in decimal from 0 on, at a steady rate until SIGTERM. Aggregate none of them,
+    and return how many were put.
+    """
     put = 0
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -106,7 +112,9 @@ async def numbered(endpoint_url: str, stream: str, rate_per_s: float) -> dict[st
 
 
 def resident_bytes(which: str) -> int:
-    """Return ``VmRSS``, what this process has in memory now, or ``VmHWM``, the most it ever had (Linux)."""
+    """Return the bytes of ``VmRSS``, what this process has in memory now, or of ``VmHWM``, the most it ever had
+    (Linux).
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(which + ":"):
             return int(line.split()[1]) * 1024
@@ -114,7 +122,9 @@ def resident_bytes(which: str) -> int:
 
 
 async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: float) -> dict[str, Any]:
-    """Keep putting records of 100 bytes, by ``put_nowait`` or ``put_many``, while nothing is ever answered."""
+    """Keep putting records of 100 bytes, by ``put_nowait`` or ``put_many``, while the server answers nothing. Print
+    the bytes by which the process grew, and the producer's counters.
+    """
     options = ProducerOptions(aggregation=True)
     async with Producer("orders", options=options, connection=wire(endpoint_url)) as producer:
         before = resident_bytes("VmRSS")
@@ -137,7 +147,7 @@ async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: flo
         with contextlib.suppress(TimeoutError):  # a put_many may still wait for room
             async with asyncio.timeout(seconds + 1):
                 async for due in ticks(rate_per_s, seconds):
-                    # After a long wait much is due at once, and would itself take the memory that is measured.
+                    # After a long wait many records are due at once. A list of all would take the memory that is measured.
                     for start in range(0, len(due), LIST_RECORDS):
                         await put_due(due[start : start + LIST_RECORDS])
         counted = producer.metrics()
@@ -156,7 +166,9 @@ async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: flo
 
 
 def say_and_leave(result: dict[str, Any]) -> None:
-    """Print and end the process here: what is still to be put will never be answered."""
+    """Print a result and end the process at once. A producer that is closed would wait for answers that may never
+    come.
+    """
     print(json.dumps(result), flush=True)
     os._exit(0)
 
@@ -167,8 +179,10 @@ def say_and_leave(result: dict[str, Any]) -> None:
 async def share(
     endpoint_url: str, stream: str, aggregation: bool, data_bytes: int, from_s: float, until_s: float
 ) -> dict[str, Any]:
-    """Put as much as goes until ``until_s`` (epoch seconds), and return what came of it from ``from_s`` on."""
-    # The buffer holds some seconds' worth: in a larger one records would wait for longer than they live.
+    """Put as much as the producer takes until ``until_s`` (epoch seconds), and print what came of it from ``from_s``
+    on.
+    """
+    # The buffer holds the records of some seconds. In a larger one they would wait for longer than they live.
     options = ProducerOptions(aggregation=aggregation, buffer_bytes_max=4 * MIB, record_bytes_max=MIB)
     async with Producer(stream, options=options, connection=wire(endpoint_url)) as producer:
 
@@ -206,13 +220,15 @@ def wire(endpoint_url: str) -> ConnectionOptions:
 
 
 class Programs:
-    """Programs of here that run side by side: ``with Programs() as programs: programs.start(...)``. All end with it."""
+    """Programs of this module that run side by side: ``with Programs() as programs: programs.start(...)``. All end
+    with the block.
+    """
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, what: str, **arguments: Any) -> None:
-        """Start one program."""
+        """Start one program with these arguments."""
         command = [sys.executable, "-m", "bench._producing", what, json.dumps(arguments)]
         self._running.append(subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT))
 

@@ -1,4 +1,4 @@
-"""What is in a stream after a benchmark has written to it, read to the end by the KCL's rules."""
+"""Reads by the KCL's rules, to its end, a stream that a benchmark has written to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class UserRecords(NamedTuple):
-    """What a stream holds, in the order of reading."""
+    """The user records of a stream in the order of reading, with the number of aggregates."""
 
     records: list[tuple[str, bytes]]
     """The records, as (partition key, data)."""
     aggregates: int
     dropped: int
-    """Aggregates of which the KCL delivers nothing, as one of their user records is outside of the shard's hash range.
+    """The number of aggregates of which the KCL delivers nothing, as one of their user records is outside of the
+    shard's hash range.
     """
 
 
@@ -35,7 +36,7 @@ def client(local: SpawnedKinesis) -> KinesisClient:
 
 
 async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncIterator[tuple[ListedShard, WireRecord]]:
-    """Yield all records that are there now, each shard after its parents."""
+    """Yield all records that are there now as (shard, record), each shard after its parents."""
     for shard in Lineage(await kinesis.list_shards(stream)).shards.values():
         iterator: str | None = await kinesis.get_shard_iterator(stream, shard.shard_id, IteratorAt.trim_horizon())
         while iterator is not None:
@@ -47,7 +48,7 @@ async def wire_records(kinesis: KinesisClient, stream: StreamName) -> AsyncItera
 
 
 async def user_records(local: SpawnedKinesis, stream: str) -> UserRecords:
-    """The user records as the KCL hands them out: an aggregate whole, or not at all."""
+    """Return the user records of a stream as the KCL delivers them: an aggregate whole, or not at all."""
     kinesis = client(local)
     records: list[tuple[str, bytes]] = []
     aggregates = dropped = 0

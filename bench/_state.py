@@ -1,8 +1,9 @@
-"""What a state of ten million keys costs a job: rows/s beside an empty one, and the memory of all its processes.
+"""Measures what a state of ten million keys costs a job: rows/s beside an empty one, and its memory.
 
-``penstock run`` reads a stream of as many orders, so the state is filled by the job itself, in large batches. Then
-rounds begin, in turn: some batches of new orders by the job with all these keys, and the same orders by a job with a
-new checkpoint directory. In each the first batch, in which a process warms up and loads its state, does not count.
+``penstock run`` reads a stream of as many orders in large batches, so the job itself fills the state. Then the rounds
+begin. In each round the job with all these keys reads some batches of new orders, and then a job with a new checkpoint
+directory reads the same orders. The first batch of each run does not count, as a process warms up and loads its state
+in it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ FILL_BATCH_RECORDS = 1_000_000
 BATCH_RECORDS = 400_000
 ROUND_RECORDS = 3 * BATCH_RECORDS
 WITHIN_S = 6 * 3_600
-"""No key leaves the state: the service's time is this machine's and more, so a shorter window depends on its speed."""
+"""The window of the de-duplication, which no key leaves. The service's time runs ahead of this machine's, so with a
+shorter window the keys that leave would depend on the machine's speed.
+"""
 GIB_MAX = 3.0
 LOOK_S = 0.5
 RUN_S_MAX = 3_000.0
@@ -54,7 +57,7 @@ class Run(NamedTuple):
 
     batches: list[dict[str, Any]]
     bytes_max: int
-    """The most bytes of all its processes at one moment, where what they share is counted once."""
+    """The most bytes of all its processes at one moment. Memory that they share is counted once."""
     cpu_s: float
     """The CPU seconds of all its processes, start and end included."""
 
@@ -66,7 +69,7 @@ class Run(NamedTuple):
 
 
 class Memory:
-    """The most that a process and its descendants had in memory at one look, and their CPU at the last."""
+    """The most bytes of memory, and the most CPU seconds, that a process and its descendants had at one look."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -80,7 +83,7 @@ class Memory:
 
 
 def pss_bytes(pid: int) -> int:
-    """Return the memory of one process, with its part of what it shares; 0 when the process has ended."""
+    """Return the bytes of memory of one process, with its part of what it shares; 0 when the process has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -89,12 +92,14 @@ def pss_bytes(pid: int) -> int:
 
 
 def orders(first: int, count: int) -> Iterator[bytes]:
-    """Yield new orders."""
+    """Yield ``count`` orders as JSON, numbered from ``first`` on."""
     return (json.dumps(_pipelines.order(number)).encode() for number in range(first, first + count))
 
 
 def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: str) -> Run:
-    """Run the job file by ``penstock run``, in processes of its own."""
+    """Run the job file by ``penstock run``, in processes of its own, and return what it did. ``starting`` has the
+    source's options for the starting position.
+    """
     source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
     options = {**source, **starting, "maxRecordsPerTrigger": str(batch_records)}
     text = _pipelines.job_text_of(options, folder, "available_now = true").replace(
@@ -119,7 +124,7 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
 
 
 def told(name: str, one: Run) -> None:
-    """Print a line for the reader: the state, and what each batch took."""
+    """Print a line about a run: its state, and the seconds of each batch."""
     state = one.batches[-1]["state"]
     seconds = ", ".join(f"{batch['seconds']:.1f}" for batch in one.batches)
     removals = ", ".join(f"{batch['state']['remove_s']:.1f}" for batch in one.batches)
@@ -131,7 +136,9 @@ def told(name: str, one: Run) -> None:
 
 
 def state_10m(new_folder: Callable[[], contextlib.AbstractContextManager[Path]]) -> list[Result]:
-    """Rows/s beside an empty state, and the most memory of the job with all keys."""
+    """Measure the rows/s of a job with all keys beside those of one with an empty state, and the most memory of the
+    job with all keys.
+    """
     full: list[Run] = []
     empty: list[Run] = []
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder:
