@@ -147,7 +147,7 @@ async def stalled(endpoint_url: str, style: str, rate_per_s: float, seconds: flo
         with contextlib.suppress(TimeoutError):  # a put_many may still wait for room
             async with asyncio.timeout(seconds + 1):
                 async for due in ticks(rate_per_s, seconds):
-                    # After a long wait many records are due at once. A list of all would take the memory that is measured.
+                    # After a long wait many records are due at once. All in one list would take the measured memory.
                     for start in range(0, len(due), LIST_RECORDS):
                         await put_due(due[start : start + LIST_RECORDS])
         counted = producer.metrics()

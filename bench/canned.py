@@ -1,11 +1,11 @@
-"""A server of ready-made Kinesis answers in a process of its own: it looks nothing up, stores and checks
-nothing.
+"""Serves ready-made Kinesis answers from a process of its own: it looks nothing up, stores nothing, checks nothing.
 
-It is there so that a benchmark measures clients: it must be faster than all of them. GetRecords answers the
-page that the iterator names (``page-<records>-<bytes>``, made at its first use; ``empty``). PutRecords says yes
-to each entry and names the shard that it falls in, of the four that ListShards and DescribeStreamSummary tell
-of; with ``--stalled`` it takes the request and never answers. Other operations get ``{}``. ``GET /stats``
-counts. The process ends with its standard input.
+A benchmark that asks this server measures clients, so the server must be faster than all of them. GetRecords answers
+the page that the iterator names: ``empty``, or ``page-<records>-<bytes>``, which is made at its first use. PutRecords
+takes each entry, and names the shard that the entry falls in. ListShards and DescribeStreamSummary tell of the same
+shards, of which there are four unless ``BENCH_CANNED_SHARDS`` gives another number. With ``--stalled`` the server
+takes the request of PutRecords and never answers. Other operations get ``{}``. ``GET /stats`` answers the numbers of
+requests and of entries that were put. The process ends with its standard input.
 
 ``python -m bench.canned`` runs it by hand.
 """
@@ -36,27 +36,30 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 256 * 1024
 SEND_BYTES = 256 * 1024
-"""The bytes of one call of send: small calls keep the receiver busy while the next one is copied."""
+"""The bytes of one call of send. Small calls keep the receiver busy while the next one is copied."""
 BUFFER_BYTES = 16 * 1024 * 1024
-"""A whole page, where the system allows it: the server has done its part before the client has read much."""
+"""The bytes of a connection's send buffer, which takes a whole page where the system allows it. The server has then
+done its part before the client has read much.
+"""
 JOIN_BYTES_MAX = 64 * 1024
 FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
 SHARDS = int(os.environ.get("BENCH_CANNED_SHARDS", "4"))
-"""The number of shards: there are more for clients that keep to each shard's limits. It is a power of two, up to 256,
-so that with even hash ranges a hash key's first bits name its shard."""
+"""The number of shards. Clients that keep to each shard's limits need more of them. It is a power of two, up to 256,
+so that with even hash ranges a hash key's first bits name its shard.
+"""
 SHARD_IDS = [f"shardId-{number:012d}" for number in range(SHARDS)]
 SHARD_SHIFT = 128 - (SHARDS.bit_length() - 1)
 ENTRIES_MAX = 500
 KEYS_KNOWN_MAX = 100_000
-"""Partition keys whose shard is remembered."""
+"""The most partition keys whose shard is remembered."""
 ENTRY = re.compile(rb'"PartitionKey": ?"([^"]*)"(?:, ?"ExplicitHashKey": ?"([0-9]+)")?')
-"""Where an entry of PutRecords goes, as boto3 and our client write it."""
+"""The pattern that finds the keys of an entry of PutRecords, as boto3 and our client write them."""
 LARGE_ENTRY_BYTES = 4096
 CBOR = b"application/x-amz-cbor-1.1"
 
 
 def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
-    """The body of a GetRecords answer as AWS writes it, with random data."""
+    """Return the body of a GetRecords answer as AWS writes it, with records of ``data_bytes`` bytes of random data."""
     rng = random.Random(seed)
     return json.dumps(
         {
@@ -77,7 +80,7 @@ def page(records: int, data_bytes: int, seed: int = 1) -> bytes:
 
 
 def shard_description(number: int) -> dict[str, object]:
-    """A shard as ListShards describes it."""
+    """Return a shard as ListShards describes it."""
     size = 1 << SHARD_SHIFT
     return {
         "ShardId": SHARD_IDS[number],
@@ -87,7 +90,7 @@ def shard_description(number: int) -> dict[str, object]:
 
 
 def stream_description(name: str) -> dict[str, object]:
-    """A stream as DescribeStreamSummary describes it."""
+    """Return a stream as DescribeStreamSummary describes it."""
     return {
         "StreamName": name,
         "StreamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}",
@@ -103,12 +106,12 @@ def stream_description(name: str) -> dict[str, object]:
 
 
 def shard_of(partition_key: str) -> int:
-    """The number of the shard that a partition key falls in."""
+    """Return the number of the shard that a partition key falls in."""
     return md5(partition_key.encode()).digest()[0] >> (SHARD_SHIFT - 120)
 
 
 class Puts:
-    """Answers to PutRecords, put together of ready-made entries: one for every shard and place."""
+    """Answers to PutRecords, put together from ready-made entries, of which there is one for each shard and place."""
 
     def __init__(self) -> None:
         self._taken = [
@@ -121,7 +124,7 @@ class Puts:
         self._known: dict[bytes, int] = {}
 
     def answer(self, request: bytes) -> tuple[bytes, int]:
-        """The body of the answer, and how many entries were taken."""
+        """Return the body of the answer to a request in JSON, and how many entries were taken."""
         taken, known = self._taken, self._known
         entries = []
         for place, (key, hash_key) in enumerate(self._entries(request)):
@@ -144,7 +147,9 @@ class Puts:
         return cbor2.dumps({"FailedRecordCount": 0, "Records": entries}), len(entries)
 
     def _entries(self, request: bytes) -> list[tuple[bytes, bytes]]:
-        """(partition key, explicit hash key) of each. A plain search passes over large data faster than a pattern."""
+        """Return (partition key, explicit hash key) of each entry. A plain search passes over large data faster than a
+        pattern.
+        """
         first = request.find(b'"PartitionKey"')
         if first < LARGE_ENTRY_BYTES:
             return ENTRY.findall(request)
@@ -158,7 +163,7 @@ class Puts:
 
 
 class Answers:
-    """Ready bodies by what is asked for."""
+    """Ready bodies of answers, by what is asked for."""
 
     def __init__(self, *, stalled: bool = False) -> None:
         self.requests = 0
@@ -170,7 +175,7 @@ class Answers:
         self._date = (0, b"")
 
     def body(self, target: bytes, content_type: bytes, request: bytes) -> bytes | None:
-        """The answer to one request; None: it gets none."""
+        """Return the body of the answer to one request; None where it gets no answer."""
         self.requests += 1
         if target.endswith(b"GetRecords"):
             return self._page(request)
@@ -188,7 +193,7 @@ class Answers:
         return b"{}"
 
     def head(self, length: int) -> bytes:
-        """The head of an answer, with the headers that AWS sends."""
+        """Return the head of an answer, with the headers that AWS sends."""
         second = int(time.time())
         if second != self._date[0]:
             self._date = (second, email.utils.formatdate(second, usegmt=True).encode())
@@ -211,7 +216,9 @@ class Answers:
 
 
 class Connection:
-    """One connection: requests with a Content-Length, one after the other. Answers are never copied."""
+    """One connection, on which requests with a Content-Length come one after the other. Large answers are never
+    copied.
+    """
 
     def __init__(self, sock: socket.socket, answers: Answers) -> None:
         sock.setblocking(False)
@@ -223,7 +230,9 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
 
     def turn(self) -> int:
-        """Receive, answer and send what can be; return the events to wait for next, 0 at the end."""
+        """Receive, answer and send what can be. Return the selector's events to wait for next, or 0 when the
+        connection ends.
+        """
         try:
             if self._unsent:
                 return self._send()
@@ -248,7 +257,7 @@ class Connection:
         return self._send() if self._unsent else selectors.EVENT_READ
 
     def close(self) -> None:
-        """The other side has closed it."""
+        """Close the socket of a connection that has ended."""
         self._socket.close()
 
     def _answer(self, head: bytes, request: bytes) -> None:
@@ -294,7 +303,7 @@ def _named(request: bytes) -> str:
 
 
 def serve(port: int, *, stalled: bool = False) -> None:
-    """Listen on loopback, say where, and serve until standard input ends."""
+    """Listen on loopback, print the port, and serve until standard input ends."""
     answers = Answers(stalled=stalled)
     listener = socket.create_server(("127.0.0.1", port), backlog=128)
     listener.setblocking(False)
@@ -320,7 +329,7 @@ def serve(port: int, *, stalled: bool = False) -> None:
 
 
 class CannedServer:
-    """Runs the server as a child process: ``with CannedServer() as server: server.endpoint_url``."""
+    """The server as a child process: ``with CannedServer() as server: server.endpoint_url``."""
 
     def __init__(self, *, stalled: bool = False) -> None:
         self._stalled = stalled

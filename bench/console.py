@@ -1,10 +1,10 @@
 """Measures the console: how soon its overview answers, and what memory live tails take.
 
-The console and the local Kinesis are processes of their own. ``console_overview_ms``: the first byte of the overview,
-median of 40 requests, with 50 streams of 20 shards each and five applications of 20 leases, while a browser holds the
-page open; all that it shows was seen within 30 s. ``console_tail_mib``: by how much the console's memory grows from the
-end of the first ten seconds on, while three browsers follow a stream of ten shards that takes 10,000 records each
-second for 5 minutes; the third of them reads nothing of what is sent to it.
+The console and the local Kinesis are processes of their own. ``console_overview_ms`` is the time to the first byte of
+the overview, as the median of 40 requests. There are 50 streams of 20 shards each and five applications of 20 leases,
+and a browser holds the page open. All that the page shows was seen within 30 s. ``console_tail_mib`` is the growth of
+the console's memory from the end of the first ten seconds on. Meanwhile three browsers follow a stream of ten shards
+that takes 10,000 records each second for 5 minutes, and the third browser reads nothing of what is sent to it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept": "text/html"}
 
 @contextlib.contextmanager
 def console(*options: str) -> Iterator[tuple[int, int]]:
-    """A console as a process: its port and its process id."""
+    """Run a console with these options as a process, and yield its port and its process id."""
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "token"
         token.write_text(TOKEN)
@@ -70,7 +70,7 @@ def console(*options: str) -> Iterator[tuple[int, int]]:
 
 
 def get(port: int, path: str) -> tuple[float, str]:
-    """Seconds to the first byte, and the page."""
+    """Return the seconds to the first byte of a page, and the page."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     began_s = time.perf_counter()
     connection.request("GET", path, headers=HEADERS)
@@ -85,14 +85,14 @@ def get(port: int, path: str) -> tuple[float, str]:
 
 
 def opened(port: int, path: str) -> http.client.HTTPResponse:
-    """Open a stream of events, as an open page holds it."""
+    """Open a stream of events, as an open page holds it, and return the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path, headers=HEADERS)
     return connection.getresponse()
 
 
 def overview_ms() -> float:
-    """Return the milliseconds to the first byte of the overview."""
+    """Return the median milliseconds to the first byte of the overview."""
     with LocalKinesis.spawn(streams={f"stream-{number:02}": SHARDS for number in range(STREAMS)}) as local:
         os.environ.update(local.environment())
         dynamodb = boto3.client("dynamodb", endpoint_url=local.endpoint_url, region_name=local.region)
@@ -142,7 +142,7 @@ def _until_warm(port: int) -> None:
 
 
 def tail_mib() -> float:
-    """Return by how many MiB the console grows."""
+    """Return by how many MiB the console grows while three browsers follow a stream."""
     with LocalKinesis.spawn(streams={"orders": TAIL_SHARDS}) as local:
         os.environ.update(local.environment())
         stop, sent = threading.Event(), [0, 0]
@@ -173,7 +173,7 @@ def tail_mib() -> float:
 
 
 def _put(local: Any, stop: threading.Event, sent: list[int], writer: int) -> None:
-    """Put half of the records, until ``stop`` is set."""
+    """Put half of the records until ``stop`` is set, and note in ``sent[writer]`` how many were put."""
     client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
     number, began_s = 0, time.monotonic()
     while not stop.is_set():

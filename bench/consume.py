@@ -1,10 +1,11 @@
 """Measures what 1,000 idle shards cost a consumer, how fast it reads a backlog beside boto3, and the time to a handler.
 
-``idle_*``: one process holds 1,000 shards, each polled once a second, with its leases in DynamoDB. ``rows_*`` and
-``cpu_*``: the same backlog through ``async for batch`` with an empty handler, and by boto3's ``get_records`` in a loop,
-from one thread each; counted from the first batch on; the local Kinesis has a core of its own and no limits per shard.
-``held_of_bound``: a process whose handlers hang over a backlog of 64 shards. ``latency_*``: records are put at 1,000/s
-by another process to four shards with AWS's limits; ``_http2``: subscriptions share a connection.
+``idle_*``: One process holds 1,000 shards, polls each once a second, and has its leases in DynamoDB. ``rows_*`` and
+``cpu_*``: A consumer reads a backlog through ``async for batch`` with an empty handler, and boto3 reads the same one
+by ``get_records`` in a loop, each from one thread. The figures count from the first batch on. The local Kinesis has a
+core of its own and no limits per shard. ``held_of_bound``: The handlers of a process hang over a backlog of 64 shards.
+``latency_*``: Another process puts 1,000 records/s to four shards with AWS's limits. With ``_http2`` the subscriptions
+share a connection.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ IDLE_SETTLE_S = 10.0
 HELD_SHARDS = 64
 HELD_RECORDS = 1_000_000
 HELD_BYTES_MAX = 256 * MIB
-"""The default bound of a consumer's memory; these records take 427 MiB."""
+"""The default bound of a consumer's memory. The records of the backlog take 427 MiB."""
 IDLE_S = 20.0
 RATE_PER_S = 1_000
 WARM_UP_S = 8.0
@@ -55,7 +56,7 @@ LATENCY_S = 30.0
 
 
 def idle_results(asked: Namespace) -> list[Result]:
-    """Measure CPU and memory of a process that holds idle shards."""
+    """Measure the CPU and the memory of a process that holds idle shards."""
     if not (wanted("idle_1000_core", asked) or wanted("idle_1000_mib", asked)):
         return []
     with (
@@ -78,7 +79,7 @@ def idle_results(asked: Namespace) -> list[Result]:
         f"idle: all held after {begun['held_s']:.1f} s; {polls:.2f} polls per shard and second; "
         f"{told['most'] / MIB:,.0f} MiB at most"
     )
-    core = told["core"] / min(1.0, polls)  # on a machine that has no time for all polls, as if it had
+    core = told["core"] / min(1.0, polls)  # the figure is for all polls, also where the machine has no time for them
     return [
         judge("idle_1000_core", [core], unit="cores", goal=0.3, sense="at_most"),
         judge("idle_1000_mib", [told["resident"] / MIB], unit="MiB", goal=300, sense="at_most"),
@@ -97,7 +98,7 @@ class Read(NamedTuple):
 
 
 class Meter:
-    """Counts from the first page on, so that no start is measured."""
+    """The count of a round's records. It begins with the first page, so that no start is measured."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -117,7 +118,7 @@ class Meter:
 
 
 async def ours(endpoint_url: str, records: int) -> Read:
-    """Read the whole backlog through a consumer that begins at the oldest record."""
+    """Read the whole backlog through a consumer that begins at the oldest record, and return the figures."""
     meter = Meter()
     async with Consumer(
         STREAM,
@@ -135,7 +136,7 @@ async def ours(endpoint_url: str, records: int) -> Read:
 
 
 def boto3_loop(client: Any, records: int) -> Read:
-    """Read ``records`` records of the backlog with boto3, shard by shard in turn."""
+    """Read ``records`` records of the backlog with boto3, shard by shard in turn, and return the figures."""
     meter = Meter()
     iterators = [
         client.get_shard_iterator(
@@ -152,7 +153,7 @@ def boto3_loop(client: Any, records: int) -> Read:
 
 
 def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> int:
-    """Put the backlog, and return how many records it has."""
+    """Put a backlog of at least ``records`` records, and return how many it has."""
     port = int(service.endpoint_url.rpartition(":")[2])
     bodies = [json.loads(request.partition(b"\r\n\r\n")[2]) for request in put_requests(STREAM)]
     put = 0
@@ -164,7 +165,7 @@ def fill(service: SpawnedKinesis, records: int = SHARDS * BACKLOG_PER_SHARD) -> 
 
 
 def backlog_results(asked: Namespace) -> list[Result]:
-    """Measure both sides, turn by turn, on the same records."""
+    """Measure the consumer and boto3, turn by turn, on the same records."""
     import boto3
 
     if not (wanted("rows_100b", asked) or wanted("cpu_100b", asked)):
@@ -198,8 +199,9 @@ def backlog_results(asked: Namespace) -> list[Result]:
 
 
 def held_results(_asked: Namespace) -> list[Result]:
-    """What a process grows by that holds all it may of a backlog, beside its bound. The C library keeps memory of
-    answers that were freed for later ones, unless an environment variable says that it gives large blocks back.
+    """Measure by how much a process grows that holds all it may of a backlog, beside its bound. The C library keeps
+    memory of answers that were freed for later ones, unless an environment variable says that it gives large blocks
+    back.
     """
     results = []
     with LocalKinesis.spawn(streams={STREAM: HELD_SHARDS}) as service:
@@ -265,7 +267,7 @@ def latency_result(name: str, goal: float, *, fan_out: bool, http2: bool = False
 
 
 class started:  # noqa: N801  (reads as the verb that it is)
-    """A program of `bench._consuming` while the block lasts."""
+    """A program of `bench._consuming` that runs while the block lasts."""
 
     def __init__(self, what: str, *, environment: dict[str, str] | None = None, **arguments: Any) -> None:
         self._environment = {**os.environ, **(environment or {})}
@@ -282,7 +284,7 @@ class started:  # noqa: N801  (reads as the verb that it is)
 
 
 def line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return the next line that the process prints."""
+    """Return the JSON object in the next line that the process prints."""
     assert process.stdout is not None
     text = process.stdout.readline()
     if not text:

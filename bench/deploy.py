@@ -1,13 +1,14 @@
 """Measures gaps and duplicates in deploys, kills and reshards: four workers, eight shards, 2,000 records/s.
 
-Every worker is a process. ``one_by_one``: each is stopped, then its successor is started. ``blue_green``: four new ones
-are started, then the four old ones stopped. A gap is the time between two deliveries of a shard around its move, less
-the shard's median spacing before. The local Kinesis enforces AWS's limits per shard; leases are in DynamoDB Local.
-The failover time is 10 s, everything else as it is by default.
+Each worker is a process. ``one_by_one``: Each worker is stopped, and then its successor is started. ``blue_green``:
+Four new workers are started, and then the four old ones are stopped. A gap is the time between two deliveries of a
+shard around its move, less the shard's median spacing before. The local Kinesis enforces AWS's limits per shard, and
+the leases are in DynamoDB Local. The failover time is 10 s, and all else is as it is by default.
 
-``gap_p99_ms_400_shards`` and ``…_1000_shards``: a deploy of a worker that reads so many shards, in one process, with a
-lease table that answers in 6 ms. The new worker starts, has its half, and the old one is closed. A gap is the time from
-`on_shards_revoked` to `on_shards_assigned` of the same shard. ``freed``: shards that were not handed over but free.
+``gap_p99_ms_400_shards`` and ``gap_p99_ms_1000_shards``: One process deploys a worker that reads so many shards, with
+a lease table that answers in 6 ms. The new worker starts and gets its half, and then the old one is closed. A gap is
+the time from `on_shards_revoked` to `on_shards_assigned` of the same shard. ``freed`` counts the shards that did not
+come by a handoff: they were free when the new worker took them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ STREAM = "bench"
 SHARDS, WORKERS = 8, 4
 RATE_PER_S = 2_000
 SPACING_S = 6.0
-"""Seconds for which a balanced fleet is watched for its usual spacing."""
+"""The seconds for which a balanced fleet is watched for its usual spacing."""
 DEPLOY_ROUNDS = 2
 KILL_ROUNDS = 2
 ROUNDS = 3
@@ -77,7 +78,7 @@ def kinesis(shards: int = SHARDS) -> Iterator[SpawnedKinesis]:
 
 
 class Deploy(NamedTuple):
-    """What one deploy did."""
+    """The figures of one deploy."""
 
     gaps_ms: list[float]
     duplicates: int
@@ -85,7 +86,7 @@ class Deploy(NamedTuple):
 
 
 def one_by_one(fleet: Fleet) -> None:
-    """Stop one, start its successor, and wait until it has its share."""
+    """Stop one worker, start its successor, and wait until the fleet is balanced. Do so for each worker."""
     for process in list(fleet.running):
         stopped_s = fleet.stop(process)
         fleet.start()
@@ -93,7 +94,7 @@ def one_by_one(fleet: Fleet) -> None:
 
 
 def blue_green(fleet: Fleet) -> None:
-    """Start all new ones, and when they run, stop all old ones."""
+    """Start as many new workers, and when each has its share, stop all old ones. Wait until the fleet is balanced."""
     old = list(fleet.running)
     for _ in old:
         fleet.start()
@@ -110,7 +111,7 @@ DEPLOYS = {"one_by_one": one_by_one, "blue_green": blue_green}
 
 
 def deploy(leases: str, folder: Path, how: str, *, fan_out: bool) -> Deploy:
-    """Make one deploy of a balanced fleet, and return what it did."""
+    """Make one deploy of a balanced fleet, and return its figures. ``how`` is a name in `DEPLOYS`."""
     with kinesis() as service, Fleet(service.endpoint_url, leases, folder, stream=STREAM, fan_out=fan_out) as fleet:
         for _ in range(WORKERS):
             fleet.start()
@@ -152,21 +153,21 @@ def deploy_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
 
 
 class Kill(NamedTuple):
-    """What came of the shards of a worker that was killed."""
+    """The figures of the shards of a worker that was killed."""
 
     gaps_s: list[float]
     repeated: int
     allowed: int
-    """The records that the victim delivered, and that the checkpoint in the table did not cover."""
+    """The records that the killed worker delivered, and that the checkpoint in the table did not cover."""
 
 
 def kill_one(fleet: Fleet) -> Kill:
-    """Kill a worker, look at what was stored, and wait until others deliver its shards."""
+    """Kill a worker, look at what was stored, and wait until others deliver its shards. Return the figures."""
     victim = fleet.running[0]
     number = fleet.names[victim.pid]
     fleet.kill(victim)
     at_s = time.monotonic()
-    time.sleep(0.3)  # a write that was on its way is made by now
+    time.sleep(0.3)  # a write that was on its way has been made by then
     theirs = {
         shard: its
         for shard, its in by_shard(fleet.log.look()).items()
@@ -253,7 +254,7 @@ def start_results(leases: str, folder: Path, asked: Namespace) -> list[Result]:
                     fleet.unload()
                     time.sleep(IDLE_S)
                     stopped_s = fleet.stop(process)
-                    if turn:  # the first one compiles, and fills the system's caches
+                    if turn:  # the first turn compiles, and fills the system's caches
                         took[name].append(first_s)
                         took["idle_stop_s"].append(stopped_s)
     return [judge(name, figures, unit="s", goal=1, sense="at_most") for name, figures in took.items()]
@@ -320,7 +321,7 @@ def scale_result(leases: str, folder: Path) -> Result:
 
 
 class AnsweringIn(MemoryLeaseTable):
-    """A lease table in memory, as far away as one in a service."""
+    """A lease table in memory that answers after so many seconds, as one in a service does."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -352,7 +353,7 @@ class AnsweringIn(MemoryLeaseTable):
 
 
 class ManyShards(NamedTuple):
-    """What one deploy of a worker with many shards did."""
+    """The figures of one deploy of a worker with many shards."""
 
     gaps_ms: list[float]
     freed: int
@@ -360,7 +361,7 @@ class ManyShards(NamedTuple):
 
 async def deploy_of_many(shards: int) -> ManyShards:
     """Start a second worker beside the first, close the first when each has half, and wait until the new one has all
-    shards.
+    shards. Return the figures.
     """
     stream, table = MemoryStream(STREAM, shards=shards), AnsweringIn(TABLE_ANSWER_S)
     revoked_s: dict[str, float] = {}
@@ -401,7 +402,7 @@ async def deploy_of_many(shards: int) -> ManyShards:
 
 
 def many_results(asked: Namespace) -> list[Result]:
-    """Measure deploys of a worker at each number of shards."""
+    """Measure deploys of a worker with 400 and with 1,000 shards."""
     results, freed = [], []
     for shards, goal_ms in ((400, 250), (1000, 700)):
         name = f"gap_p99_ms_{shards}_shards"

@@ -1,7 +1,7 @@
 """Measures what `import penstock` costs a fresh interpreter; a test bounds what it brings in.
 
-``import_s``: the import alone, without the interpreter's own start. Each round is the least of several
-interpreters: what the machine does beside only adds.
+``import_s`` is the time of the import alone, without the interpreter's own start. The figure of a round is the least
+of several interpreters, as other work of the machine only adds to it.
 """
 
 from __future__ import annotations

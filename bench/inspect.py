@@ -1,11 +1,15 @@
 """Measures the tools that look: how late ``records tail`` prints, and how long ``app lag`` takes of many shards.
 
-The service is a local one in a process of its own, with AWS's limits on each shard. ``tail_latency``: from before a put
-to the line that ``penstock records tail`` prints, 4 shards: at the default share of calls, at all of them, and pushed
-to a consumer that is registered for enhanced fan-out.
-``tail_rows``: records of 100 bytes as lines of JSON in a file, from 64 shards at the default share of their calls and
-bytes, the command's start included; beside ``aws kinesis get-records`` of the same records, one call after the other.
-``lag_1000_shards``: one look at a table as the KCL writes it, with a lease of each shard; the command's start included.
+The service is a local one in a process of its own, with AWS's limits on each shard. ``tail_latency`` is the time from
+before a put to the line that ``penstock records tail`` prints, for 4 shards. The tool takes the default share of
+calls, or all of them, or the service pushes to a consumer that is registered for enhanced fan-out.
+
+``tail_rows``: The command writes records of 100 bytes as lines of JSON to a file. It reads them from 64 shards at the
+default share of their calls and bytes, and its start counts. The peer is ``aws kinesis get-records`` of the same
+records, one call after the other.
+
+``lag_1000_shards`` is the time of one look at a table as the KCL writes it, with a lease of each shard. The start of
+the command counts.
 """
 
 from __future__ import annotations
@@ -38,7 +42,9 @@ if TYPE_CHECKING:
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
 RECORDS = 200
 PUTS_INTERVAL_S = 0.043
-"""Seconds between two puts: no multiple of the tool's own interval, so that puts fall at all of its moments."""
+"""The seconds between two puts. They are no multiple of the tool's own interval, so that puts fall at all of its
+moments.
+"""
 WIDE = 1000
 ROWS_SHARDS, ROWS, ROW_BYTES = 64, 1_280_000, 100
 PUT_CALL_RECORDS, PUTS_AT_ONCE = 500, 4
@@ -47,7 +53,7 @@ PEER_CALL_RECORDS = 10_000
 
 
 def tail_latency_p99_ms(*options: str) -> float:
-    """Return the milliseconds from a put to the printed line, as the 99th percentile."""
+    """Return the milliseconds from a put to the line that the tool prints with options, at the 99th percentile."""
     with LocalKinesis.spawn(streams={"orders": 4}) as local:
         local.set_limits(per_shard=True)
         os.environ.update(local.environment())
@@ -74,8 +80,8 @@ def _register(kinesis: Any, name: str) -> None:
 
 
 def _wait_until_it_reads(kinesis: Any, tail: subprocess.Popen[bytes]) -> None:
-    """Put one record after another, until the tail, which begins at the newest record, has printed one and no more
-    come.
+    """Put one record after another, until the tail, which begins at the newest record, has printed one. Then wait
+    until no more come.
     """
     quiet_since_s, seen = time.monotonic(), False
     while not seen or time.monotonic() - quiet_since_s < 2.0:
@@ -105,7 +111,7 @@ def _latencies(kinesis: Any, tail: subprocess.Popen[bytes]) -> Iterator[float]:
 
 
 def _lines(tail: subprocess.Popen[bytes]) -> list[bytes]:
-    """Return the lines that have come; the tool writes whole lines."""
+    """Return the lines that have come. The tool writes whole lines."""
     assert tail.stdout is not None
     return tail.stdout.readlines()
 
@@ -146,7 +152,7 @@ async def _fill(local: Any) -> None:
 
 
 def tail_rows() -> float:
-    """Return the records a second, from the start of the command to its end."""
+    """Return the records a second of our tool, from the start of the command to its end."""
     os.environ.update(rows().local.environment())
     words = ["records", "tail", "rows", "--starting-position", "trim-horizon", "--no-follow", "-o", "jsonl"]
     with tempfile.TemporaryFile() as file:
@@ -161,8 +167,8 @@ def tail_rows() -> float:
 
 
 def aws_rows() -> float:
-    """Return the records a second of AWS's command line: one call after the other, each for another shard's oldest
-    records.
+    """Return the records a second of AWS's command line. It makes one call after the other, each for another shard's
+    oldest records.
     """
     local, aws = rows().local, str(rows().aws)
     os.environ.update(local.environment())
@@ -189,7 +195,7 @@ def aws_rows() -> float:
 
 
 def lag_1000_shards_s() -> float:
-    """Return the seconds of one look of the command."""
+    """Return the seconds of one look of ``app lag``."""
     with LocalKinesis.spawn(streams={"wide": WIDE}) as local:
         os.environ.update(local.environment())
         _fill_table(local)
@@ -230,7 +236,7 @@ def _fill_table(local: Any) -> None:
 
 
 def tail_latency(goal: float, *options: str, name: str = "") -> Case:
-    """The case of a tail with these options."""
+    """Return the case of a tail with these options."""
     return Case(
         name=f"tail_latency_p99_ms{name}",
         unit="ms",

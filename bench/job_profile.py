@@ -1,14 +1,15 @@
-"""Where the time of a batch of a job file goes, by part, for batches of 1,000, 40,000 and 400,000 rows.
+"""Measures where the time of a batch of a job file goes, by part, for batches of 1,000, 40,000 and 400,000 rows.
 
 The job is that of ``bench.pipeline``: JSON with a schema, de-duplication, dead letters, Parquet. Each figure is the
-median over the batches behind the first. Three clocks are read beside each other:
+median over the batches behind the first. The program reads three clocks beside each other:
 
 - *driver*: Spark's own durations of a batch (``durationMs`` of its progress), in milliseconds of the wall clock
 - *job*: timers around what ``foreachBatch`` calls, in milliseconds of the wall clock
 - *tasks*: what Spark's event log and SQL metrics say of the batch's tasks, in milliseconds added over all tasks
 
-``decode`` and ``check of types`` are one stage with reading, which no metric parts: they are measured beside it, on
-cached records, as CPU per row of one step more. Prints one table, or JSON for the page of all benchmarks.
+``decode`` and ``check of types`` are one stage with reading, and no metric tells them apart. The program measures them
+beside it, on cached records, as CPU per row of one step more. It prints one table, or JSON for the page of all
+benchmarks.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from bench._form import Result
 
 SIZES = {1_000: 8, 40_000: 5, 400_000: 3}
-"""The rows of a batch -> how many batches are run, of which the first does not count."""
+"""The number of batches that are run, by the rows of a batch. The first batch of each size does not count."""
 STEP_ROWS = 200_000
 STEP_ROUNDS = 3
 EVENT_LOG = "events"
@@ -92,7 +93,7 @@ class Profile(NamedTuple):
 
 @contextmanager
 def timed(found: dict[str, list[float]]) -> Iterator[None]:
-    """While this is open, each call of those parts adds its milliseconds."""
+    """Add the milliseconds of each call of the parts in `TIMED` to ``found``, by part, while the block lasts."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in TIMED.values()]
 
     def wrapped(part: str, call: Callable[..., Any], place: str) -> Callable[..., Any]:
@@ -120,7 +121,9 @@ def timed(found: dict[str, list[float]]) -> Iterator[None]:
 
 
 def task_parts(log: Path) -> dict[int, dict[str, float]]:
-    """Return for each batch the milliseconds added over all tasks, and over all drivers' metrics."""
+    """Return for each batch, by its number, the parts of its tasks added over all tasks, in milliseconds. One part is
+    the number of the tasks.
+    """
     batch_of_stage: dict[int, int] = {}
     metric_names: dict[int, tuple[str, str]] = {}
     found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -162,14 +165,14 @@ def _add_task(parts: dict[str, float], event: dict[str, Any], names: dict[int, t
 
 
 class Run(NamedTuple):
-    """What was seen of a run while it went on."""
+    """The progresses of a run, and the milliseconds of each call of the job's own parts."""
 
     progresses: list[dict[str, Any]]
     ours: dict[str, list[float]]
 
 
 def run(spark: SparkSession, rows: int, batches: int) -> Run:
-    """Read ``batches`` batches of ``rows`` rows by a job file."""
+    """Read ``batches`` batches of ``rows`` rows by a job file, and return what was seen."""
     records, _, _ = orders_and_broken(rows * batches)
     ours: dict[str, list[float]] = defaultdict(list)
     with LocalKinesis.spawn(streams={STREAM: 4}) as local, new_folder() as place:
@@ -183,7 +186,7 @@ def run(spark: SparkSession, rows: int, batches: int) -> Run:
 
 
 def profile(run: Run, log: Path) -> Profile:
-    """Return the medians over the batches of a run that count."""
+    """Return the medians over the batches of a run that count. ``log`` is the run's event log."""
     counted = [one for one in run.progresses if one["numInputRows"] and one["batchId"] > 0]
     parts = {
         f"driver: {told}": statistics.median(one["durationMs"].get(name, 0) for one in counted)
@@ -202,7 +205,7 @@ def profile(run: Run, log: Path) -> Profile:
 
 @contextmanager
 def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
-    """Collects the progresses of the query that the runner starts."""
+    """Add the progresses of the query that the runner starts to ``found``, while the block lasts."""
     looked = running._Run
     before = looked._look
 
@@ -224,7 +227,7 @@ def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def steps(spark: SparkSession) -> dict[str, float]:
-    """CPU of all processes, microseconds per row, of one step more at a time."""
+    """Return the CPU of all processes for one step more at a time, in microseconds per row, by step."""
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     records, _, _ = orders_and_broken(STEP_ROWS)
     found: dict[str, list[float]] = defaultdict(list)
@@ -259,7 +262,9 @@ def steps(spark: SparkSession) -> dict[str, float]:
 
 
 def measured() -> tuple[dict[int, Profile], dict[str, float]]:
-    """Measure all sizes in one session."""
+    """Measure each size in a session of its own. Return the profiles, by the rows of a batch, and the CPU of each
+    step, in microseconds per row.
+    """
     set_environment()
     with new_folder() as folder:
         (folder / EVENT_LOG).mkdir()
@@ -302,7 +307,7 @@ def table(profiles: dict[int, Profile], by_step: dict[str, float]) -> str:
 
 
 def results(profiles: dict[int, Profile]) -> list[Result]:
-    """Return the time of whole batches, for the page of all benchmarks."""
+    """Return the results of the time of whole batches, for the page of all benchmarks."""
     return [
         judge(f"batch_{rows}_s", [one.parts["driver: all"] / 1000], unit="s", goal=goal, sense="at_most")
         for (rows, one), goal in zip(profiles.items(), (1.0, 2.0, 8.0), strict=True)

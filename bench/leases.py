@@ -1,10 +1,10 @@
 """Measures what leases cost in DynamoDB: writes per shard and hour beside the KCL's, and reads per worker.
 
-Two workers share eight shards at a failover time of 10 s, twice at the same time: one application whose stream is
-silent, and one that settles 25 records a shard and second, batch by batch, with the default cadence. Every call goes
-through the local Kinesis to DynamoDB Local and is counted on the way. In steady state nothing but the leases is written
-by UpdateItem; PutItem writes the workers' own rows. The peer's figures were measured on the real KCL 2.7.2, on the same
-DynamoDB Local, with a checkpoint after each batch under load.
+Two workers share eight shards at a failover time of 10 s, in two applications at the same time. The stream of one
+application is silent. The other application settles 25 records a shard and second, batch by batch, with the default
+cadence. Every call goes through the local Kinesis to DynamoDB Local and is counted on the way. In steady state
+UpdateItem writes nothing but the leases, and PutItem writes the workers' own rows. The peer's figures were measured on
+the real KCL 2.7.2, on the same DynamoDB Local, with a checkpoint after each batch under load.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ READS = ("Scan", "GetItem", "Query")
 
 
 async def measure(service: SpawnedKinesis) -> tuple[Stats, float, int]:
-    """What both applications asked of DynamoDB in a while of steady state, how long that was, and batches settled."""
+    """Return what both applications asked of DynamoDB in a while of steady state, the seconds of that while, and the
+    number of batches that were settled in it.
+    """
     settled = 0
 
     async def follow(one: Consumer[bytes]) -> None:
@@ -71,7 +73,7 @@ async def measure(service: SpawnedKinesis) -> tuple[Stats, float, int]:
 
 
 def results(stats: Stats, took_s: float, batches: int, asked: Namespace) -> list[Result]:
-    """Return the figures per hour."""
+    """Return the figures per hour, and print those that have no goal."""
     hours = took_s / 3600
     found = []
     for name, goal in GOALS.items():

@@ -1,7 +1,7 @@
 """Measures how many records the local service returns and takes, itself on one core.
 
-The client sends ready-made requests from another core and throws the answers away, several at a time, so that
-the server never waits for it: the share that both have of their cores is shown beside the figures.
+The client sends ready-made requests from another core, several at a time, and throws the answers away, so that the
+server never waits for it. The program prints the share that both have of their cores beside the figures.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Connection:
         self._at += 1
 
     def receive(self) -> bool:
-        """Take what is there, and return True when an answer is whole."""
+        """Take what has come, and return True when an answer is whole."""
         count = self.socket.recv_into(self._buffer)
         if self._left == 0:
             head = bytes(self._buffer[: min(count, 2048)])
@@ -94,7 +94,7 @@ def call(port: int, operation: str, fields: Mapping[str, object]) -> dict[str, o
 
 
 class Round(NamedTuple):
-    """What one round measured."""
+    """The calls per second of one round, and the shares that server and client had of their cores."""
 
     calls_per_s: float
     server_share: float
@@ -102,7 +102,7 @@ class Round(NamedTuple):
 
 
 def drive(port: int, pid: int, requests: list[list[bytes]], seconds: float) -> Round:
-    """Keep all connections busy for some seconds."""
+    """Keep a connection for each list of requests busy for ``seconds``, and return the figures."""
     buffer = memoryview(bytearray(1 << 20))
     selector = selectors.DefaultSelector()
     connections = [Connection(port, mine, buffer) for mine in requests]
@@ -139,7 +139,7 @@ def put_requests(stream: str) -> list[bytes]:
 
 
 def measure_gets(service: SpawnedKinesis, port: int) -> Round:
-    """Measure pages of 10,000 records of 100 B, from four shards."""
+    """Measure GetRecords of pages of 10,000 records of 100 B, from four shards."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     body = put_requests("bench")[0].partition(b"\r\n\r\n")[2]
@@ -158,7 +158,7 @@ def measure_gets(service: SpawnedKinesis, port: int) -> Round:
 
 
 def measure_puts(service: SpawnedKinesis, port: int) -> Round:
-    """Measure calls of 500 records of 100 B to four shards."""
+    """Measure PutRecords of 500 records of 100 B to four shards."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": SHARDS})
     requests = [put_requests("bench") for _ in range(CONNECTIONS)]
@@ -166,7 +166,7 @@ def measure_puts(service: SpawnedKinesis, port: int) -> Round:
 
 
 def measure_small(service: SpawnedKinesis, port: int) -> Round:
-    """Measure empty GetRecords."""
+    """Measure GetRecords that answers no records."""
     service.reset()
     call(port, "CreateStream", {"StreamName": "bench", "ShardCount": 1})
     where = {"StreamName": "bench", "ShardId": "shardId-000000000000", "ShardIteratorType": "LATEST"}

@@ -1,4 +1,4 @@
-"""Spark sources to compare with: both plan as ours does, so that partitions are the same, and differ in `read`.
+"""Has Spark sources to compare ours with. Both plan as ours does, so partitions are the same, and differ in `read`.
 
 Workers import this module, so it must be on their PYTHONPATH.
 """
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from penstock.spark.ranges import ShardRange, TaskOptions
 
 RECORDS_PATH = "PENSTOCK_BENCH_RECORDS"
-"""Environment variable: a pickled file that says what is in the streams, for the source that reads nothing."""
+"""The environment variable with the path of a pickled file. The file says what is in the streams, for the source that
+reads nothing.
+"""
 
 
 class StreamFacts(NamedTuple):
-    """What a stream holds: all its records have data and keys of these sizes."""
+    """The contents of a stream whose records all have data and keys of these sizes."""
 
     data_bytes: int
     key_bytes: int
     numbers: dict[str, list[int]]
-    """Shard id to the sequence numbers of its records."""
+    """The sequence numbers of each shard's records, by shard id."""
 
 
 # --- boto3 and tuples -------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def _tuples(client: Any, stream: str, one: ShardRange) -> Iterator[tuple[Any, ..
         ShardIteratorType="AT_SEQUENCE_NUMBER",
         StartingSequenceNumber=str(one.first_sequence_number),
     )["ShardIterator"]
-    end = one.end_sequence_number or 0  # none: to the shard's end
+    end = one.end_sequence_number or 0  # None stands for the shard's end
     while iterator:
         page = client.get_records(ShardIterator=iterator, Limit=10_000)
         for record in page["Records"]:
@@ -97,7 +99,7 @@ def _tuples(client: Any, stream: str, one: ShardRange) -> Iterator[tuple[Any, ..
 
 
 class TuplesSource(PenstockDataSource):
-    """boto3 and tuples."""
+    """The source that reads with boto3 and yields tuples."""
 
     @classmethod
     def name(cls) -> str:
@@ -113,7 +115,7 @@ class TuplesSource(PenstockDataSource):
 
 
 class CountedPartition(InputPartition):
-    """How many rows a task of ours would yield, of which shards."""
+    """The number of rows that a task of ours would yield, with what their values are made of."""
 
     def __init__(self, rows: int, facts: StreamFacts, options: TaskOptions, stream: str, shard_id: str) -> None:
         self.rows = rows
@@ -125,7 +127,9 @@ class CountedPartition(InputPartition):
 
 
 class ListsReader(PenstockStreamReader):
-    """Yields as many rows in batches of the same size, made of lists that are there already."""
+    """Reads nothing, and yields as many rows as ours in batches of the same size. It makes them of lists that are
+    there already.
+    """
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [self._counted(task) for task in super().partitions(start, end) if isinstance(task, ShardPartition)]
@@ -170,7 +174,7 @@ def _rows_in(one: ShardRange, numbers: list[int]) -> int:
 
 
 def _lists(partition: CountedPartition, count: int) -> dict[str, list[Any]]:
-    """Values like those of the stream; made once per worker."""
+    """Return ``count`` values like those of the stream, by column. They are made once per worker."""
     key = (partition.data_bytes, count)
     if key not in _made:
         arrived = dt.datetime.now(dt.UTC).replace(microsecond=0)
@@ -188,7 +192,7 @@ def _lists(partition: CountedPartition, count: int) -> dict[str, list[Any]]:
 
 
 class ListsSource(PenstockDataSource):
-    """Arrow arrays from lists."""
+    """The source that makes Arrow arrays of lists."""
 
     @classmethod
     def name(cls) -> str:
