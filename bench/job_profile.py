@@ -216,7 +216,7 @@ def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
             one for one in query.recentProgress if "addBatch" in one["durationMs"] and one["batchId"] not in known
         )
 
-    looked._look = look  # type: ignore[method-assign]  # until the block ends
+    looked._look = look  # type: ignore[method-assign]  # it stays until the block ends
     try:
         yield
     finally:

@@ -1,26 +1,31 @@
 """Measures pipelines on Spark in ``local[2]``: the runner's cost, the sink beside boto3, a killed executor, latency.
 
-``runner_overhead``: rows/s of a job file (JSON decode, de-duplication, Parquet, dead letters) beside the same written
-by hand in plain PySpark with the same public functions, turn by turn in one session; of the time that Spark gives for
-the batches behind the first. What Spark's own functions alone come to, which promise less, is said beside it.
+``runner_overhead`` compares a job file (JSON decode, de-duplication, Parquet, dead letters) with the same written by
+hand in plain PySpark with the same public functions. Both run turn by turn in one session. The rows/s are of the time
+that Spark gives for the batches behind the first. The program also prints the rows/s of Spark's own functions alone,
+which promise less.
 
-``job_rows_large``, ``job_rows_small``: the same job file, in batches of 400,000 and of 40,000 records, beside Spark's
-own functions, which promise less: no dead letters, no check of types, Spark's file log. ``job_rows_equal``: the large
-batches beside plain PySpark with equal promises and none of our functions.
+``job_rows_large`` and ``job_rows_small`` compare the same job file, in batches of 400,000 and of 40,000 records, with
+Spark's own functions. These promise less: no dead letters, no check of types, Spark's file log. ``job_rows_equal``
+compares the large batches with plain PySpark that has equal promises and none of our functions.
 
-``sink_rows_100b``: rows of 100 bytes from a cached DataFrame to a server of ready-made answers with so many shards that
-no shard's limit counts: ``format("penstock")`` with aggregation beside ``foreachPartition`` with boto3.
+``sink_rows_100b``: Rows of 100 bytes go from a cached DataFrame to a server of ready-made answers, with so many shards
+that no shard's limit counts. The case compares ``format("penstock")`` with aggregation with ``foreachPartition`` with
+boto3.
 
-``cluster_kill_recovery_s``: two workers; from an executor's kill to the next committed batch.
+``cluster_kill_recovery_s`` is the time from an executor's kill to the next committed batch, with two workers.
 
-``latency_p99_s``: a steady 2,000 rows/s of JSON through the job file with a trigger of 1 s; from the put to the first
-look that finds the row's Parquet file in its folder. ``latency_p99_s_continuous``: the same without a trigger interval.
+``latency_p99_s``: A steady 2,000 rows/s of JSON go through the job file with a trigger of 1 s. The time is from the
+put to the first look that finds the row's Parquet file in its folder. ``latency_p99_s_continuous`` is the same without
+a trigger interval.
 
-``state_10m``: rows/s of ``penstock run`` with ten million keys in the state of the de-duplication beside an empty one;
-``state_10m_memory``: the most that all its processes had in memory meanwhile. Not in a session, and long.
+``state_10m`` compares the rows/s of ``penstock run`` with ten million keys in the state of the de-duplication with
+those with an empty state. ``state_10m_memory`` is the most that all its processes had in memory meanwhile. Both are
+not measured in the session, and take long.
 
-``first_batch_s``: from the start of ``penstock run``, in a process of its own, to the first Parquet file in its folder.
-``first_batch_archive_s``: the same with the archive of Java's classes that ``penstock java-archive`` writes.
+``first_batch_s`` is the time from the start of ``penstock run``, in a process of its own, to the first Parquet file in
+its folder. ``first_batch_archive_s`` is the same with the archive of Java's classes that ``penstock java-archive``
+writes.
 """
 
 from __future__ import annotations
@@ -72,7 +77,7 @@ JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false", **STATE_
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
-    """Make a folder for one round."""
+    """Make a folder for one round, and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
         yield folder
@@ -85,7 +90,7 @@ def new_folder() -> Iterator[Path]:
 RECORDS = 160_000
 BATCH_RECORDS = 40_000
 REPEAT_EVERY = 100
-"""One record in this many is a copy of one of those a little before it."""
+"""One record in this many is a copy of a record that is a little before it."""
 BROKEN_EVERY = 1_000
 RUNNER_ROUNDS = 4
 
@@ -146,7 +151,7 @@ OWN, EQUAL = "Spark's own functions, which promise less", "plain PySpark with eq
 
 
 class JobCase(NamedTuple):
-    """A job file beside something else."""
+    """A case that compares a job file with another way to read the same stream."""
 
     records: int
     batch_records: int
@@ -164,7 +169,7 @@ JOB_CASES = {
 
 
 def settings_of(spark: SparkSession) -> str:
-    """What both sides run with."""
+    """Return the settings that both sides run with, as one line of ``name=value``."""
     given = dict(spark.sparkContext.getConf().getAll())
     for name in ("spark.sql.shuffle.partitions", "spark.sql.streaming.checkpointFileManagerClass"):
         given[name] = str(spark.conf.get(name, "")).rpartition(".")[2]
@@ -187,7 +192,9 @@ def settings_of(spark: SparkSession) -> str:
 
 
 def job_rows(spark: SparkSession, name: str) -> Result:
-    """A job file and its peer read the same stream to its end, in turn; the server must not be the limit."""
+    """Measure a job file and its peer, which read the same stream to its end, in turn. The server must not be the
+    limit.
+    """
     wanted_case = JOB_CASES[name]
     records, orders, broken = orders_and_broken(wanted_case.records)
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
@@ -235,7 +242,7 @@ SINK_ROUNDS = 4
 
 
 def rows_of(spark: SparkSession, count: int) -> DataFrame:
-    """Return rows to write, which are in the memory of the executors."""
+    """Return ``count`` rows to write, which are in the memory of the executors."""
     made = spark.range(0, count, 1, SINK_PARTITIONS).selectExpr(
         f"concat('key-', lpad(id % {SINK_KEYS}, 4, '0')) AS partition_key",
         f"cast(rpad(sha2(cast(id AS string), 256), {SINK_DATA_BYTES}, 'x') AS binary) AS data",
@@ -253,7 +260,9 @@ def per_s(write: Callable[[], object], count: int) -> float:
 
 
 def sink_rows(spark: SparkSession) -> Result:
-    """Both write cached rows; the server counts what it was given."""
+    """Measure our sink and boto3, which both write cached rows. After each round of boto3 the count of the server must
+    have grown by as many entries.
+    """
     import boto3
 
     set_environment()
@@ -303,11 +312,11 @@ LOOK_S = 0.01
 
 
 class Watch:
-    """Notes when each Parquet file of a folder is first seen. Files come there by a rename, whole."""
+    """The times at which the Parquet files of a folder are first seen. Files come there by a rename, whole."""
 
     def __init__(self, folder: Path) -> None:
         self.seen: dict[str, float] = {}
-        """Path -> epoch seconds at which its file was first seen."""
+        """The epoch seconds at which each file was first seen, by path."""
         self._folder = folder
 
     def look(self) -> None:
@@ -319,7 +328,9 @@ class Watch:
 
 
 def latencies_of(seen: dict[str, float], from_s: float) -> list[float]:
-    """Seconds from the put of each row, of those put after a moment, until its file was there; ascending."""
+    """Return the seconds from the put of each row until its file was there, ascending. Those rows count that were put
+    from ``from_s`` on (epoch seconds).
+    """
     found: list[float] = []
     for path, seen_s in seen.items():
         puts = pq.read_table(path, columns=["put_s"])["put_s"].to_pylist()
@@ -332,7 +343,7 @@ LATENCY_TRIGGERS = {"latency_p99_s": "1 second", "latency_p99_s_continuous": "0 
 
 
 def latency(spark: SparkSession, name: str) -> Result:
-    """A writer in a process of its own, the job in this one."""
+    """Measure the latency of the rows of a writer in a process of its own through the job in this process."""
     with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as folder, Programs() as programs:
         os.environ |= local.environment()
         scene = Scene(spark, local, STREAM, 1_000_000, folder)
@@ -377,7 +388,9 @@ START_S_MAX = 120.0
 
 
 def first_batch() -> list[Result]:
-    """A program of its own, from its start to its first file: without an archive of classes and with one, in turn."""
+    """Measure the time from the start of a job in a process of its own to its first file, without an archive of
+    classes and with one, in turn.
+    """
     records = [json.dumps(_pipelines.order(number)).encode() for number in range(START_RECORDS)]
     plain: list[float] = []
     archived: list[float] = []
@@ -453,7 +466,7 @@ def results(asked: Any) -> list[Result]:
         with new_folder() as folder, session(folder, JOB_DEFAULTS) as spark:
             spark.conf.set("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
             least_work(spark, str(folder))
-            spark.sparkContext.setLogLevel("FATAL")  # as the runner does: a stop refuses a batch, which Spark logs
+            spark.sparkContext.setLogLevel("FATAL")  # as in the runner, where a stop refuses a batch, which Spark logs
             for name in names:
                 found.append(IN_SESSION[name](spark))
                 say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")

@@ -1,14 +1,15 @@
 """Measures the producer beside boto3: its rate, latency, memory, share of a shard, and what reshards lose.
 
-``put_*``, ``plain_*`` and ``cpu_*`` put records of 100 bytes to a server of ready-made answers with four shards,
-both sides from one thread of this process, and count until the last record is confirmed. Ours does not pace itself
-there: no shard of the server has a limit. ``cpu_*`` is CPU time of this process, all threads together.
+``put_*``, ``plain_*`` and ``cpu_*`` put records of 100 bytes to a server of ready-made answers with four shards. Both
+sides put from one thread of this process, and count until the last record is confirmed. Our producer does not pace
+itself there, as no shard of the server has a limit. ``cpu_*`` and ``plain_100b_cpu`` are CPU time of this process, all
+threads together.
 
-The others put to the local Kinesis, or to a server that takes PutRecords and never answers, from processes of their
-own. ``latency_*``: producer and service on one core each, 16 shards. ``two_producers_*``: a shard with AWS's limits,
-two processes, the whole of 30 s from 20 s after their start, once with records of 1 kB and once with aggregates of
-500-byte records; the worse one counts. ``reshard_*``: what a reader that follows the KCL's rules gets of 1,000 ordered
-keys.
+The others put to the local Kinesis, or to a server that takes PutRecords and never answers. They put from processes of
+their own, except for ``reshard_*``. ``latency_*``: Producer and service have one core each, and there are 16 shards.
+``two_producers_*``: Two processes put to a shard with AWS's limits, once records of 1 kB and once aggregates of
+500-byte records. The whole of 30 s from 20 s after their start counts, and the worse of the two loads. ``reshard_*``
+is what a reader that follows the KCL's rules gets of 1,000 ordered keys.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ Pairs = list[tuple[str, bytes]]
 
 
 class Records:
-    """Fresh user records, round by round: text that was hashed or cached before costs less."""
+    """Fresh user records for each round. Text that was hashed or cached before would cost less."""
 
     def __init__(self, keys: int | None) -> None:
         self._keys = keys
         self._made = 0
 
     def make(self, count: int) -> Pairs:
-        """Return the next records, with one of the case's keys, or with a key of its own each."""
+        """Return the next ``count`` records, with the case's keys, or each with a key of its own."""
         keys = self._keys or 1 << 62
         numbers = range(self._made, self._made + count)
         self._made += count
@@ -83,7 +84,7 @@ class Ours:
         self._loop.run_until_complete(self._producer.__aenter__())
 
     def put_many(self, pairs: Pairs) -> None:
-        """Put all, in calls of OUR_CALL_RECORDS, and wait until each is confirmed."""
+        """Put all records, in calls of OUR_CALL_RECORDS, and wait until each is confirmed."""
 
         async def put() -> None:
             puts = [
@@ -98,7 +99,7 @@ class Ours:
         self._loop.run_until_complete(put())
 
     def put_nowait(self, pairs: Pairs) -> None:
-        """Put all one by one, with a result object for each."""
+        """Put all records one by one, with a result object for each, and wait until each is confirmed."""
 
         async def put() -> None:
             put_nowait = self._producer.put_nowait
@@ -111,7 +112,7 @@ class Ours:
                     await handles[-1]
                     handles.append(put_nowait(record))
                 if number % BOTO3_CALL_RECORDS == 0:
-                    await asyncio.sleep(0)  # a loop that is never let run sends nothing
+                    await asyncio.sleep(0)  # the producer sends nothing while the loop does not run
             for handle in handles:
                 assert type(await handle) is PutResult
 
@@ -123,7 +124,7 @@ class Ours:
 
 
 class Boto3:
-    """boto3's client, in a loop of calls of 500."""
+    """boto3's client, which puts in a loop of calls of 500 records."""
 
     def __init__(self, endpoint_url: str) -> None:
         import boto3
@@ -132,7 +133,7 @@ class Boto3:
         self._client: Any = boto3.client("kinesis", region_name=REGION, endpoint_url=endpoint_url)
 
     def put(self, pairs: Pairs) -> None:
-        """Put all, and look whether all were taken."""
+        """Put all records, and look whether all were taken."""
         for at in range(0, len(pairs), BOTO3_CALL_RECORDS):
             answer = self._client.put_records(
                 StreamName=STREAM,
@@ -145,7 +146,7 @@ class Boto3:
 
 
 def per_s(put: Callable[[Pairs], None], records: Records, count: int) -> float:
-    """One round: records confirmed per second."""
+    """Run one round, and return the records confirmed per second."""
     pairs = records.make(count)
     began = time.perf_counter()
     put(pairs)
@@ -153,7 +154,7 @@ def per_s(put: Callable[[Pairs], None], records: Records, count: int) -> float:
 
 
 def cpu_us(put: Callable[[Pairs], None], records: Records, count: int) -> float:
-    """One round: microseconds of this process's CPU per record (so seconds per million)."""
+    """Run one round, and return the microseconds of this process's CPU per record (so seconds per million)."""
     pairs = records.make(count)
     began = cpu_s()
     put(pairs)
@@ -161,13 +162,13 @@ def cpu_us(put: Callable[[Pairs], None], records: Records, count: int) -> float:
 
 
 class Speed(NamedTuple):
-    """A case at the server of ready-made answers."""
+    """A case that puts to the server of ready-made answers."""
 
     goal: float
     sense: Sense
     aggregation: bool
     keys: int | None
-    """The number of partition keys; None: as many as records."""
+    """The number of partition keys; None where each record has its own."""
     our_records: int
     """The records of one round of ours."""
     figure: Callable[[Callable[[Pairs], None], Records, int], float] = per_s
@@ -222,7 +223,7 @@ LATENCIES = {
     "latency_p99_ms_100": (10, 100, 10.0),
     "latency_p99_ms_10000": (60, 10_000, 10.0),
 }
-"""Goal in ms, records/s, seconds."""
+"""The goal in ms, the records/s, and the seconds, by case."""
 
 
 def latency(name: str) -> list[Result]:
@@ -250,11 +251,13 @@ def percentile(ascending: list[float], percent: float) -> float:
 
 STALL_S = 60.0
 STALL_RATE_PER_S = 40_000.0
-"""The records a second that are put: more than the buffer takes, even after the first records have expired."""
+"""The records a second that are put. The buffer takes fewer, even after the first records have expired."""
 
 
 def stalled() -> list[Result]:
-    """Growth of memory beside its bound; the worse of putting one by one and by lists, side by side."""
+    """Measure the growth of memory beside its bound. Records are put one by one and by lists, side by side, and the
+    worse counts.
+    """
     styles = ("put_nowait", "put_many")
     with CannedServer(stalled=True) as server, Programs() as programs:
         for style in styles:
@@ -273,13 +276,13 @@ def stalled() -> list[Result]:
 SHARE_FROM_S = 20.0
 SHARE_S = 30.0
 SHARE_STREAMS = {"plain": (False, 1_000), "aggregated": (True, 500)}
-"""Stream -> aggregation, bytes of a user record."""
+"""The aggregation, and the bytes of a user record, by stream."""
 RECORDS_PER_S_MAX = 1000
 BYTES_PER_S_MAX = 1024 * 1024
 
 
 def two_producers() -> list[Result]:
-    """What two processes get into one shard together, and how much of what they try is refused."""
+    """Measure what two processes get into one shard together, and how much of what they try is refused."""
     shares, refusals = [], []
     with LocalKinesis.spawn(limits=True, streams=dict.fromkeys(SHARE_STREAMS, 1)) as local, Programs() as programs:
         from_s = time.time() + SHARE_FROM_S
@@ -319,11 +322,11 @@ RESHARD_RATE_PER_S = 10_000.0
 RESHARD_PHASE_S = 4.0
 """Seconds of load on 4 shards, on 8, and on 4 again."""
 SETTLE_S = 1.0
-"""Seconds for which the stream is being changed, each time."""
+"""The seconds for which each reshard takes place."""
 
 
 async def load_while_resharding(local: SpawnedKinesis, stream: str) -> int:
-    """Put records numbered by key while the stream goes from 4 to 8 to 4 shards, and return how many."""
+    """Put records numbered by key while the stream goes from 4 to 8 to 4 shards, and return how many were put."""
     producing = ProducerOptions(aggregation=True, ordered_by_key=True)
     kinesis = _readback.client(local)
 
@@ -353,12 +356,12 @@ async def load_while_resharding(local: SpawnedKinesis, stream: str) -> int:
 
 
 def numbered(number: int) -> tuple[str, bytes]:
-    """A record that tells how many of its key were before it."""
+    """Return a record that tells how many of its key were before it."""
     return f"key-{number % KEYS:04d}", (b"%d" % (number // KEYS)).ljust(DATA_BYTES)
 
 
 def lost_and_late(put: int, records: Pairs) -> tuple[int, int, int]:
-    """How many records were lost, came after a later one of their key, and came again."""
+    """Return how many records were lost, how many came after a later one of their key, and how many came again."""
     seen: set[tuple[str, int]] = set()
     last: dict[str, int] = {}
     late = 0
@@ -372,7 +375,7 @@ def lost_and_late(put: int, records: Pairs) -> tuple[int, int, int]:
 
 
 def resharded() -> list[Result]:
-    """Read back what was put across two reshards."""
+    """Measure, of what was put across two reshards, what is lost and out of order when it is read back."""
     with LocalKinesis.spawn(streams={STREAM: 4}, stream_settle_s=SETTLE_S) as local:
         local.clock.advance(SETTLE_S)
         put = asyncio.run(load_while_resharding(local, STREAM))
@@ -394,7 +397,7 @@ BEHAVIOUR: dict[tuple[str, ...], Callable[[], list[Result]]] = {
     ("two_producers_share", "two_producers_refused"): two_producers,
     ("reshard_lost", "reshard_out_of_order"): resharded,
 }
-"""The cases that one run gives, and the run."""
+"""The run that gives the results of one or more cases, by the names of the cases."""
 
 
 def main() -> None:

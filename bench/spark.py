@@ -1,10 +1,11 @@
 """Measures the Spark source in ``local[2]``, with the local Kinesis as a process beside it.
 
-``rows_*`` and ``cpu_*``: a query with a noop sink reads a backlog in micro-batches. The first batch is start-up and
-does not count; rows per second are of the time that Spark gives for the batches that follow, but for the last, in which
-the driver looks for the end of each shard. CPU is that of the JVM and of all Python processes that it started.
+``rows_*`` and ``cpu_*``: A query with a noop sink reads a backlog in micro-batches. The first batch is start-up and
+does not count. Rows per second are of the time that Spark gives for the batches that follow, except for the last, in
+which the driver looks for the end of each shard. CPU is that of the JVM and of all Python processes that it started.
 
-``plan_*``: the driver's planner alone, on a stream of 2,000 shards with AWS's limits per shard and call switched on.
+``plan_*`` and ``offset_*``: The driver's planner runs alone, on a stream of 2,000 shards. AWS's limits per shard and
+call are switched on.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ KEY_BYTES = 10
 ROUNDS = 5
 START_UP_BATCHES = 1
 SLOW_BATCHES = 1
-"""The batches of the slow peer that a round measures; ours are all read."""
+"""The number of batches of the slow peer that a round measures. Our batches are all read."""
 WRITTEN_PER_S = 3_000
-"""Records per second of the service's time: within what four shards take."""
+"""The records per second of the service's time, which is within what four shards take."""
 QUERY_TIMEOUT_S = 300.0
 PLAN_SHARDS = 2_000
 SILENT_SHARDS = 200
@@ -55,7 +56,7 @@ BUSY_SHARDS = 100
 
 
 class Load(NamedTuple):
-    """A stream to read: its records, and how many of them a micro-batch takes."""
+    """A stream to read, with its records, and how many of them a micro-batch takes."""
 
     name: str
     records: int
@@ -78,7 +79,7 @@ class Measured(NamedTuple):
 
 
 async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
-    """Write the records evenly to the shards, and note their sequence numbers."""
+    """Write the records evenly to the shards, and return what the stream holds, with their sequence numbers."""
     stream = StreamName(load.name)
     ranges = even_ranges(SHARDS)
     async with Wire(ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)) as wire:
@@ -108,7 +109,9 @@ async def fill(local: SpawnedKinesis, load: Load) -> StreamFacts:
 
 @contextlib.contextmanager
 def session(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Spark as a user starts it; its workers find the peers through PYTHONPATH. ``more``: further settings."""
+    """Start Spark as a user starts it, with the further settings ``more``, and stop it at the end. Its workers find
+    the peers through PYTHONPATH.
+    """
     from pyspark.sql import SparkSession
 
     root = Path(__file__).resolve().parents[1]
@@ -141,7 +144,9 @@ def session(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Spa
 def run(
     spark: SparkSession, local: SpawnedKinesis, source: str, load: Load, batches_max: int | None = None
 ) -> Measured:
-    """Read the stream from its beginning, or the first batches of it; the first batch does not count."""
+    """Read the stream from its beginning to its end, or ``batches_max`` batches of it, and return the figures. The
+    first batch does not count.
+    """
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # a session that runs has one
     folder = tempfile.mkdtemp(prefix="penstock-bench-")
     query = (
@@ -179,7 +184,7 @@ def done_batches(query: StreamingQuery) -> list[Any]:
 
 
 def wait_for(query: StreamingQuery, batches: int = 0, rows: int = 0) -> None:
-    """Wait until ``batches`` batches, and ``rows`` rows in all, are read."""
+    """Wait until ``batches`` batches and ``rows`` rows are read. Raises TimeoutError after `QUERY_TIMEOUT_S`."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     while True:
         done = done_batches(query)
@@ -234,7 +239,7 @@ def query_cases(spark: SparkSession, local: SpawnedKinesis) -> list[Case]:
 
 
 def query_results(asked: Any) -> list[Result]:
-    """Start server and session, fill the streams, measure."""
+    """Start the server and the session, fill the streams, and measure the cases that the command line asks for."""
     names = [f"{kind}_{name}" for name in LOADS for kind in ("rows", "cpu")]
     if not any(wanted(name, asked) for name in names):
         return []
@@ -267,7 +272,7 @@ class PlanFigures(NamedTuple):
 
 
 async def put_to(client: KinesisClient, stream: StreamName, shards: range, records: int) -> None:
-    """Put ``records`` records to each of these shards, at once."""
+    """Put ``records`` records to each of these shards, at one moment of the service's time."""
     firsts = [str(first) for first, _ in even_ranges(PLAN_SHARDS)]
     entries = [PutEntry(os.urandom(100), f"key-{shard}", firsts[shard]) for shard in shards for _ in range(records)]
     for at in range(0, len(entries), 500):
@@ -276,9 +281,11 @@ async def put_to(client: KinesisClient, stream: StreamName, shards: range, recor
 
 
 async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
-    """A new stream, read up to some offset; then some shards are written and fall silent for hours, a few are busy.
+    """Plan batches of a new stream, and return the figures.
 
-    Cold: a planner that knows no more than the offset plans the next batch. Warm: the one after.
+    A first planner plans up to some offset. Then some shards are written to and fall silent for hours, and a few are
+    busy. A cold planner, which knows no more than the offset, plans the next batch. It is warm when it plans the batch
+    after that.
     """
     stream = StreamName(f"wide-{number}")
     settings = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url, user_agent_tag="driver")
@@ -286,7 +293,9 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         client = KinesisClient(wire)
 
         async def settled() -> None:
-            """What was put is older than a cut; the client's idea of the service's time follows."""
+            """Move the service's time on, so that what was put is older than a cut. A call brings that time to the
+            client.
+            """
             local.clock.advance(10)
             await client.describe_stream_summary(stream)
 
@@ -323,7 +332,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
 
 
 def plan_results(asked: Any) -> list[Result]:
-    """Three rounds, each on a new stream."""
+    """Measure three rounds, each on a new stream."""
     goals = {
         "plan_2000_cold_s": ("s", 10.0, "cold_s"),
         "plan_2000_warm_s": ("s", 2.0, "warm_s"),

@@ -1,11 +1,12 @@
 """Measures what exporters of numbers cost beside none, a scrape of 1,000 shards, and when a standstill is seen.
 
-``cost_*``: CPU of this process for each record, with Prometheus, OTLP and CloudWatch exporters on, which send to a
-server in another process each second, beside none; the same backlog in turn. ``scrape_1000_shards_ms``: one scrape of a
-worker that tells the levels of 1,000 shards. ``calls_cloudwatch_1000_shards``: calls of PutMetricData for a minute of
-DETAILED with ShardId, for each 1,000 metrics. ``stalled_seen_s``: from the moment when a handler hangs, reads begin to
-fail, or credentials expire (those of a file, which the consumer goes on with; and those that the program gave, by which
-it ends), until ``/metrics`` shows an age of a second.
+``cost_*`` is the CPU of this process for each record, with the exporters for Prometheus, OTLP and CloudWatch beside
+none, on the same backlog in turn. Those for OTLP and CloudWatch send to a server in another process each second.
+``scrape_1000_shards_ms`` is the time of one scrape of a worker that tells the levels of 1,000 shards.
+``calls_cloudwatch_1000_shards`` is the number of calls of PutMetricData for a minute of DETAILED with ShardId, for
+each 1,000 metrics. ``stalled_seen_s`` is the time from a standstill until ``/metrics`` shows an age of a second. In a
+standstill a handler hangs, reads begin to fail, or credentials expire. After those of a file have expired the consumer
+goes on, and after those that the program gave have expired it ends.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ server.serve_forever()
 
 @contextlib.contextmanager
 def sink() -> Iterator[str]:
-    """A server that takes whatever is posted."""
+    """Run a server that takes all that is posted, and yield its address."""
     process = subprocess.Popen([sys.executable, "-c", SINK], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -82,7 +83,7 @@ def sink() -> Iterator[str]:
 
 @contextlib.contextmanager
 def exporters(url: str) -> Iterator[Callable[[Any], None]]:
-    """Open all three exporters that a process may have."""
+    """Open all three exporters that a process may have, and yield the function that takes the events."""
     with (
         PrometheusExporter(0) as prometheus,
         OtlpExporter(f"{url}/v1/metrics", every_s=EVERY_S) as otlp,
@@ -93,7 +94,7 @@ def exporters(url: str) -> Iterator[Callable[[Any], None]]:
 
 @contextlib.contextmanager
 def nothing() -> Iterator[Callable[[Any], None]]:
-    """No exporter."""
+    """Yield a function that takes the events and exports nothing."""
     yield lambda _: None
 
 
@@ -101,7 +102,7 @@ def nothing() -> Iterator[Callable[[Any], None]]:
 
 
 async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
-    """CPU microseconds of this process for each record of the backlog."""
+    """Return the CPU microseconds of this process for each record of the backlog."""
     consumer: Any = Consumer(
         STREAM,
         application="bench",
@@ -124,7 +125,7 @@ async def consumed_us(service: str, on_event: Callable[[Any], None]) -> float:
 
 async def produced_us(service: str, on_event: Callable[[Any], None]) -> float:
     """Return the CPU microseconds of this process for each record that is put."""
-    free = ProducerOptions(pacing=False)  # else it takes four shards' limits for its own
+    free = ProducerOptions(pacing=False)  # a paced producer would keep to the limits of four shards
     producer: Any = Producer(STREAM, connection=wire(service), options=free, on_event=on_event)
     async with producer:
         begun_s = cpu_s()
@@ -135,7 +136,7 @@ async def produced_us(service: str, on_event: Callable[[Any], None]) -> float:
 
 
 def cost(name: str, work: Callable[[str, Callable[[Any], None]], Any]) -> Result:
-    """The rounds of one case, in turn."""
+    """Measure one case with exporters and without, in turn. ``work`` returns the microseconds for each record."""
     ours: list[float] = []
     peer: list[float] = []
     with sink() as url, LocalKinesis.spawn(streams={STREAM: SHARDS}, limits=False) as service:
@@ -144,7 +145,7 @@ def cost(name: str, work: Callable[[str, Callable[[Any], None]], Any]) -> Result
         for number in range(ROUNDS + 1):
             for figures, given in ((ours, exporters(url)), (peer, nothing())):
                 if work is produced_us:
-                    service.reset()  # what was put is not kept
+                    service.reset()  # the service forgets what was put
                 with given as on_event:
                     figure = asyncio.run(work(service.endpoint_url, on_event))
                 if number:
@@ -175,7 +176,7 @@ def many_shards() -> ConsumerMetrics:
 
 
 def scrapes_ms() -> list[float]:
-    """How long a client waits for a page."""
+    """Return the milliseconds for which a client waits for a page, by round."""
     found = []
     with PrometheusExporter(0, shards_max=MANY_SHARDS) as exporter:
         exporter(many_shards())
@@ -190,7 +191,7 @@ def scrapes_ms() -> list[float]:
 
 
 def calls_per_1000_metrics() -> float:
-    """Calls of a minute, for as many as there have to be."""
+    """Return how many calls a minute takes, divided by the least number of calls for as many metrics."""
     found = datums([many_shards()], CloudWatchChoice(level="DETAILED", dimensions=("ShardId",)))
     return len(requests(found, 60.0)) / -(-len(found) // 1000)
 
@@ -199,7 +200,7 @@ def calls_per_1000_metrics() -> float:
 
 
 def age_s(port: int, name: str) -> float:
-    """The highest of a level on the page; 0.0 where it is not there."""
+    """Return the highest value of a level on the page; 0.0 where it is not there."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("GET", "/metrics")
     page = connection.getresponse().read().decode()
@@ -209,15 +210,15 @@ def age_s(port: int, name: str) -> float:
 
 
 class Standstill(NamedTuple):
-    """Why nothing goes on."""
+    """A cause for which nothing goes on."""
 
     fault: Any
-    """How the service answers; None: the handler hangs."""
+    """The fault with which the service answers; None where the handler hangs."""
     shown_by: str
-    """The level that shows it."""
+    """The level that shows the standstill."""
     operation: str = "GetRecords"
     profile: str | None = None
-    """The profile whose file has the credentials; None: the program gives them."""
+    """The profile whose file has the credentials; None where the program gives them."""
 
 
 STANDSTILLS = {
@@ -251,7 +252,7 @@ async def seen_s(how: Standstill) -> float:
                 await asyncio.sleep(0.01)
             service.faults.add(Fault(how=how.fault, operation=how.operation))
             begun_s = time.perf_counter()
-            # What ends the consumer is raised where a program waits for records.
+            # An error that ends the consumer is raised where a program waits for records.
             waiting = asyncio.create_task(consumer.getmany())
             found = await seen_after_s(begun_s, exporter.port, how)
             ended = waiting.done() and isinstance(waiting.exception(), PenstockError)
@@ -264,7 +265,7 @@ async def seen_s(how: Standstill) -> float:
 
 
 async def seen_after_s(begun_s: float, port: int, how: Standstill) -> float:
-    """Wait until the page has an age of a second; the time since then."""
+    """Wait until the page has an age of a second, and return the seconds since ``begun_s``."""
     while await asyncio.to_thread(age_s, port, how.shown_by) < AGE_SEEN_S:
         await asyncio.sleep(0.05)
     return time.perf_counter() - begun_s
@@ -272,7 +273,7 @@ async def seen_after_s(begun_s: float, port: int, how: Standstill) -> float:
 
 @contextlib.contextmanager
 def profile() -> Iterator[None]:
-    """A file with credentials, where the SDK looks for it."""
+    """Make a file with credentials, where the SDK looks for it while the block lasts."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "credentials")
         file.write_text("[bench]\naws_access_key_id = ID\naws_secret_access_key = secret\n", encoding="utf-8")
@@ -284,7 +285,7 @@ def profile() -> Iterator[None]:
 
 
 def stalled_s() -> float:
-    """The slowest of the standstills."""
+    """Return the seconds of the standstill that is seen last."""
     with profile():
         found = {name: asyncio.run(seen_s(how)) for name, how in STANDSTILLS.items()}
     say(", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.items()))

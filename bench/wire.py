@@ -31,7 +31,9 @@ EMPTY_CALLS = 400
 ENTRIES = 500
 STREAM = "orders-of-the-day"
 BUSY_MAX = 0.8
-"""A server that is busy for more than this share of the time is the limit itself: the figure is no good."""
+"""The share of the time for which a server may be busy. Above it the server is the limit itself, and the figure is no
+good.
+"""
 
 
 class Ours:
@@ -75,7 +77,7 @@ class Peer:
 
 
 def records_per_s(get: Callable[[str, int], int], iterator: str, calls: int) -> Callable[[], float]:
-    """One round: records read per second of wall time."""
+    """Return a function that runs one round and returns the records read per second of wall time."""
 
     def once() -> float:
         began = time.perf_counter()
@@ -88,7 +90,7 @@ def records_per_s(get: Callable[[str, int], int], iterator: str, calls: int) -> 
 
 
 def cpu_per_call_us(get: Callable[[str, int], int]) -> Callable[[], float]:
-    """One round: this process's CPU per empty read, in microseconds."""
+    """Return a function that runs one round and returns this process's CPU per empty read, in microseconds."""
 
     def once() -> float:
         began = cpu_s()
@@ -99,7 +101,7 @@ def cpu_per_call_us(get: Callable[[str, int], int]) -> Callable[[], float]:
 
 
 def read_cases(ours: Ours, peer: Peer) -> list[Case]:
-    """The cases that read from the canned server."""
+    """Return the cases that read from the canned server."""
     pages = [
         Case(
             name=name,
@@ -125,7 +127,7 @@ def read_cases(ours: Ours, peer: Peer) -> list[Case]:
 
 
 def our_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Build one body; build one and sign it."""
+    """Return a function that builds one body with our client, and one that builds and signs it."""
     stream = StreamName(STREAM)
     signer = Signer("kinesis", REGION)
     plain = {
@@ -144,8 +146,8 @@ def our_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], 
 
 
 def peer_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return functions that build, and that build and sign, by botocore: by its serializer with validation, as its
-    client uses it, and its signer.
+    """Return a function that builds one body with botocore, and one that builds and signs it. They use its serializer
+    with validation, as its client does, and its signer.
     """
     import botocore.auth
     import botocore.awsrequest
@@ -176,7 +178,7 @@ def peer_builders(pairs: list[tuple[str, bytes]]) -> tuple[Callable[[], object],
 
 
 def put_cases() -> list[Case]:
-    """The cases that build requests and send nothing."""
+    """Return the cases that build requests and send nothing."""
     import botocore
 
     rng = random.Random(1)
@@ -197,7 +199,9 @@ def put_cases() -> list[Case]:
 
 
 def set_environment() -> None:
-    """Both clients take the same credentials from the environment, and nothing from this machine's files."""
+    """Set the environment so that both clients take the same credentials from it, and nothing from this machine's
+    files.
+    """
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ |= {

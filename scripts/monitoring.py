@@ -56,8 +56,8 @@ class Times(NamedTuple):
     silent: int = 60
     """The time after which a shard of which no read succeeds counts as not read."""
     mute: int = 90
-    """The time after which a process that reports nothing is missed. Without an exporter that wants numbers more often,
-    a consumer and a producer report them each 60 seconds: a scrape just before always finds them that old.
+    """The time after which a process that reports nothing is missed. Without an exporter that wants numbers more
+    often, a consumer and a producer report them each 60 seconds. A scrape just before always finds them that old.
     """
     stuck: int = 300
     """The time for which there is lag, and nothing is settled."""
