@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 
     from bench._form import Result
 
-SIZES = {1_000: 8, 40_000: 5, 400_000: 3}
-"""The number of batches that are run, by the rows of a batch. The first batch of each size does not count."""
+SIZES = {1_000: 8, 40_000: 5, 400_000: 4}
+"""The number of full batches that are run, by the rows of a batch. The first batch of each size does not count."""
+FULL = 0.9
+"""The share of the largest batch's rows from which on a batch is full. What is left at a stream's end is less."""
 STEP_ROWS = 200_000
 STEP_ROUNDS = 3
 EVENT_LOG = "events"
@@ -76,9 +78,6 @@ TASK_METRICS = {
     "shuffle write time": "shuffle: write",
     "fetch wait time": "shuffle: wait for rows",
     "task commit time": "write: commit of tasks",
-    "job commit time": "write: commit of jobs",
-    "time to run Python workers": "read: Python",
-    "time to start Python workers": "read: start of Python",
 }
 
 
@@ -92,9 +91,16 @@ class Profile(NamedTuple):
 
 
 @contextmanager
-def timed(found: dict[str, list[float]]) -> Iterator[None]:
-    """Add the milliseconds of each call of the parts in `TIMED` to ``found``, by part, while the block lasts."""
+def timed(found: dict[int, dict[str, float]]) -> Iterator[None]:
+    """Add the milliseconds of each part in `TIMED` to ``found``, by batch and part, while the block lasts."""
+    write = Batches.write
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in TIMED.values()]
+    of_batch: dict[str, float] = defaultdict(float)
+
+    def writing(self: Any, batch: Any, batch_id: int) -> None:
+        nonlocal of_batch
+        of_batch = found[batch_id]
+        write(self, batch, batch_id)
 
     def wrapped(part: str, call: Callable[..., Any], place: str) -> Callable[..., Any]:
         def timing(self: Any, *args: Any, **named: Any) -> Any:
@@ -104,15 +110,17 @@ def timed(found: dict[str, list[float]]) -> Iterator[None]:
             try:
                 return call(self, *args, **named)
             finally:
-                found[part].append((time.perf_counter() - began) * 1000)
+                of_batch[part] += (time.perf_counter() - began) * 1000
 
         return timing
 
+    Batches.write = writing  # type: ignore[method-assign]  # it stays until the block ends
     for part, (owner, name, place) in TIMED.items():
         setattr(owner, name, wrapped(part, getattr(owner, name), place))
     try:
         yield
     finally:
+        Batches.write = write  # type: ignore[method-assign]
         for owner, name, call in before:
             setattr(owner, name, call)
 
@@ -165,16 +173,16 @@ def _add_task(parts: dict[str, float], event: dict[str, Any], names: dict[int, t
 
 
 class Run(NamedTuple):
-    """The progresses of a run, and the milliseconds of each call of the job's own parts."""
+    """The progresses of a run, and the milliseconds of the job's own parts by batch."""
 
     progresses: list[dict[str, Any]]
-    ours: dict[str, list[float]]
+    ours: dict[int, dict[str, float]]
 
 
 def run(spark: SparkSession, rows: int, batches: int) -> Run:
     """Read ``batches`` batches of ``rows`` rows by a job file, and return what was seen."""
     records, _, _ = orders_and_broken(rows * batches)
-    ours: dict[str, list[float]] = defaultdict(list)
+    ours: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     with LocalKinesis.spawn(streams={STREAM: 4}) as local, new_folder() as place:
         os.environ |= local.environment()
         asyncio.run(fill(local, STREAM, records))
@@ -186,15 +194,17 @@ def run(spark: SparkSession, rows: int, batches: int) -> Run:
 
 
 def profile(run: Run, log: Path) -> Profile:
-    """Return the medians over the batches of a run that count. ``log`` is the run's event log."""
-    counted = [one for one in run.progresses if one["numInputRows"] and one["batchId"] > 0]
+    """Return the medians over the batches of a run that count: those that are full, without the first, which starts
+    what all of them use. ``log`` is the run's event log.
+    """
+    most = max(one["numInputRows"] for one in run.progresses)
+    counted = [one for one in run.progresses if one["numInputRows"] >= FULL * most and one["batchId"] > 0]
     parts = {
         f"driver: {told}": statistics.median(one["durationMs"].get(name, 0) for one in counted)
         for name, told in DRIVER_PARTS.items()
     }
-    for part, took in run.ours.items():
-        calls = max(1, round(len(took) / (len(counted) + 1)))
-        parts[f"job: {part}"] = statistics.median(took[calls:] or took) * calls
+    for part in TIMED:
+        parts[f"job: {part}"] = statistics.median(run.ours[one["batchId"]][part] for one in counted)
     by_batch = task_parts(log)
     of_run = [by_batch[one["batchId"]] for one in counted if one["batchId"] in by_batch]
     for name in sorted({name for one in of_run for name in one}):
