@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.histogram import (
@@ -118,6 +118,8 @@ def test_a_bucket_that_0_1_did_not_have_is_refused() -> None:
 
 
 @given(counted)
+@example([(math.nextafter(VALUE_MIN, 1), 1)])
+@example([(math.nextafter(2.0**-29, 1), 1), (math.nextafter(2.0**49, math.inf), 1)])
 def test_a_bucket_holds_its_upper_bound_and_not_its_lower_one(pairs: list[tuple[float, int]]) -> None:
     found = dict(histogram(pairs).buckets())
     assert list(found) == sorted(found)

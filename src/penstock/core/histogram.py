@@ -10,7 +10,7 @@ they are, and a classic bucket whose bound is a power of two is cut from them ex
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil, frexp, log2
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Histogram:
         if value < VALUE_MIN:
             self._zeros += count
         else:
-            index = ceil(log2(value) * BUCKETS_PER_DOUBLING) + _OFFSET if value <= VALUE_MAX else BUCKETS_MAX - 1
+            index = _index(value) if value <= VALUE_MAX else BUCKETS_MAX - 1
             buckets = self._buckets
             if index in buckets:
                 buckets[index] += count
@@ -245,6 +245,17 @@ def _middle(index: int) -> float:
     """Return the value that stands for a bucket: as far, relatively, from its lower end as from its upper one."""
     low: float = 2.0 ** ((index - _OFFSET - 1) / BUCKETS_PER_DOUBLING)
     return low * (1 + RELATIVE_ERROR_MAX)
+
+
+def _index(value: float) -> int:
+    """Return the stored index of the bucket for a value in [`VALUE_MIN`, `VALUE_MAX`].
+
+    The logarithm of the whole value would round to the power of two where the value is a little above it, and the value
+    would be counted one bucket too low. The logarithm of the fraction keeps them apart.
+    """
+    fraction, exponent = frexp(value)
+    index: int = ceil(log2(fraction) * BUCKETS_PER_DOUBLING) + exponent * BUCKETS_PER_DOUBLING + _OFFSET
+    return index
 
 
 def _converted(old: dict[int, int]) -> dict[int, int]:
