@@ -1,7 +1,7 @@
 """Draws the diagrams of states in the design from the tables that the code itself goes by.
 
-``python -m scripts.diagrams docs/DESIGN.md`` draws them anew. In a page each diagram stands between ``<!-- diagram:
-NAME -->`` and ``<!-- end -->``. `DIAGRAMS` has the names.
+``python -m scripts.diagrams docs/DESIGN.md`` draws them anew. In a page each diagram stands between
+``<!-- diagram: NAME -->`` and ``<!-- end -->``. `DIAGRAMS` has the names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the tables of the producer's reference page from what the code itself says: types, defaults, docstrings.
 
-``python -m scripts.reference docs/reference/producer.md`` writes them anew. In a page each table stands between ``<!--
-table: NAME -->`` and ``<!-- end -->``. `TABLES` has the names. The text outside of the tables is written by hand.
+``python -m scripts.reference docs/reference/producer.md`` writes them anew. In a page each table stands between
+``<!-- table: NAME -->`` and ``<!-- end -->``. `TABLES` has the names. The text outside of the tables is hand-written.
 """
 
 from __future__ import annotations
