@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCALE = 5
 """The scale, as OpenTelemetry and Prometheus name it: a bucket's bounds are 2 ** (1 / 2 ** SCALE) apart."""
-BUCKETS_PER_DOUBLING = 2**SCALE
+BUCKETS_PER_DOUBLING = 1 << SCALE
 _GROWTH: float = 2.0 ** (1 / BUCKETS_PER_DOUBLING)  # This leads from one bucket to the next.
 RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
 """The largest error of a quantile, against the value counted: 1.09 %. It is half a bucket, measured from its harmonic
@@ -254,8 +254,7 @@ def _index(value: float) -> int:
     would be counted one bucket too low. The logarithm of the fraction keeps them apart.
     """
     fraction, exponent = frexp(value)
-    index: int = ceil(log2(fraction) * BUCKETS_PER_DOUBLING) + exponent * BUCKETS_PER_DOUBLING + _OFFSET
-    return index
+    return ceil(log2(fraction) * BUCKETS_PER_DOUBLING) + exponent * BUCKETS_PER_DOUBLING + _OFFSET
 
 
 def _converted(old: dict[int, int]) -> dict[int, int]:
