@@ -38,6 +38,12 @@ def exception(exception_type: str, payload: bytes, content_type: str = "applicat
     )
 
 
+def message(name: str, payload: bytes, content_type: str = "application/x-amz-json-1.1") -> bytes:
+    """Return the frame of this name: an error where the name ends in ``Exception``, and else an event."""
+    make = exception if name.endswith("Exception") else event
+    return make(name, payload, content_type)
+
+
 def _header(name: str, value: str) -> bytes:
     raw_name, raw_value = name.encode(), value.encode()
     return b"".join((bytes((len(raw_name),)), raw_name, bytes((_STRING,)), _LENGTH.pack(len(raw_value)), raw_value))

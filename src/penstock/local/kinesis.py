@@ -353,5 +353,4 @@ class _Pump:
             from penstock.local.cbor import answer_to_cbor
 
             payload, media = answer_to_cbor(payload), AMZ_CBOR
-        make = eventstream.exception if name.endswith("Exception") else eventstream.event
-        return make(name, payload, media.decode())
+        return eventstream.message(name, payload, media.decode())

@@ -375,8 +375,7 @@ class StreamWire:
                     await asyncio.sleep(self._link._delay_s())
                     if self._link.cut is not None or self._link._happens("answer_lost"):
                         await self._break_off()
-                    make = eventstream.exception if name.endswith("Exception") else eventstream.event
-                    yield make(name, payload)
+                    yield eventstream.message(name, payload)
                 if subscription.closed:
                     return
                 await _wait(wake, SILENCE_LOOK_S)
