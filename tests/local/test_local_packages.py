@@ -7,14 +7,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from penstock.local import LocalKinesis
+from tests.installed import brought_by, modules_outside
 from tests.local.botoclient import client_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("moto")
@@ -24,25 +22,10 @@ MEGABYTES_MAX = 120
 """Of the files as pip writes them, without Penstock's own."""
 
 
-def wanted_by(name: str, extras: set[str]) -> Iterator[tuple[str, set[str]]]:
-    for text in metadata.requires(name) or ():
-        one = Requirement(text)
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras or {""}):
-            yield canonicalize_name(one.name), set(one.extras)
-
-
 @pytest.fixture(scope="module")
 def brought() -> set[str]:
     """All packages that the extra leads to, as they are installed here."""
-    known: set[tuple[str, str]] = set()
-    waiting = [("penstock", {"local"})]
-    while waiting:
-        name, extras = waiting.pop()
-        for extra in {"", *extras}:
-            if (name, extra) not in known:
-                known.add((name, extra))
-                waiting += wanted_by(name, {extra})
-    return {name for name, _ in known}
+    return brought_by("local")
 
 
 def test_they_are_few(brought: set[str]) -> None:
@@ -64,11 +47,7 @@ def _path(file: metadata.PackagePath) -> Any:
 
 def test_they_are_enough(brought: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service in a process of its own, to which every other package that is installed here is missing."""
-    others = sorted(
-        module
-        for module, owners in metadata.packages_distributions().items()
-        if not {canonicalize_name(owner) for owner in owners} & brought
-    )
+    others = modules_outside(brought)
     assert {"flask", "pytest", "pyspark"} <= set(others)
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nMISSING = set({json.dumps(others)})\n"

@@ -8,14 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.metadata import packages_distributions, requires, version
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from penstock.testing.sim import __main__ as command
+from tests.installed import brought_by, modules_outside
 
 ROOT = Path(__file__).parents[2]
 FAULTY = """
@@ -23,8 +22,6 @@ import runpy
 import sys
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 import sim_mutants
 
 sim_mutants.the_token_does_not_grow(pytest.MonkeyPatch())
@@ -68,16 +65,7 @@ def test_a_failing_seed_prints_the_line_that_repeats_it(tmp_path: Path) -> None:
 
 def test_it_runs_without_any_extra() -> None:
     """Users simulate with what ``pip install penstock`` brings."""
-    extras = {
-        canonicalize_name(one.name)
-        for one in map(Requirement, requires("penstock") or ())
-        if "extra" in str(one.marker)
-    }
-    missing = {
-        module: None
-        for module, owners in packages_distributions().items()
-        if {canonicalize_name(owner) for owner in owners} & extras
-    }
+    missing = dict.fromkeys(modules_outside(brought_by()))
     assert {"cbor2", "h2", "httptools", "pyspark"} <= set(missing)
     program = f"import sys\nsys.modules |= {missing!r}\nfrom penstock.testing import FaultPlan, Simulator\n"
     done = run([sys.executable, "-c", program + "print(Simulator(FaultPlan.draw(1)).run().digest)"])
