@@ -62,6 +62,42 @@ def test_the_first_plan_takes_what_arrived_just_now(stream: Stream, make_driver:
     assert rows_of(again, again.latest(None, capped=True)) == 10
 
 
+@pytest.mark.parametrize(("began_ago_s", "rows"), [(5, 100), (0, 110), (70, 110), (-30, 110)])
+def test_available_now_reads_up_to_the_start_that_the_caller_names(
+    stream: Stream, make_driver: MakeDriver, began_ago_s: int, rows: int
+) -> None:
+    """A start of more than a minute ago, or one to come, is that of a clock which was set since."""
+    stream.put(100)
+    stream.settle(20)
+    stream.put(10)
+    driver = make_driver(availableNowMs=str(int((time.time() - began_ago_s) * 1000)))
+    driver.freeze()
+    assert rows_of(driver, driver.latest(None, capped=False)) == rows
+
+
+def test_a_shard_with_a_page_of_records_before_silence_takes_three_looks(
+    stream: Stream, make_driver: MakeDriver
+) -> None:
+    """The first records, whether anything comes behind the cut, and all that is left: no search of the time between."""
+    shards = len(stream.open_shards())
+    stream.put(300 * shards)
+    stream.settle(20)
+    driver = make_driver()
+    assert rows_of(driver, driver.latest(None, capped=False)) == 300 * shards
+    assert looks(stream) <= 3 * shards
+
+
+def test_without_available_now_for_sources_the_first_plan_ends_at_the_callers_start(
+    stream: Stream, make_driver: MakeDriver
+) -> None:
+    stream.put(100)
+    stream.settle(20)
+    stream.put(10)
+    driver = make_driver(all_at_first=True, availableNowMs=str(int((time.time() - 5) * 1000)))
+    first = driver.latest(None, capped=True)
+    assert rows_of(driver, first) == 100
+
+
 def test_a_restart_at_a_batch_that_was_trimmed_since_is_no_loss(stream: Stream, make_driver: MakeDriver) -> None:
     """Only reading it again is."""
     stream.put(10)

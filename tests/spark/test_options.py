@@ -65,6 +65,7 @@ def test_all_values_are_read() -> None:
         maxPartitions="7",
         pollIntervalMs="250",
         cutLagMs="100",
+        availableNowMs="1500",
     )
     assert options.start == StartingPosition.at_timestamp(dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC))
     assert options.caps == Caps(50_000, 1_000_000)
@@ -78,6 +79,7 @@ def test_all_values_are_read() -> None:
     assert options.sts_endpoint_url == "https://sts"
     assert options.tasks_max == 7
     assert options.poll_interval_s == 0.25
+    assert options.available_now_s == 1.5
     assert options.cut_lag_ms == 100
 
 
@@ -180,6 +182,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "pollIntervalMs": "300",
         "cutLagMs": "0",
         "outageTimeoutMs": "2000",
+        "availableNowMs": "0",
     }
     with_role = {"roleSessionName": "s", "roleExternalId": "e", "stsEndpointUrl": "http://sts"}
     with_leases = {

@@ -35,6 +35,10 @@ from penstock.spark.shards import describe
 # --- the driver -----------------------------------------------------------------------------------
 
 CLOCK_WAIT_S = 0.1
+BEGAN_S_MAX = 60.0
+"""Seconds for which a caller's start is taken for the time up to which AvailableNow reads. Behind that the machine's
+clock may have been set, or the query is begun anew.
+"""
 
 
 def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
@@ -213,7 +217,7 @@ class Driver:
             stored = None if is_initial(start) or start is None else StreamOffset.from_dict(start)
             planner = await self._begun(stored)
         at_once, self._all_next = self._all_next, False
-        until_ms = planner.service_ms_upper() if at_once else self._target_ms
+        until_ms = self._now_ms(self._wire) if at_once and self._wire is not None else self._target_ms
         if until_ms is not None:
             await self._until(planner, until_ms)
         before, began_s = planner.offset, time.monotonic()
@@ -230,7 +234,16 @@ class Driver:
             return
         async with self._new_wire() as wire:
             await describe(KinesisClient(wire), self._options.stream, patience(self._options.outage_s))
-            self._target_ms = latest_ms(wire.clock, wire.now())
+            self._target_ms = self._now_ms(wire)
+
+    def _now_ms(self, wire: Wire) -> int:
+        """Return the service's time, at most, up to which AvailableNow reads: it is that of the caller's start, where
+        this is known. By now that is past for sure, and nothing has to be waited for.
+        """
+        now_s, began_s = wire.now(), self._options.available_now_s
+        if began_s is None or not 0 <= now_s - began_s <= BEGAN_S_MAX:
+            began_s = now_s
+        return latest_ms(wire.clock, began_s)
 
     async def _until(self, planner: Planner, moment_ms: int) -> None:
         """Wait until the service's clock has surely passed a moment: the service's answers give the time to about a

@@ -237,6 +237,16 @@ READ_OPTIONS = (
         batch=False,
     ),
     Option(
+        "availableNowMs",
+        "epoch milliseconds",
+        "the query's start",
+        "With the trigger AvailableNow the query reads what was in the stream at this time of the driver's clock, if "
+        "that is less than a minute ago. A caller that sets it to its own start saves the second that the driver else "
+        "waits to be sure of the service's time; `penstock run` does.",
+        whole(0),
+        batch=False,
+    ),
+    Option(
         "outageTimeoutMs",
         "milliseconds",
         "120000",
@@ -334,6 +344,8 @@ class ReadOptions:
     poll_interval_s: float = 1.0
     cut_lag_ms: int = 500
     outage_s: float = 120.0
+    available_now_s: float | None = None
+    """The driver's time (epoch seconds) up to which AvailableNow reads; None for the time at which the query begins."""
     leases: QueryLeases | None = None
 
 
@@ -363,6 +375,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         poll_interval_s=values.get("pollIntervalMs", 1000) / 1000,
         cut_lag_ms=values.get("cutLagMs", 500),
         outage_s=values.get("outageTimeoutMs", 120_000) / 1000,
+        available_now_s=values["availableNowMs"] / 1000 if "availableNowMs" in values else None,
         leases=leases,
     )
 

@@ -78,7 +78,7 @@ LOOK_RECORDS_MAX = 10_000
 """The most records that one call gives (AWS API reference, GetRecords)."""
 ENOUGH = 0.75
 """The part of its cap from which on an expected batch is not worth more samples."""
-TAIL_RECORDS = 100
+TAIL_RECORDS = 1000
 """The most records that are read on from a look where the shard is silent at the cut."""
 STANDING_PLANS_MAX = 3
 """The number of plans up to a fixed end that find unread records and no end for them, before that is an error."""

@@ -261,15 +261,17 @@ def run_job(
     stopping: Stopping,
     show: Show,
     on_event: Callable[[QueryMetrics], object] | None = None,
+    began_s: float | None = None,
 ) -> ExitCode:
     """Run until the stream's end, a stop or an error, and return the exit code. Progress, errors and a summary are
-    shown, and the job's numbers are emitted to ``on_event``.
+    shown, and the job's numbers are emitted to ``on_event``. ``began_s``: the job's start in epoch seconds, if that was
+    before this call.
 
     Raises JobFileError or StepError for what is wrong before anything is read.
     """
     with _told_once():
         batches = Batches(job_file, stopping, show.rows_out, counts=on_event is not None)
-        run = _Run(spark, batches, stopping, show, on_event)
+        run = _Run(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
         rehearse(spark, job_file, batches)
         left = clear_unfinished_start(spark, job_file.job.checkpoint)
         if left:
@@ -301,8 +303,10 @@ class _Run:
         stopping: Stopping,
         show: Show,
         on_event: Callable[[QueryMetrics], object] | None,
+        began_s: float,
     ) -> None:
         self._spark = spark
+        self._began_s = began_s
         self._batches = batches
         self._file = batches.file
         self._job = batches.file.job
@@ -374,7 +378,7 @@ class _Run:
         """Start the one query: the stream's rows, decoded and without duplicates, go batch by batch to all sinks."""
         job = self._job
         try:
-            records = steps.opened(steps.records_of(self._spark, job), job)
+            records = steps.opened(steps.records_of(self._spark, job, self._began_s), job)
             decoded = steps.slimmed(steps.decoded(records, job, self._file.folder), job)
             rows = steps.without_duplicates(decoded, job)
             writer = rows.writeStream.queryName(job.name).foreachBatch(self._batches.write)
@@ -514,7 +518,7 @@ def run_file(
     """Check a job file and run it. Return the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the
     place of the file's port.
     """
-    show = Show(as_json=as_json)
+    show, began_s = Show(as_json=as_json), time.time()
     try:
         job_file = load_job(path)
         show.checked(job_file, deliveries(job_file.job))
@@ -525,7 +529,7 @@ def run_file(
             try:
                 stopping = Stopping()
                 with stopping.listening():
-                    return run_job(spark, job_file, stopping, show, on_event)
+                    return run_job(spark, job_file, stopping, show, on_event, began_s)
             finally:
                 with suppress(Py4JError, OSError):  # Spark's Java may be gone
                     spark.stop()

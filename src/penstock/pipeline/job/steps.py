@@ -32,6 +32,8 @@ _CLASSES = {
     "avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "protobuf": "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst",
 }
+AVAILABLE_NOW_MS = "availableNowMs"
+"""The option of the source for the time up to which AvailableNow reads."""
 RECORDS, ROWS = "records", "rows"
 """The views that a transform's query and a sink's query read."""
 
@@ -40,9 +42,13 @@ class MissingPackageError(PenstockError):
     """Spark lacks a package: give it to Spark, by the coordinates in the message."""
 
 
-def records_of(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the stream's records as they are, and have Spark show their numbers in the query's progress."""
+def records_of(spark: SparkSession, job: Job, began_s: float) -> DataFrame:
+    """Return the stream's records as they are, and have Spark show their numbers in the query's progress. ``began_s``:
+    the job's start in epoch seconds, up to which AvailableNow reads.
+    """
     reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
+    if job.trigger.available_now:
+        reading = reading.option(AVAILABLE_NOW_MS, int(began_s * 1000))
     return observed(reading.options(**as_options(job.source)).load())
 
 
