@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from penstock.spark.cut import (
     OVERSHOOT,
     SHARD_ROWS_PER_MS,
-    Caps,
     CutSearch,
     expected,
     latest_cut_within,
     total_share,
 )
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
+from penstock.spark.options import Caps
 from penstock.spark.ranges import EndKind
 
 

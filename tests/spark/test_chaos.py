@@ -16,7 +16,7 @@ from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.local.embedded import LocalKinesis
 from penstock.model import StreamName
 from penstock.spark import reading
-from penstock.spark.cut import Caps
+from penstock.spark.options import Caps
 from penstock.spark.planner import PlanOptions
 from tests.spark.chaos import Chaos
 

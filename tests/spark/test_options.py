@@ -7,8 +7,7 @@ import pytest
 
 from penstock.errors import OptionError
 from penstock.model import OutsidePolicy, StartingPosition, StreamName
-from penstock.spark.cut import Caps
-from penstock.spark.options import READ_OPTIONS, ReadOptions, check_options, parse_read_options
+from penstock.spark.options import READ_OPTIONS, Caps, ReadOptions, check_options, parse_read_options
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
 from penstock.model import StartingPosition, StreamName
-from penstock.spark.cut import Caps
 from penstock.spark.offsets import Kind, StreamOffset
+from penstock.spark.options import Caps
 from penstock.spark.planner import Planner, PlanOptions
 from penstock.spark.ranges import EndKind, chains_of
 from tests.spark.planning import World, assert_exact, assert_parents_first

@@ -13,7 +13,7 @@ from scripts.reference_spark import options_table
 from penstock.core.leases.mirror import NOTE
 from penstock.spark.cut import OVERSHOOT
 from penstock.spark.leases import WHOLE_RECORD
-from penstock.spark.rows import SPARK_TYPES
+from penstock.spark.ranges import SPARK_TYPES
 from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:

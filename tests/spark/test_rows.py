@@ -20,8 +20,8 @@ from penstock.core.aggregation import MAGIC
 from penstock.core.hashkeys import hash_key
 from penstock.errors import AggregateError, OptionError
 from penstock.model import HASH_KEY_MAX, OutsidePolicy
-from penstock.spark.ranges import COLUMNS, EndKind, ShardRange, TaskOptions
-from penstock.spark.rows import SCHEMA, Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
+from penstock.spark.ranges import COLUMNS, SCHEMA, EndKind, ShardRange, TaskOptions
+from penstock.spark.rows import Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
 
 SHARD = "shardId-000000000003"
 FIRST = 49590338271490256608559692538361571095921575989136588898

@@ -25,7 +25,7 @@ from penstock.spark.options import (
     parse_sink_options,
     sink_columns,
 )
-from penstock.spark.rows import SCHEMA
+from penstock.spark.ranges import SCHEMA
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -11,7 +11,7 @@ from penstock.pipeline.metrics import MetricsListener, StreamMetrics, observed, 
 from penstock.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from penstock.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 from penstock.public import loaded_from
-from penstock.spark.rows import ALL_COLUMNS
+from penstock.spark.ranges import ALL_COLUMNS
 
 __all__ = [
     "ALL_COLUMNS",

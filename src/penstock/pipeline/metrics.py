@@ -21,7 +21,7 @@ from penstock.events import ProducerMetrics, QueryMetrics
 from penstock.pipeline.spark_calls import Py4JError, columns_of
 from penstock.runtime.producer.metrics import ProducerSnapshot
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
-from penstock.spark.rows import OUTSIDE
+from penstock.spark.ranges import OUTSIDE
 from penstock.telemetry.snapshots import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from penstock.spark.lookahead import Beyond, Lookahead
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.spark.options import Caps
+
 # --- how much a batch takes -----------------------------------------------------------------------
 # How much a batch takes is decided by the time at which it is cut, which is the same for all shards.
 #
@@ -37,26 +39,6 @@ OVERSHOOT = 1.25
 """The part of its cap above which an estimated batch is cut again, earlier."""
 UNDERSHOOT = 0.5
 """The part of its cap below which an estimated batch is cut again, later."""
-
-
-class Caps(NamedTuple):
-    """The limits that a batch should not exceed by much; None stands for no cap."""
-
-    rows: int | None = None
-    bytes: int | None = None
-
-    @property
-    def none(self) -> bool:
-        """True when nothing is capped."""
-        return self.rows is None and self.bytes is None
-
-    def share(self, rows: float, size: float) -> float:
-        """Return how much of the caps ``rows`` and ``size`` (bytes) are: 1.0 is full."""
-        return max(rows / self.rows if self.rows else 0.0, size / self.bytes if self.bytes else 0.0)
-
-
-UNCAPPED = Caps()
-"""Caps that limit nothing."""
 
 
 class Profile:

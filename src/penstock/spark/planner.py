@@ -21,8 +21,6 @@ from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.model import StartingPosition, StreamName
 from penstock.spark.cut import (
     SHARD_ROWS_PER_MS,
-    UNCAPPED,
-    Caps,
     CutLag,
     CutSearch,
     CutWait,
@@ -47,6 +45,7 @@ from penstock.spark.lookahead import (
     together,
 )
 from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from penstock.spark.options import UNCAPPED, Caps
 from penstock.spark.ranges import (
     FULL_RATE_BYTES_PER_MS,
     ROW_COST_BYTES,

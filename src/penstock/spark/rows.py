@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.core.aggregation import MAGIC, open_aggregate
 from penstock.errors import AggregateError, OptionError
 from penstock.model import OutsidePolicy
-from penstock.spark.ranges import COLUMNS
+from penstock.spark.ranges import COLUMNS, OUTSIDE, SPARK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -36,28 +36,6 @@ if TYPE_CHECKING:
 #
 # Spark 4.2 and later compare the Arrow schema of a task's batches with their own conversion of the query's
 # schema, and demand equality of names, order, types and nullability.
-
-SPARK_TYPES = {
-    "partition_key": "string",
-    "data": "binary",
-    "stream": "string",
-    "shard_id": "string",
-    "sequence_number": "string",
-    "sub_sequence_number": "bigint",
-    "approximate_arrival_timestamp": "timestamp",
-    "explicit_hash_key": "string",
-}
-"""The Spark type of each column, as DDL writes it."""
-
-SCHEMA = ", ".join(f"{name} {SPARK_TYPES[name].upper()}" for name in COLUMNS)
-"""The schema of the source as a DDL string; every column may be null."""
-
-OUTSIDE = "aggregate_outside_range"
-"""The name of a column that is there only for a schema that asks for it: true for the rows of a KPL aggregate some of
-whose user records lie outside their shard's hash range."""
-
-ALL_COLUMNS = f"{SCHEMA}, {OUTSIDE} BOOLEAN"
-"""The schema of the source with the column ``OUTSIDE``."""
 
 _TYPES = {**SPARK_TYPES, OUTSIDE: "boolean"}
 

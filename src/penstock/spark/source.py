@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 from penstock.errors import OptionError, PenstockError
 from penstock.spark.offsets import INITIAL
 from penstock.spark.options import ReadOptions, check_options, parse_read_options, parse_sink_options, sink_columns
-from penstock.spark.ranges import ShardPartition, TaskOptions
+from penstock.spark.ranges import SCHEMA, ShardPartition, TaskOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +91,6 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL."""
-        from penstock.spark.rows import SCHEMA
-
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pyarrow.dataset as ds
+import pyspark
 import pytest
 
 from penstock.local import LocalKinesis
@@ -253,6 +254,19 @@ def test_what_a_job_sets_where_nothing_is_said(scene: Scene) -> None:
     assert (scene.folder / "seen").read_text() == "3 FileSystemBasedCheckpointFileManager"
     states = [path for path in (scene.folder / "checkpoint" / "state" / "0").iterdir() if path.name.isdigit()]
     assert len(states) == 3
+
+
+def test_the_tasks_take_pyspark_from_the_packages_and_not_from_a_zip_file(scene: Scene) -> None:
+    scene.put(20)
+    probe = "import pathlib\nfrom pyspark.sql.functions import udf\n\n"
+    probe += "@udf\ndef place(key):\n    import pyspark, sys\n    return f'{pyspark.__file__} {sys.executable}'\n\n"
+    probe += "def write(batch, batch_id):\n    places = batch.select(place('partition_key')).distinct().collect()\n"
+    probe += "    pathlib.Path(__file__).with_name('seen').write_text(' '.join(row[0] for row in places))\n"
+    (scene.folder / "probe_orders.py").write_text(probe)
+    process = scene.start(HEAD + JSON + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + SPARK)
+    _, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert (scene.folder / "seen").read_text().split() == [pyspark.__file__, sys.executable]
 
 
 SUBMIT_ARGS = (

@@ -1,19 +1,24 @@
-"""Why Spark did not start: no Java, an old one, a package, or a setting."""
+"""Why Spark did not start (no Java, an old one, a package, a setting), and by which Python it works."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+from penstock.pipeline.job import session
 from penstock.pipeline.job.packages import packages_named
-from penstock.pipeline.job.session import _why_java_ended, java_version, least_work
+from penstock.pipeline.job.session import _why_java_ended, java_version, least_work, zips_left_out
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+PYSPARK = os.path.dirname(pyspark.__file__)
+HERE = {"spark.master": "local[2]"}
 
 
 def java(folder: Path, says: str, status: int = 0) -> str:
@@ -76,3 +81,84 @@ def test_a_checkpoint_on_a_disk_of_this_machine_is_written_without_programs(
         assert spark.conf.get(name, None) is None
     least_work(spark, str(tmp_path / "checkpoint"))
     assert str(spark.conf.get(name)).endswith("FileSystemBasedCheckpointFileManager")
+
+
+def put_at(place: Path, content: str) -> str:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(content)
+    place.chmod(0o755)
+    return str(place)
+
+
+@pytest.fixture
+def before_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The state of a process that has not started Java yet, and in which nothing names a Python."""
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    for name in (*PYTHONS, "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_this_python_does_without_zip_files(before_java: pytest.MonkeyPatch) -> None:
+    assert zips_left_out(HERE) == PYSPARK
+    for name in PYTHONS:
+        before_java.setenv(name, sys.executable)
+    before_java.setenv("SPARK_HOME", PYSPARK + "/")
+    assert zips_left_out(HERE) == PYSPARK
+
+
+def test_a_python_that_is_named_and_is_another_one_is_left_as_it_is(
+    before_java: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = put_at(tmp_path / "bin" / "python3", "#!/bin/sh\n")
+    linked = tmp_path / "other-environment" / "python3"
+    linked.parent.mkdir()
+    linked.symlink_to(os.path.realpath(sys.executable))
+    for name in PYTHONS:
+        for value in (other, str(linked), "nosuchpython"):
+            before_java.setenv(name, value)
+            assert zips_left_out(HERE) is None, (name, value)
+        before_java.delenv(name)
+    assert zips_left_out({**HERE, "spark.pyspark.python": sys.executable}) is None
+
+
+def test_zip_files_stay_where_a_python_may_need_them(before_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On other machines; for another Spark; for a PySpark that the driver alone finds; where Java runs already; where
+    the file is no program.
+    """
+    for master in ("spark://127.0.0.1:7077", "yarn", "k8s://x", "local-cluster[2,1,1024]"):
+        assert zips_left_out({"spark.master": master}) is None
+    before_java.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    assert zips_left_out({}) is None
+    before_java.delenv("PYSPARK_SUBMIT_ARGS")
+    before_java.setenv("SPARK_HOME", str(tmp_path))
+    assert zips_left_out(HERE) is None
+    before_java.delenv("SPARK_HOME")
+    with before_java.context() as patch:
+        patch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+        assert zips_left_out(HERE) is None
+    with before_java.context() as patch:
+        patch.setattr(SparkContext, "_gateway", object())
+        assert zips_left_out(HERE) is None
+    with before_java.context() as patch:
+        patch.setattr(session, "_UNZIPPED_PYTHON", str(tmp_path / "nothing"))
+        assert zips_left_out(HERE) is None
+    assert zips_left_out(HERE) == PYSPARK
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (None, ""),
+        ("", ""),
+        ("/zips/python/lib/pyspark.zip", ""),
+        ("/zips/a:/zips/b:/my modules/*:/zips/a:near:/zipsother/c", "/my modules/*:near:/zipsother/c"),
+    ],
+)
+def test_the_zip_files_are_taken_off_the_path(path: str | None, kept: str) -> None:
+    environment = {"PENSTOCK_PYTHON": sys.executable, "PENSTOCK_ZIPS": "/zips"}
+    environment |= {} if path is None else {"PYTHONPATH": path}
+    asked = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
+    command = [session._UNZIPPED_PYTHON, "-c", asked, "two words", "*"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [kept, "['two words', '*']"]

@@ -24,7 +24,7 @@ from penstock.pipeline.job.model import Job, as_options
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.job.writing import FOLDER_FORMATS, is_table, reserved_options
 from penstock.spark.options import parse_read_options, parse_sink_options
-from penstock.spark.rows import SPARK_TYPES
+from penstock.spark.ranges import SPARK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -45,7 +45,7 @@ from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import deliveries, require_format, stream_of
 from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
-from penstock.spark.rows import SCHEMA
+from penstock.spark.ranges import SCHEMA
 from penstock.spark.source import ADMISSION
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from penstock.pipeline.job import packages
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import load_function
 from penstock.pipeline.metrics import observed
-from penstock.spark.rows import ALL_COLUMNS
+from penstock.spark.ranges import ALL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
