@@ -217,7 +217,7 @@ class Driver:
             stored = None if is_initial(start) or start is None else StreamOffset.from_dict(start)
             planner = await self._begun(stored)
         at_once, self._all_next = self._all_next, False
-        until_ms = self._now_ms(self._wire) if at_once and self._wire is not None else self._target_ms
+        until_ms = self._now_ms(self._wire) if at_once else self._target_ms
         if until_ms is not None:
             await self._until(planner, until_ms)
         before, began_s = planner.offset, time.monotonic()
@@ -230,16 +230,17 @@ class Driver:
 
     async def _freeze(self) -> None:
         if self._planner is not None:
-            self._target_ms = self._planner.service_ms_upper()
+            self._target_ms = self._now_ms(self._wire)
             return
         async with self._new_wire() as wire:
             await describe(KinesisClient(wire), self._options.stream, patience(self._options.outage_s))
             self._target_ms = self._now_ms(wire)
 
-    def _now_ms(self, wire: Wire) -> int:
+    def _now_ms(self, wire: Wire | None) -> int:
         """Return the service's time, at most, up to which AvailableNow reads: it is that of the caller's start, where
         this is known. By now that is past for sure, and nothing has to be waited for.
         """
+        assert wire is not None  # a planner has come with it
         now_s, began_s = wire.now(), self._options.available_now_s
         if began_s is None or not 0 <= now_s - began_s <= BEGAN_S_MAX:
             began_s = now_s

@@ -237,6 +237,8 @@ TAIL_WINDOW_MS = 1000
 TAIL_BYTES_MAX = 2 * 2**20
 """The most bytes of a tail that are read in one look (a shard takes 1 MiB/s; one page may exceed it)."""
 TAIL_PAGE_BYTES = 512 * 1024
+TAIL_PAGE_RECORDS = 1000
+"""The most bytes, about, and records that one call asks for where the tail of a silent shard is read."""
 OPENINGS_MAX = 8
 """How many times an iterator is asked for that expires before it is used: the clock jumped (a laptop that slept), or
 the service is short of capacity (AWS API reference, GetShardIterator)."""
@@ -399,11 +401,15 @@ class ShardProbe:
             known = look.records[-1]
             position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
             rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
-            look = await self.extend(rest, position, self.records_for(TAIL_PAGE_BYTES, 1000))
+            look = await self.extend(rest, position, self.tail_page())
             if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
                 break  # only empty pages came: it is a long silence, or what was known is trimmed by now
             size += sum(seen.size for seen in look.records[1:])
         return _tail_bound(look, cut_ms)
+
+    def tail_page(self) -> int:
+        """Return how many records one call asks for where the tail of a silent shard is read."""
+        return self.records_for(TAIL_PAGE_BYTES, TAIL_PAGE_RECORDS)
 
     def records_for(self, bytes_max: int, records_max: int) -> int:
         """Return how many records to ask for that are to have about ``bytes_max`` bytes together; few while their size

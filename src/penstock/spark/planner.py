@@ -34,7 +34,6 @@ from penstock.spark.lookahead import (
     CROSSING_PAGES_MAX,
     OUTAGE_S,
     PROBE_PAGES_MAX,
-    TAIL_PAGE_BYTES,
     Beyond,
     Bound,
     Lookahead,
@@ -77,8 +76,6 @@ LOOK_RECORDS_MAX = 10_000
 """The most records that one call gives (AWS API reference, GetRecords)."""
 ENOUGH = 0.75
 """The part of its cap from which on an expected batch is not worth more samples."""
-TAIL_RECORDS = 1000
-"""The most records that are read on from a look where the shard is silent at the cut."""
 STANDING_PLANS_MAX = 3
 """The number of plans up to a fixed end that find unread records and no end for them, before that is an error."""
 CROSSING_KEPT_S = 10.0
@@ -511,8 +508,7 @@ class Planner:
             bound = Bound(EndKind.SHARD_END, None, look.records[-1].arrival_ms)
             return _End(bound, look.behind(bound))
         if look.beyond is Beyond.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
-            tail = state.probe.records_for(TAIL_PAGE_BYTES, TAIL_RECORDS)
-            more = tail if after.beyond is Beyond.TIP or after.reached_ms else records_max
+            more = state.probe.tail_page() if after.beyond is Beyond.TIP or after.reached_ms else records_max
             state.look = look = await state.probe.extend(look, state.position, more)
         bound = look.bound(cut_ms)
         if bound is None and look.reached_ms:

@@ -37,6 +37,7 @@ SPARK = """
 "spark.driver.memory" = "1g"
 """
 SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/lake/orders"\n'
+PROBE = '[[sinks]]\nfunction = "probe_orders:write"\n'
 SLOW = "import time\n\ndef write(batch, batch_id):\n    time.sleep(3)\n"
 ROOT = Path(__file__).resolve().parents[3]
 PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run"]
@@ -83,6 +84,14 @@ class Scene:
         )  # fmt: skip
         self.processes.append(process)
         return process
+
+    def seen(self, probe: str, text: str, command: list[str] = PENSTOCK) -> tuple[str, list[dict[str, Any]]]:
+        """What a job whose sink is a module's function ``write`` left in the file ``seen``; and its events."""
+        (self.folder / "probe_orders.py").write_text(probe)
+        process = self.start(text, command=command)
+        events, errors = rest(process)
+        assert process.returncode == 0, errors
+        return (self.folder / "seen").read_text(), events
 
     def put_data(self, data: bytes) -> None:
         self._client.put_record(StreamName="orders", Data=data, PartitionKey="anna")
@@ -229,13 +238,9 @@ def test_the_same_file_under_spark_submit(scene: Scene) -> None:
     probe = "import json, pathlib\n\ndef write(batch, batch_id):\n    conf = batch.sparkSession.conf\n"
     probe += "    found = conf.get('spark.sql.shuffle.partitions')\n"
     probe += "    pathlib.Path(__file__).with_name('seen').write_text(found)\n"
-    (scene.folder / "probe_orders.py").write_text(probe)
-    text = HEAD + JSON + SINK + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + SPARK
-    process = scene.start(text, command=submitted)
-    events, errors = rest(process)
-    assert process.returncode == 0, errors
+    seen, events = scene.seen(probe, HEAD + JSON + SINK + PROBE + ONCE + SPARK, submitted)
     assert events[-1]["rows"] == scene.rows() == scene.count
-    assert (scene.folder / "seen").read_text() == "3"
+    assert seen == "3"
 
 
 def test_what_a_job_sets_where_nothing_is_said(scene: Scene) -> None:
@@ -245,13 +250,10 @@ def test_what_a_job_sets_where_nothing_is_said(scene: Scene) -> None:
     probe += "    names = ('spark.sql.shuffle.partitions', 'spark.sql.streaming.checkpointFileManagerClass')\n"
     probe += "    found = [conf.get(name).rpartition('.')[2] for name in names]\n"
     probe += "    pathlib.Path(__file__).with_name('seen').write_text(' '.join(found))\n"
-    (scene.folder / "probe_orders.py").write_text(probe)
     spark = SPARK.replace('"spark.sql.shuffle.partitions" = 2\n', "").replace("local[2]", "local[3]")
     unique = '[deduplicate]\nkeys = ["value.order_id"]\nwindow = "1 hour"\n'
-    process = scene.start(HEAD + JSON + unique + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + spark)
-    _, errors = rest(process)
-    assert process.returncode == 0, errors
-    assert (scene.folder / "seen").read_text() == "3 FileSystemBasedCheckpointFileManager"
+    seen, _ = scene.seen(probe, HEAD + JSON + unique + PROBE + ONCE + spark)
+    assert seen == "3 FileSystemBasedCheckpointFileManager"
     states = [path for path in (scene.folder / "checkpoint" / "state" / "0").iterdir() if path.name.isdigit()]
     assert len(states) == 3
 
@@ -262,11 +264,8 @@ def test_the_tasks_take_pyspark_from_the_packages_and_not_from_a_zip_file(scene:
     probe += "@udf\ndef place(key):\n    import pyspark, sys\n    return f'{pyspark.__file__} {sys.executable}'\n\n"
     probe += "def write(batch, batch_id):\n    places = batch.select(place('partition_key')).distinct().collect()\n"
     probe += "    pathlib.Path(__file__).with_name('seen').write_text(' '.join(row[0] for row in places))\n"
-    (scene.folder / "probe_orders.py").write_text(probe)
-    process = scene.start(HEAD + JSON + '[[sinks]]\nfunction = "probe_orders:write"\n' + ONCE + SPARK)
-    _, errors = rest(process)
-    assert process.returncode == 0, errors
-    assert (scene.folder / "seen").read_text().split() == [pyspark.__file__, sys.executable]
+    seen, _ = scene.seen(probe, HEAD + JSON + PROBE + ONCE + SPARK)
+    assert seen.split() == [pyspark.__file__, sys.executable]
 
 
 SUBMIT_ARGS = (

@@ -21,11 +21,15 @@ PYSPARK = os.path.dirname(pyspark.__file__)
 HERE = {"spark.master": "local[2]"}
 
 
+def program(place: Path, content: str) -> str:
+    place.parent.mkdir(parents=True)
+    place.write_text(content)
+    place.chmod(0o755)
+    return str(place)
+
+
 def java(folder: Path, says: str, status: int = 0) -> str:
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {status}\n")
-    program.chmod(0o755)
+    program(folder / "bin" / "java", f"#!/bin/sh\necho '{says}' >&2\nexit {status}\n")
     return str(folder)
 
 
@@ -83,13 +87,6 @@ def test_a_checkpoint_on_a_disk_of_this_machine_is_written_without_programs(
     assert str(spark.conf.get(name)).endswith("FileSystemBasedCheckpointFileManager")
 
 
-def put_at(place: Path, content: str) -> str:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(content)
-    place.chmod(0o755)
-    return str(place)
-
-
 @pytest.fixture
 def before_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The state of a process that has not started Java yet, and in which nothing names a Python."""
@@ -110,7 +107,7 @@ def test_this_python_does_without_zip_files(before_java: pytest.MonkeyPatch) -> 
 def test_a_python_that_is_named_and_is_another_one_is_left_as_it_is(
     before_java: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    other = put_at(tmp_path / "bin" / "python3", "#!/bin/sh\n")
+    other = program(tmp_path / "bin" / "python3", "#!/bin/sh\n")
     linked = tmp_path / "other-environment" / "python3"
     linked.parent.mkdir()
     linked.symlink_to(os.path.realpath(sys.executable))

@@ -84,8 +84,11 @@ def archive_file() -> Path | None:
         return None if named == "off" else Path(named)
     import pyspark
 
-    spark = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
-    key = hashlib.sha256(f"{os.path.realpath(spark)}\0{os.environ.get('JAVA_HOME', '')}".encode()).hexdigest()[:12]
+    from penstock.pipeline.job.packages import spark_home
+
+    key = hashlib.sha256(f"{os.path.realpath(spark_home())}\0{os.environ.get('JAVA_HOME', '')}".encode()).hexdigest()[
+        :12
+    ]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(cache) / "penstock" / f"spark-{pyspark.__version__}-{key}.jsa"
 

@@ -118,18 +118,19 @@ def here() -> Spark:
     return Spark(pyspark.__version__, scala[1] if scala else "2.13")
 
 
-def _home() -> Path:
+def spark_home() -> Path:
+    """Return the folder of the Spark that ``penstock run`` starts on this machine."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def _jars() -> Path:
-    return _home() / "jars"
+    return spark_home() / "jars"
 
 
 def _given_here() -> list[str]:
     found = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
     found += [path.name for path in _jars().glob("*.jar")]
-    defaults = Path(os.environ.get("SPARK_CONF_DIR") or _home() / "conf") / "spark-defaults.conf"
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
     try:
         found.append(defaults.read_text("utf-8", errors="replace"))
     except OSError:

@@ -326,13 +326,13 @@ class _Run:
 
     def whole(self) -> ExitCode:
         """Run from the first query to the summary, and return the exit code."""
-        began_s, until_ms = time.monotonic(), time.time() * 1000
+        started_s = time.monotonic()
         how, code = "done", ExitCode.DONE
         try:
             while True:
                 rows_before = self._totals.rows
                 self._one_query()
-                if self._stopping.asked or not self._more(self._totals.rows - rows_before, until_ms):
+                if self._stopping.asked or not self._more(self._totals.rows - rows_before):
                     break
             if self._stopping.asked:
                 named = "a signal" if self._stopping.signal is None else self._stopping.signal.name
@@ -344,14 +344,14 @@ class _Run:
             self._show.wrong([str(error)], code, error.step)
         if self._numbers is not None:
             self._numbers.ended(self._job.name, failed=code is not ExitCode.DONE)
-        self._show.ended(self._job.name, how, code, self._totals, time.monotonic() - began_s)
+        self._show.ended(self._job.name, how, code, self._totals, time.monotonic() - started_s)
         return code
 
-    def _more(self, rows: int, until_ms: float) -> bool:
-        """True where Spark made one batch of AvailableNow, and the stream's end at the start is not reached."""
+    def _more(self, rows: int) -> bool:
+        """True where Spark made one batch of AvailableNow, and the stream's end at the job's start is not reached."""
         if ADMISSION or not self._job.trigger.available_now:
             return False
-        return rows > 0 and self._cut_ms < until_ms
+        return rows > 0 and self._cut_ms < self._began_s * 1000
 
     def _one_query(self) -> None:
         query = self._start()

@@ -21,7 +21,7 @@ from penstock.pipeline.hadoop_files import LocalFiles
 from penstock.pipeline.job.account import ExitCode, StepError, message_of
 from penstock.pipeline.job.java_archive import with_archive
 from penstock.pipeline.job.model import as_options
-from penstock.pipeline.job.packages import file_to_send, packages_named
+from penstock.pipeline.job.packages import file_to_send, packages_named, spark_home
 from penstock.pipeline.job.writing import with_tables
 
 if TYPE_CHECKING:
@@ -115,12 +115,11 @@ def zips_left_out(settings: Mapping[str, str]) -> str | None:
     """
     spark = os.path.dirname(pyspark.__file__)
     packages = os.path.dirname(spark)
-    home = os.environ.get("SPARK_HOME", spark)
     may = (
         SparkContext._gateway is None
         and not any(name in settings for name in ("spark.pyspark.python", "spark.pyspark.driver.python"))
         and all(_is_this_python(os.environ[name]) for name in _PYTHONS if name in os.environ)
-        and os.path.realpath(home) == os.path.realpath(spark)
+        and os.path.realpath(spark_home()) == os.path.realpath(spark)
         and packages in (*site.getsitepackages(), site.getusersitepackages())
         and os.path.dirname(os.path.dirname(py4j.__file__)) == packages
         and _IN_THREADS.fullmatch(_master_of(settings)) is not None

@@ -32,8 +32,6 @@ _CLASSES = {
     "avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
     "protobuf": "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst",
 }
-AVAILABLE_NOW_MS = "availableNowMs"
-"""The option of the source for the time up to which AvailableNow reads."""
 RECORDS, ROWS = "records", "rows"
 """The views that a transform's query and a sink's query read."""
 
@@ -48,7 +46,7 @@ def records_of(spark: SparkSession, job: Job, began_s: float) -> DataFrame:
     """
     reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
     if job.trigger.available_now:
-        reading = reading.option(AVAILABLE_NOW_MS, int(began_s * 1000))
+        reading = reading.option("availableNowMs", int(began_s * 1000))
     return observed(reading.options(**as_options(job.source)).load())
 
 
