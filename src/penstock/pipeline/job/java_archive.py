@@ -86,9 +86,8 @@ def archive_file() -> Path | None:
 
     from penstock.pipeline.job.packages import spark_home
 
-    key = hashlib.sha256(f"{os.path.realpath(spark_home())}\0{os.environ.get('JAVA_HOME', '')}".encode()).hexdigest()[
-        :12
-    ]
+    spark = os.path.realpath(spark_home())
+    key = hashlib.sha256(f"{spark}\0{os.environ.get('JAVA_HOME', '')}".encode()).hexdigest()[:12]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(cache) / "penstock" / f"spark-{pyspark.__version__}-{key}.jsa"
 
