@@ -43,43 +43,59 @@ def _as_user() -> dict[str, Any]:
     raise UnavailableError("PostgreSQL does not run as root, and there is no other user")
 
 
+class PostgresServer:
+    """A server in ``folder``, which has its data, its log and its socket. ``connect`` is what to connect with."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bin_folder, self._user = binaries(), _as_user()
+        self._data = str(folder / "data")
+        self.connect: dict[str, Any] = {"host": str(folder), "user": "penstock", "database": "postgres"}
+        self.dsn = f"postgresql://penstock@/postgres?host={folder}"
+        if self._user:
+            os.chown(folder, self._user["user"], self._user["group"])
+
+    def make(self) -> None:
+        """Write the files of an empty database. Raises UnavailableError."""
+        self._run("initdb", "-U", "penstock", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
+
+    def start(self) -> None:
+        """Start the server, and return when it answers. Raises UnavailableError."""
+        options = f"-c listen_addresses='' -c unix_socket_directories={self._folder} -c fsync=off"
+        self._run(
+            "pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", f"{options} -c shared_buffers=8MB", "start"
+        )  # fmt: skip
+
+    def stop(self, mode: str) -> None:
+        """Stop the server: ``fast`` ends each connection with a FATAL error, ``immediate`` without a goodbye."""
+        self._run("pg_ctl", "-w", "-m", mode, "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._bin_folder / program), "-D", self._data, *arguments],
+            timeout=TIMEOUT_S, cwd=self._folder, env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, **self._user,
+        )  # fmt: skip
+        if done.returncode:
+            raise UnavailableError(f"{program} failed: {done.stderr.decode(errors='replace')[-300:]}")
+
+
+@contextlib.contextmanager
+def started() -> Iterator[PostgresServer]:
+    """A server for as long as the context lasts. Raises UnavailableError."""
+    # Not pytest's: its folders are closed to other users, and a socket's path has 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
+        server = PostgresServer(Path(folder))
+        server.make()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
+
+
 @contextlib.contextmanager
 def running() -> Iterator[dict[str, Any]]:
     """A server for as long as the context lasts: what to connect with. Raises UnavailableError."""
-    bin_folder, user = binaries(), _as_user()
-    # Not pytest's: its folders are closed to other users, and a socket's path has 107 characters at most.
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as text:
-        folder = Path(text)
-        if user:
-            os.chown(folder, user["user"], user["group"])
-        data = folder / "data"
-
-        def run(*command: str) -> None:
-            done = subprocess.run(
-                command, timeout=TIMEOUT_S, cwd=folder, env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, **user,
-            )  # fmt: skip
-            if done.returncode:
-                raise UnavailableError(f"{command[0]} failed: {done.stderr.decode(errors='replace')[-300:]}")
-
-        run(
-            str(bin_folder / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            "penstock",
-            "-A",
-            "trust",
-            "-N",
-            "--no-locale",
-            "-E",
-            "UTF8",
-        )
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c shared_buffers=8MB"
-        run(
-            str(bin_folder / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start"
-        )  # fmt: skip
-        try:
-            yield {"host": str(folder), "user": "penstock", "database": "postgres"}
-        finally:
-            run(str(bin_folder / "pg_ctl"), "-D", str(data), "-w", "-m", "immediate", "stop")
+    with started() as server:
+        yield server.connect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.leases import Done, LeaseRow, Unknown, writes
+from penstock.core.leases.membership import WorkerRow
 from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.stores.sqlite import SqliteLeaseTable
 
@@ -150,3 +152,52 @@ async def test_a_process_that_is_killed_amid_its_writes_leaves_a_row_that_is_who
     assert left.counter >= 20
     assert isinstance(await table.write(writes.take(left, "w2")), Done)
     await table.close()
+
+
+async def test_a_value_that_sqlite_cannot_hold_is_told_without_the_value(table: SqliteLeaseTable) -> None:
+    for row in (LeaseRow(key="b", counter=1 << 70), LeaseRow(key="\ud800secret")):
+        with pytest.raises(InvalidArgumentError, match="does not fit into its column") as told:
+            await table.create(row)
+        assert "secret" not in str(told.value)
+    with pytest.raises(InvalidArgumentError, match="does not fit into its column"):
+        await table.get("\ud800secret")
+
+
+async def test_a_table_that_is_closed_says_so(path: Path) -> None:
+    table = SqliteLeaseTable(path)
+    await table.ensure()
+    await table.close()
+    with pytest.raises(InvalidArgumentError, match="the table is closed"):
+        await table.scan()
+
+
+async def test_text_of_another_encoding_is_one_of_our_errors(table: SqliteLeaseTable, path: Path) -> None:
+    await table.create(ROW)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE leases SET lease_owner = CAST(x'ff' AS TEXT)")
+    with pytest.raises(InvalidArgumentError, match="Could not decode"):
+        await table.scan()
+
+
+@pytest.mark.parametrize("damage", ["x", "5", "[5]", "{}", "[[]]", "[" * 100_000, "null"])
+async def test_a_row_whose_list_is_damaged_hides_no_other(table: SqliteLeaseTable, path: Path, damage: str) -> None:
+    await table.create(ROW)
+    await table.create(LeaseRow(key="b", parents=frozenset({"a"})))
+    await table.put_worker(WorkerRow(worker_id="w1", counter=1, failover_s=10.0))
+    await table.put_worker(WorkerRow(worker_id="w2", counter=1, failover_s=10.0))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE leases SET parent_shard_ids = ? WHERE lease_key = 'b'", [damage])
+        other.execute("UPDATE \"leases-Workers\" SET held = ? WHERE worker_id = 'w2'", [damage])
+    found = await table.scan()
+    assert [row.key for row in found.rows] == ["a"]
+    assert list(found.unreadable) == ["b"]
+    assert [row.worker_id for row in await table.workers()] == ["w1"]
+
+
+async def test_a_number_without_end_hides_no_other_row(table: SqliteLeaseTable, path: Path) -> None:
+    await table.create(ROW)
+    await table.create(LeaseRow(key="b"))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE leases SET checkpoint_sub_sequence_number = 9e999 WHERE lease_key = 'b'")
+    found = await table.scan()
+    assert ([row.key for row in found.rows], list(found.unreadable)) == (["a"], ["b"])

@@ -21,6 +21,7 @@ from penstock.errors import (
     InvalidArgumentError,
     NotFoundError,
     OptionError,
+    PenstockError,
     ServiceError,
     ThrottledError,
     TransportError,
@@ -38,10 +39,10 @@ READ_PAUSE_S = 0.1
 """The pause before the first retry, in seconds; it doubles with each."""
 CLOSE_TIMEOUT_S = 2.0
 
-_PASSING = ("08", "40", "53", "55", "57", "58", "25006")
+_PASSING = ("08", "40", "53", "55", "57", "58", "XX000", "25006", "0A000")
 """The beginnings of SQLSTATE after which repeating makes sense: connection, rollback, resources, locks, operator,
-system, and a server that only reads, as after a failover. It is unknown whether a write was made (PostgreSQL, Appendix
-A).
+system, the server's own faults, a server that only reads, as after a failover, and a statement that was prepared before
+the table's columns changed. It is unknown whether a write was made (PostgreSQL, Appendix A).
 """
 _RACES = ("23505", "42P07", "42710", "42701")
 """The answers of PostgreSQL to CREATE TABLE IF NOT EXISTS, or ADD COLUMN, when another worker sends it at the same
@@ -68,10 +69,12 @@ class _OfLoop:
         pool, self.pool = self.pool, None
         if pool is None:
             return
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await pool.close()
-        pool.terminate()
+        except Exception:
+            # The server, or a connection, does not take the goodbye: there is nothing left that could fail.
+            pool.terminate()
 
 
 class _Shared:
@@ -250,24 +253,55 @@ class PostgresLeaseTable:
             pool = await self._opened()
             async with asyncio.timeout(self._request_timeout_s):
                 return await self._fetch(pool, statement)
-        except self._driver.PostgresError as fault:
-            raise _service_error(fault) from fault
-        except (self._driver.InterfaceError, OSError, TimeoutError) as fault:
-            raise TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}") from fault
+        except PenstockError:
+            raise
+        except Exception as fault:
+            raise self._translated(fault) from fault
 
     async def _fetch(self, pool: Any, statement: Statement) -> list[Any]:
         connection = await pool.acquire()
         try:
-            return list(await connection.fetch(statement.text, *statement.values))
-        except self._driver.PostgresError:
+            found = list(await connection.fetch(statement.text, *statement.values))
+        except BaseException as fault:
+            # asyncpg may have heard of the end by now, and refuses each call then: the first error, or a cancellation,
+            # is what the caller has to see.
+            with contextlib.suppress(Exception):
+                if not self._is_usable_after(fault):
+                    # The answer may come yet. And a server that does not answer would not answer to a cancellation
+                    # either, which giving the connection back waits for.
+                    connection.terminate()
+                await pool.release(connection)
             raise
-        except BaseException:
-            # The answer may come yet. And a server that does not answer would not answer to a cancellation either,
-            # which giving the connection back waits for.
-            connection.terminate()
-            raise
-        finally:
-            await pool.release(connection)
+        await pool.release(connection)
+        return found
+
+    def _is_usable_after(self, fault: BaseException) -> bool:
+        """Tell whether the connection goes on after an error. After FATAL the server closes it, and asyncpg may take
+        another statement before it hears of that; the server's classes 08 and 57P mean the same from a pooler.
+        """
+        if not isinstance(fault, self._driver.PostgresError):
+            return False
+        severity = fault.severity_en or fault.severity
+        return severity == "ERROR" and not (fault.sqlstate or "08").startswith(("08", "57P"))
+
+    def _translated(self, fault: Exception) -> PenstockError:
+        """Return our error for any of asyncpg's. Each error that asyncpg does not document (its protocol's state, a
+        TypeError of an answer at the wrong time) says only that no whole answer came: the statement may have been done.
+        """
+        driver = self._driver
+        if isinstance(fault, driver.ClientConfigurationError | driver.UnsupportedClientFeatureError):
+            return OptionError(f"PostgreSQL, table {self.name}: asyncpg cannot connect as it was told: {fault}")
+        misfit = isinstance(fault, driver.InterfaceError) and isinstance(fault, ValueError)
+        if misfit or isinstance(fault, driver.DataError | UnicodeEncodeError):
+            # The text of asyncpg, or the server's, quotes the value.
+            return InvalidArgumentError(
+                getattr(fault, "sqlstate", None) or "22000",
+                f"a value does not fit into its column of the table {self.name}",
+                operation="PostgreSQL",
+            )
+        if isinstance(fault, driver.PostgresError):
+            return _service_error(fault)
+        return TransportError(f"PostgreSQL, table {self.name}: {fault or type(fault).__name__}")
 
     async def _opened(self) -> Any:
         here = self._shared.here()

@@ -332,8 +332,17 @@ def _decoded(columns: Mapping[str, Column], row: Mapping[str, Any]) -> dict[str,
     found = {name: row[column.name] for name, column in columns.items() if row[column.name] is not None}
     for name, column in columns.items():
         if column.kind == TEXTS and name in found:
-            found[name] = frozenset(json.loads(found[name]))
+            found[name] = _texts(found[name])
     return found
+
+
+def _texts(stored: Any) -> frozenset[str] | None:
+    """Return a set of texts, or None for what is no such set: then this row alone cannot be read."""
+    try:
+        found = json.loads(stored)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return frozenset(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else None
 
 
 def _unquoted(preset: str) -> str:

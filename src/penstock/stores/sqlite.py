@@ -180,10 +180,12 @@ class SqliteLeaseTable:
         try:
             for text in self._additions():  # Others may have been first.
                 connection.execute(text)
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            # SQLite rolls back by itself after some errors (a full disk), not after others (a COMMIT that waits).
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
 
     def _all(self, statement: Statement) -> list[Any]:
         # All rows are fetched: a statement that returns rows has done its work only then.
@@ -209,13 +211,24 @@ class SqliteLeaseTable:
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.DatabaseError as fault:
+            running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as fault:  # The thread ends with the table.
+            raise self._misused("SQLITE_MISUSE", "the table is closed") from fault
+        try:
+            return await running
+        except sqlite3.Error as fault:
             raise self._service_error(fault) from fault
+        except (OverflowError, UnicodeEncodeError) as fault:  # Their texts may quote the value.
+            raise self._misused("SQLITE_MISMATCH", "a value does not fit into its column") from fault
 
-    def _service_error(self, fault: sqlite3.DatabaseError) -> ServiceError:
-        code, what = fault.sqlite_errorname, f"{fault}, in {os.fspath(self._path)}"
+    def _misused(self, code: str, what: str) -> InvalidArgumentError:
+        return InvalidArgumentError(code, f"{what}, table {self.name} in {os.fspath(self._path)}", operation="SQLite")
+
+    def _service_error(self, fault: sqlite3.Error) -> ServiceError:
+        # An error of Python's module has no code of SQLite's.
+        code, number = getattr(fault, "sqlite_errorname", ""), getattr(fault, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        code, what = code or type(fault).__name__, f"{fault}, in {os.fspath(self._path)}"
         if "no such table" in str(fault) or f"no such column: {APPLICATION}" in str(fault):
             return NotFoundError(code, f"{what}: call ensure() first", operation="SQLite")
-        kind = _KINDS.get(fault.sqlite_errorcode & 0xFF, InvalidArgumentError)
+        kind = _KINDS.get(number & 0xFF, InvalidArgumentError)
         return kind(code, what, operation="SQLite")

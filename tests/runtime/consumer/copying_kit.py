@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotFoundError
-from penstock.stores.sqlite import SqliteLeaseTable
 from tests.runtime.consumer.beside import Beside
-from tests.runtime.consumer.copying_process import SCHEMA, STREAM, TO_STREAM
+from tests.runtime.consumer.copying_process import SCHEMA, STREAM, TO_STREAM, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,10 +53,12 @@ class Load(Beside):
 class Copiers:
     """Worker processes on one lease table and one output: a database, or a stream."""
 
-    def __init__(self, endpoint_url: str, folder: Path, *, kinesis: Any = None) -> None:
-        """``kinesis``: a client; given, the output is the stream ``COPIES`` there."""
+    def __init__(self, endpoint_url: str, folder: Path, *, kinesis: Any = None, leases: str | None = None) -> None:
+        """``kinesis``: a client; given, the output is the stream ``COPIES`` there. ``leases``: a PostgreSQL server, in
+        the place of an SQLite file.
+        """
         self._database = str(folder / "output.db")
-        self._leases = str(folder / "leases.db")
+        self._leases = leases or str(folder / "leases.db")
         self._kinesis = kinesis
         output = self._database if kinesis is None else TO_STREAM + COPIES
         self._arguments = [endpoint_url, self._leases, output]
@@ -115,7 +116,7 @@ class Copiers:
 
     def leases(self) -> list[LeaseRow]:
         async def scan() -> list[LeaseRow]:
-            table = SqliteLeaseTable(self._leases).of("copier")
+            table = table_at(self._leases).of("copier")
             try:
                 return (await table.scan(consistent=True)).rows
             except NotFoundError:  # the first worker has not made it yet

@@ -1,9 +1,10 @@
 """One worker of the copier, in a process of its own: ``python copying_process.py ENDPOINT LEASES OUTPUT FAILOVER_S``.
 
-OUTPUT is the path of a database, or ``stream:NAME``. The database keeps, for each shard, the highest fencing token and
-the last position, in one transaction with the rows: it refuses late writers, and writes nothing twice.
-To a stream each record is written stamped with its token and position, in order per shard of the source: there the
-reader tells late writers and duplicates (`copying_kit.once`).
+LEASES is the path of an SQLite file, or a PostgreSQL server's URL. OUTPUT is the path of a database, or
+``stream:NAME``. The database keeps, for each shard, the highest fencing token and the last position, in one transaction
+with the rows: it refuses late writers, and writes nothing twice. To a stream each record is written stamped with its
+token and position, in order per shard of the source: there the reader tells late writers and duplicates
+(`copying_kit.once`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.model import OutRecord
 from penstock.options import BufferOptions, LeaseOptions, ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
+from penstock.stores.postgres import PostgresLeaseTable
 from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
@@ -93,6 +95,11 @@ class Stamped:
         await asyncio.gather(*(self._producer.put(record) for record in stamped))
 
 
+def table_at(leases: str) -> PostgresLeaseTable | SqliteLeaseTable:
+    """The lease table of a PostgreSQL server, by its URL, or in an SQLite file."""
+    return PostgresLeaseTable(leases) if leases.startswith("postgresql:") else SqliteLeaseTable(leases)
+
+
 async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> None:
     wire = ConnectionOptions(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
     consumer = Consumer(
@@ -100,7 +107,7 @@ async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> 
         application="copier",
         connection=wire,
         starting_position="TRIM_HORIZON",
-        leases=LeaseOptions(table=SqliteLeaseTable(leases), failover_s=float(failover_s)),
+        leases=LeaseOptions(table=table_at(leases), failover_s=float(failover_s)),
         polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         buffer=BufferOptions(batch_records_max=20),
     )

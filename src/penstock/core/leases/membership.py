@@ -179,7 +179,7 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             application=attributes.get(APPLICATION) or "",
             process=attributes.get(PROCESS) or "",
         )
-    except (KeyError, TypeError, ValueError) as fault:
+    except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault
 
 

@@ -281,7 +281,7 @@ def lease_row(attributes: Mapping[str, Any]) -> LeaseRow:
         raise NotALeaseError(f"the row {attributes.get(KEY)!r} is not a lease{what}")
     try:
         return _lease_row(attributes)
-    except (KeyError, TypeError, ValueError) as fault:
+    except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise NotALeaseError(f"the row {attributes.get(KEY)!r} cannot be read as a lease: {fault!r}") from fault
 
 
