@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.console import drawing, overview
+from penstock.console import charts, overview, rates
 from penstock.console.audit import PartlyError, Write, written
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
+from penstock.console.standing import need_of, standing_of
 from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.inspect import Goal, apply_plan, examine, lease_table, plan_seek
 from penstock.inspect.costs import cost_of, prices_from
+from penstock.inspect.lag import State
 from penstock.inspect.moments import HOW
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
     from penstock.console.asgi import Console
     from penstock.console.sampling import Topic
-    from penstock.inspect import Plan, Snapshot
+    from penstock.inspect import Plan, ShardLag, Snapshot
+    from penstock.inspect.applications import LeaseView
     from penstock.inspect.positions import PositionsReport
 
 FIRST_LOOK_S = 5.0
@@ -64,7 +68,7 @@ async def application(request: Request) -> Response:
     view = sample.value.application if sample.value is not None else None
     by_lease = {one.lease: one for one in lag.value.shards} if lag is not None and lag.value is not None else {}
     trail = None if stream is None else console.topics.trail(name, stream)
-    leases = view.leases if view is not None else []
+    leases = _worst_first(view.leases if view is not None else [], by_lease)
     states = Counter(one.state.value for one in by_lease.values())
     context: dict[str, Any] = {
         "title": name,
@@ -78,6 +82,7 @@ async def application(request: Request) -> Response:
         "all_streams": [one.name for one in streams.value.report.streams] if streams.value else [],
         "lag": lag,
         "by_lease": by_lease,
+        "standing": standing_of(lag.value if lag is not None else None),
         "states": states,
         "chart": _chart(console, name, stream),
         "moves": list(trail.moves)[::-1][:MOVES_MAX] if trail is not None else [],
@@ -86,11 +91,23 @@ async def application(request: Request) -> Response:
     return rendered(request, "application.html", context)
 
 
+def _worst_first(leases: Sequence[LeaseView], by_lease: Mapping[str, ShardLag]) -> list[LeaseView]:
+    """Return the leases in the order of their need, so that the one that stands still is in sight among hundreds."""
+    order = list(State)
+
+    def need(one: LeaseView) -> tuple[int, int, float, str]:
+        if (seen := by_lease.get(one.key)) is None:
+            return 1, 0, 0.0, one.key
+        return -need_of(seen.state, seen.behind_s), -order.index(seen.state), -(seen.behind_s or 0.0), one.key
+
+    return sorted(leases, key=need)
+
+
 def _chart(console: Console, name: str, stream: str | None) -> Any:
     if stream is None:
         return None
     trail = console.topics.trail(name, stream)
-    return drawing.lag_chart(list(trail.points), trail.points[-1][0]) if trail.points else None
+    return charts.lag_chart(list(trail.points), trail.points[-1][0]) if trail.points else None
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
@@ -111,7 +128,20 @@ async def cost(request: Request) -> Response:
     """Show what a stream, its readers, leases and metrics cost, and what would cost less."""
     context, snapshot = await _examined(request)
     report = None if snapshot is None else cost_of(snapshot, prices_from())
-    return rendered(request, "cost.html", {**context, "title": "Cost", "report": report})
+    return rendered(
+        request, "cost.html", {**context, **_own_cost(console_of(request)), "title": "Cost", "report": report}
+    )
+
+
+def _own_cost(console: Console) -> dict[str, Any]:
+    """Return what the page says of the console's own cost."""
+    return {
+        "figures": console.topics.rate_keeper.figures,
+        "figures_stream": rates.figures_an_hour(1),
+        "figures_most": rates.figures_an_hour(rates.STREAMS_MAX),
+        "figure_price": rates.FIGURE_PRICE,
+        "streams_most": rates.STREAMS_MAX,
+    }
 
 
 async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:

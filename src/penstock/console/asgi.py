@@ -66,6 +66,8 @@ class Console:
         self.streams = dict(settings.streams)
         """The streams, as chosen so far, of applications whose leases do not name them."""
         self.plans = application_pages.Plans()
+        self.account: str | None = None
+        """The account whose streams were seen; None: none was seen yet."""
         self.live_pages = 0
         self.ending = asyncio.Event()
         """The event that is set when the server is to end: it ends the streams of events."""

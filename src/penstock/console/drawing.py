@@ -1,4 +1,4 @@
-"""Draw charts as SVG on the server: the lineage of shards, and the lag over time.
+"""Draw shards as SVG on the server: their lineage, and shares as bars. `charts` draws figures over time.
 
 Colours are classes of the style sheet, so that they follow light and dark; no attribute holds a style, since the
 content security policy allows none. A table or a sentence beside each chart says what it shows.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.inspect.moments import span_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,65 +91,6 @@ def _box(shard: ShardView, place: _Place, heat: ShardHeat | None) -> Markup:
         '<g class="shard {kind}"><title>{told}</title>'
         '<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:g}" rx="3"/>{text}</g>'
     ).format(kind=kind, told=told, x=place.x + 1, y=place.y, w=width, h=ROW, text=text)
-
-
-CHART_W, CHART_H, LEFT, BOTTOM, TOP = 1000.0, 220.0, 76.0, 24.0, 10.0
-SERIES_MAX = 8
-
-
-def lag_chart(points: Sequence[tuple[float, Mapping[str, float]]], now_s: float) -> Markup:
-    """Draw the lag in seconds over time: the worst of all shards, and the worst few by name. ``points``: pairs of a
-    time and the lags by shard.
-    """
-    if len(points) < 2:
-        return Markup('<p class="quiet">One look is no trend: the chart begins with the second one.</p>')
-    begin_s = points[0][0]
-    span_s = max(now_s - begin_s, 1.0)
-    top = max(max(values.values(), default=0.0) for _, values in points) or 1.0
-    last = points[-1][1]
-    chosen = sorted(last, key=lambda one: (-last[one], one))[:SERIES_MAX]
-
-    def at(time_s: float, value: float) -> str:
-        x = LEFT + (time_s - begin_s) / span_s * (CHART_W - LEFT - 8)
-        y = TOP + (1 - value / top) * (CHART_H - TOP - BOTTOM)
-        return f"{x:.1f},{y:.1f}"
-
-    lines = [
-        Markup('<polyline class="line line-{n}" points="{points}"><title>{name}</title></polyline>').format(
-            n=number, points=" ".join(at(when, values[name]) for when, values in points if name in values), name=name
-        )
-        for number, name in enumerate(chosen)
-    ]
-    grid = [
-        Markup(
-            '<path class="grid" d="M{a:g} {y:.1f}H{b:g}"/><text class="tick" x="{x:g}" y="{t:.1f}">{text}</text>'
-        ).format(a=LEFT, b=CHART_W - 8, y=y, x=LEFT - 6, t=y + 4, text=span_text(top * share))
-        for share in (0.0, 0.5, 1.0)
-        for y in [TOP + (1 - share) * (CHART_H - TOP - BOTTOM)]
-    ]
-    grid.append(
-        Markup(
-            '<text class="tick start" x="{x:g}" y="{y:g}">{text} ago</text>'
-            '<text class="tick" x="{b:g}" y="{y:g}">now</text>'
-        ).format(x=LEFT, b=CHART_W - 8, y=CHART_H - 6, text=span_text(span_s))
-    )
-    worst = max(last.values(), default=0.0)
-    label = f"Lag over the last {span_text(span_s)}: at most {span_text(top)}, now {span_text(worst)}"
-    return Markup(
-        '<svg class="chart" role="img" viewBox="0 0 {w:g} {h:g}" aria-label="{label}">{grid}{lines}</svg>{legend}'
-    ).format(
-        w=CHART_W, h=CHART_H, label=label, grid=Markup("").join(grid), lines=Markup("").join(lines),
-        legend=_legend(chosen, last),
-    )  # fmt: skip
-
-
-def _legend(names: Sequence[str], last: Mapping[str, float]) -> Markup:
-    items = [
-        Markup('<li><svg class="swatch" viewBox="0 0 18 10" aria-hidden="true"><path class="line line-{n}" '
-               'd="M0 5H18"/></svg>{name}: {value}</li>').format(n=n, name=name, value=span_text(last[name]))
-        for n, name in enumerate(names)
-    ]  # fmt: skip
-    return Markup('<ul class="legend">{items}</ul>').format(items=Markup("").join(items))
 
 
 def bar(share: float) -> Markup:

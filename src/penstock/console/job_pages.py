@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.console import drawing, overview
+from penstock.console import charts, overview
 from penstock.console.page import PageError, console_of, link, rendered
 from penstock.inspect.jobs import judge_job
 from penstock.shown import without_password
@@ -137,7 +137,7 @@ def _chart(console: Console, place: Place, job: JobView) -> Any:
     if not points:
         looks = console.topics.job_trail(console.settings.jobs[place.number]).looks.get(job.name, ())
         points = [(one.at_s, {job.name: one.lag_s}) for one in looks if one.lag_s is not None]
-    return drawing.lag_chart(points, max(points[-1][0], time.time())) if points else None
+    return charts.lag_chart(points, max(points[-1][0], time.time())) if points else None
 
 
 ROUTES = [("/jobs", ["GET"], jobs), ("/job", ["GET"], job)]

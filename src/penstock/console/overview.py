@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.console import charts
 from penstock.console.page import console_of, rendered
-from penstock.console.sampling import Sample
+from penstock.console.rates import STREAMS_MAX as RATED_MAX
+from penstock.console.sampling import Sample, fault_text
+from penstock.console.standing import Standing, standing_of, totals_of
+from penstock.inspect.moments import span_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from markupsafe import Markup
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -18,12 +23,10 @@ if TYPE_CHECKING:
     from penstock.inspect import ApplicationFound, ApplicationReport, LagReport
 
 FIRST_LOOK_S = 2.0
+SPARK_POINTS_MAX = 120
+"""The newest looks that a picture as small as a word shows."""
 APPLICATIONS_MAX = 100
 """The applications that are judged. Further ones are only listed."""
-ORDER = (
-    "gone", "unowned", "stopped", "rewound", "stalled", "falling behind", "steady", "catching up", "not known yet",
-    "ok", "ended",
-)  # fmt: skip
 
 
 class Line(NamedTuple):
@@ -34,6 +37,16 @@ class Line(NamedTuple):
     view: Sample[ApplicationReport]
     lag: Sample[LagReport] | None
 
+    @property
+    def standing(self) -> Standing:
+        """How the application stands on this stream, by the newest look."""
+        return standing_of(self.report)
+
+    @property
+    def report(self) -> LagReport | None:
+        """What the newest look has found; None: there was none."""
+        return None if self.lag is None else self.lag.value
+
 
 async def overview(request: Request) -> Response:
     """Show the applications and the streams."""
@@ -43,6 +56,8 @@ async def overview(request: Request) -> Response:
     text = request.query_params.get("q", "").strip()
     lines = [line for line in await lines_of(console) if text in line.found.name or text in (line.stream or "")]
     lines.sort(key=_urgency)
+    names = _rated(console)
+    rates = (await console.sampler.sample(console.topics.rates(names))).value if names else None
     shown = [one for one in (streams.value.report.streams if streams.value else []) if text in one.name]
     readers: dict[str, list[str]] = {}
     for line in lines:
@@ -54,6 +69,10 @@ async def overview(request: Request) -> Response:
         "shown": shown,
         "applications": applications,
         "lines": lines,
+        "totals": totals_of((line.standing, line.report) for line in lines),
+        "rates": rates,
+        "rate_fault": None if rates is None or rates.fault is None else fault_text(rates.fault),
+        "lags": {(line.found.name, line.stream): _lags(console, line) for line in lines},
         "readers": readers,
         "q": text,
         "live": "page=overview",
@@ -64,11 +83,19 @@ async def overview(request: Request) -> Response:
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """Return the topics that the page looks at, by what is known so far."""
     found: list[Topic[Any]] = [console.topics.streams(), console.topics.applications()]
+    if names := _rated(console):
+        found.append(console.topics.rates(names))
     for application, stream in pairs(console):
         found.append(console.topics.application(application.name))
         if stream is not None:
             found.append(console.topics.lag(application.name, stream))
     return found
+
+
+def _rated(console: Console) -> list[str]:
+    """Return the streams whose rates the overview shows, by what is known so far."""
+    seen = console.sampler.newest(console.topics.streams())
+    return [one.name for one in seen.report.streams[:RATED_MAX]] if seen is not None else []
 
 
 async def lines_of(console: Console, shows: Callable[[ApplicationReport | None], bool] = lambda _: True) -> list[Line]:
@@ -109,12 +136,22 @@ def streams_of(console: Console, application: str) -> list[str]:
     return []
 
 
-def _urgency(line: Line) -> tuple[int, float, str]:
-    report = line.lag.value if line.lag is not None else None
-    if report is None:
-        return len(ORDER), 0.0, line.found.name
-    loses_s = float("inf") if report.loses_in_s is None else report.loses_in_s
-    return ORDER.index(report.state.value), loses_s, line.found.name
+def _urgency(line: Line) -> tuple[int, int, float, str]:
+    standing, report = line.standing, line.report
+    loses_s = float("inf") if report is None or report.loses_in_s is None else report.loses_in_s
+    return -standing.need, -standing.rank, loses_s, line.found.name
+
+
+def _lags(console: Console, line: Line) -> Markup | None:
+    """Return the picture of how the application's lag went while pages showed it; None: no stream is known."""
+    if line.stream is None:
+        return None
+    points = console.topics.trail(line.found.name, line.stream).points
+    worst = [max(values.values(), default=None) for _, values in points]
+    if len(points) < 2:
+        return charts.spark([], "")
+    told = f"lag over the last {span_text(points[-1][0] - points[0][0])}, now {span_text(worst[-1] or 0.0)}"
+    return charts.spark(worst[-SPARK_POINTS_MAX:], told, line.standing.colour)
 
 
 ROUTES = [("/", ["GET"], overview)]

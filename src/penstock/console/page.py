@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from penstock import __version__
-from penstock.console import drawing
+from penstock.console import charts, drawing
+from penstock.console.location import location_of
 from penstock.console.security import Visitor
+from penstock.console.standing import Standing, need_of
 from penstock.inspect.moments import span_text, time_text
-from penstock.shown import without_password
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from penstock.console.asgi import Console
     from penstock.console.sampling import Sample
+    from penstock.inspect import ShardLag
 
 BAD = {"falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "failed", "not shown"}
 GOOD = {"ok", "ended", "catching up", "steady"}
@@ -85,7 +87,7 @@ def rendered(request: Request, template: str, context: dict[str, Any], *, status
         "settings": settings,
         "payloads": console.payloads,
         "is_local": console.local is not None,
-        "where": _where(console),
+        "location": location_of(console),
         "version": __version__,
         "path": settings.base_path + request.scope["path"],
         "live": None,
@@ -111,16 +113,6 @@ def _hidden_field(visitor: Visitor | None) -> Markup:
     return Markup('<input type="hidden" name="csrf" value="{}">').format(visitor.csrf if visitor is not None else "")
 
 
-def _where(console: Console) -> str:
-    connection = console.connection
-    told = [
-        connection.region,
-        None if connection.endpoint_url is None else without_password(connection.endpoint_url),
-        connection.profile,
-    ]
-    return " · ".join(one for one in told if one) or "region and account of the environment"
-
-
 def _age(sample: Sample[Any]) -> Markup:
     """Return how old the sample is, and why it is not newer."""
     parts = []
@@ -133,8 +125,9 @@ def _age(sample: Sample[Any]) -> Markup:
     return Markup(" ").join(parts)
 
 
-def _verdict(text: str) -> Markup:
-    kind = "good" if text in GOOD else "bad" if text in BAD else "open"
+def _verdict(text: str, kind: str | None = None) -> Markup:
+    """Return a verdict in its colour. ``kind``: the colour where more than the verdict decides it."""
+    kind = kind or ("good" if text in GOOD else "bad" if text in BAD else "open")
     return Markup('<span class="verdict {}">{}</span>').format(kind, text)
 
 
@@ -151,6 +144,21 @@ def _bytes(count: float | None) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError
+
+
+def _shard_verdict(seen: ShardLag) -> Markup:
+    return _verdict(seen.state.value, Standing(need_of(seen.state, seen.behind_s), None, None, 0).colour)
+
+
+DIGITS_SHOWN = 12
+
+
+def _digits(text: str) -> Markup:
+    """Return a long number cut at its beginning for the eye alone: what a reader selects and copies is the whole."""
+    if len(text) <= DIGITS_SHOWN + 2:
+        return escape(text)
+    return Markup('<span class="digits" title="{all}"><span class="head">{head}</span><span class="tail">{tail}</span>'
+                  "</span>").format(all=text, head=text[:-DIGITS_SHOWN], tail=text[-DIGITS_SHOWN:])  # fmt: skip
 
 
 def _when(at: dt.datetime | float | None) -> Markup:
@@ -176,11 +184,14 @@ def _environment() -> Environment:
         count=lambda value: "-" if value is None else f"{value:,}",
         age=_age,
         verdict=_verdict,
+        shard_verdict=_shard_verdict,
+        digits=_digits,
         severity=_severity,
         bar=drawing.bar,
+        rate=lambda value: "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:,.1f}",
         short=lambda shard_id: str(shard_id).removeprefix("shardId-").lstrip("0") or "0",
     )
-    found.globals.update(link=link, now=lambda: time.time())
+    found.globals.update(spark=charts.spark, link=link, now=lambda: time.time())
     return found
 
 

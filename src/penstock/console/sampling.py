@@ -14,6 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from penstock.console.rates import AGAIN_S, RateKeeper
 from penstock.errors import AccessDeniedError, PenstockError
 from penstock.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
 from penstock.tasks import give_up, logged, side_by_side, spawn, wait_set
@@ -22,6 +23,7 @@ from penstock.wiring import stream_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
+    from penstock.console.rates import Rates
     from penstock.inspect import (
         ApplicationReport,
         ApplicationsReport,
@@ -266,6 +268,7 @@ class Topics:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.rate_keeper = RateKeeper()
         self._trails: dict[tuple[str, str], Trail] = {}
         self._jobs: dict[str, JobTrail] = {}
 
@@ -286,6 +289,10 @@ class Topics:
             lambda inspector: inspector.heat(name, since_s=since_s, records_max=10_000, show_keys=show_keys),
             30.0,
         )
+
+    def rates(self, names: Sequence[str]) -> Topic[Rates]:
+        """Return the topic of what streams took in the last hour. `RateKeeper` bounds how often CloudWatch is asked."""
+        return Topic(("rates", *names), lambda inspector: self.rate_keeper.rates(inspector, names), AGAIN_S + 5)
 
     def applications(self) -> Topic[ApplicationsReport]:
         """Return the topic of the applications that have leases."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.console import drawing, overview
+from penstock.console.location import account_in
 from penstock.console.page import console_of, link, rendered
+from penstock.console.sampling import fault_text
 from penstock.errors import NotFoundError, OptionError
 from penstock.inspect.moments import span_s
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.console.sampling import Topic
 
 FIRST_LOOK_S = 5.0
+RATES_WAIT_S = 0.5
+"""Seconds for which the page waits for CloudWatch. Figures that come later show when the page is refreshed."""
 HEAT_S_MAX = 3600.0
 ROWS_MAX = 1_000
 
@@ -35,9 +39,12 @@ async def stream(request: Request) -> Response:
     by_shard = {one.shard_id: one for one in heat.value.shards} if heat is not None and heat.value is not None else {}
     every = request.query_params.get("all") == "1"
     report = sample.value
+    if report is not None and report.stream is not None:
+        console.account = console.account or account_in([report.stream.arn])
     shards = [one for one in (report.shards or [] if report else []) if every or one.open]
     await console.sampler.sample(console.topics.applications())
     readers = [line.found.name for line in await overview.lines_of(console, lambda _: False) if line.stream == name]
+    rates = (await console.sampler.sample(console.topics.rates([name]), wait_s=RATES_WAIT_S)).value
     context: dict[str, Any] = {
         "title": name,
         "name": name,
@@ -47,6 +54,8 @@ async def stream(request: Request) -> Response:
         "left_out": max(0, len(shards) - ROWS_MAX),
         "every": every,
         "picture": drawing.lineage(report.shards, by_shard) if report is not None and report.shards else None,
+        "hour": None if rates is None else rates.hours.get(name),
+        "rate_fault": None if rates is None or rates.fault is None else fault_text(rates.fault),
         "heat": heat,
         "heat_text": heat_text,
         "by_shard": by_shard,
@@ -59,7 +68,7 @@ async def stream(request: Request) -> Response:
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """Return the topics that the page looks at."""
     name = request.query_params.get("name", "")
-    found: list[Topic[Any]] = [console.topics.stream(name)]
+    found: list[Topic[Any]] = [console.topics.stream(name), console.topics.rates([name])]
     if (since_s := _since(request.query_params.get("heat", ""))) is not None:
         found.append(console.topics.heat(name, since_s, show_keys=console.payloads.key_shown))
     return found

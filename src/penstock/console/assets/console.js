@@ -3,6 +3,62 @@
 
 const base = document.documentElement.dataset.base;
 
+// --- times and copies ------------------------------------------------------------------------------
+// The server writes times in UTC. A browser that wants its own zone writes them anew, also in what it fetches later.
+
+document.documentElement.classList.add("scripted");
+const ZONE = "penstock-zone";
+const zoneButton = document.getElementById("zone");
+let local = kept() === "local";
+
+function kept() {
+  try { return localStorage.getItem(ZONE); } catch { return null; } // a browser may forbid it
+}
+
+function localText(at) {
+  const two = (number) => String(number).padStart(2, "0");
+  const off = -at.getTimezoneOffset();
+  const zone = `${off < 0 ? "-" : "+"}${two(Math.floor(Math.abs(off) / 60))}:${two(Math.abs(off) % 60)}`;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())} ${zone}`;
+}
+
+function writeTimes(root) {
+  for (const one of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    const text = local ? localText(at) : one.dateTime;
+    if (one.textContent !== text) one.textContent = text;
+    if (local) one.title = one.dateTime; else one.removeAttribute("title");
+  }
+}
+
+function writeZone() {
+  if (zoneButton) zoneButton.textContent = local ? "Times here" : "Times in UTC";
+  zoneButton?.setAttribute("title", local ? "show times in UTC" : "show times in this browser's zone");
+  writeTimes(document);
+}
+
+zoneButton?.addEventListener("click", () => {
+  local = !local;
+  try { localStorage.setItem(ZONE, local ? "local" : "utc"); } catch { /* it holds for this page */ }
+  writeZone();
+});
+writeZone();
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.("button[data-copy], button[data-copies]");
+  if (!button) return;
+  const text = button.dataset.copy ?? document.getElementById(button.dataset.copies)?.textContent ?? "";
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "copied";
+  } catch {
+    button.textContent = "not copied: select it by hand";
+  }
+  setTimeout(() => { button.textContent = before; }, 1500);
+});
+
 // --- pages that are refreshed ----------------------------------------------------------------------
 
 const QUIET_MS = 20_000; // no event for so long: a proxy holds them back, or the connection is gone
@@ -70,6 +126,7 @@ function livePage(query) {
 }
 
 function replaceParts(fresh) {
+  writeTimes(fresh);
   for (const part of document.querySelectorAll("[data-part]")) {
     const other = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
     if (!other || other.innerHTML === part.innerHTML) continue;
@@ -141,6 +198,7 @@ function liveTail(events, record, records) {
     if (news.rows.length) newest = news.rows.at(-1).arrived_at;
     const rows = news.rows.slice(-ROWS_MAX).map(tailRow).reverse();
     body.prepend(...rows);
+    if (local) writeTimes(body);
     while (body.rows.length > ROWS_MAX) body.lastElementChild.remove();
   }
 
@@ -162,7 +220,9 @@ function liveTail(events, record, records) {
     const query = new URLSearchParams({ shard: one.shard_id, seq: one.sequence_number });
     if (one.sub_sequence_number !== null) query.set("sub", one.sub_sequence_number);
     link.href = `${record}?${query}`;
-    link.textContent = one.arrived_at;
+    const arrived = document.createElement("time");
+    arrived.dateTime = arrived.textContent = one.arrived_at;
+    link.append(arrived);
     cell(row, link, "nowrap");
     cell(row, one.shard_id.replace(/^shardId-0*(?=.)/, ""), "number");
     cell(row, one.key, "mono");
