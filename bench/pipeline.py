@@ -19,6 +19,9 @@ boto3.
 put to the first look that finds the row's Parquet file in its folder. ``latency_p99_s_continuous`` is the same without
 a trigger interval.
 
+``foreach_p50_ms`` and ``foreach_p99_ms``: A steady 500 rows/s go through two shards to ``foreachBatch``, which collects
+them, in plain PySpark with Spark's defaults: without a trigger. The time is from the put to the end of the collect.
+
 ``state_10m`` compares the rows/s of ``penstock run`` with ten million keys in the state of the de-duplication with
 those with an empty state. ``state_10m_memory`` is the most that all its processes had in memory meanwhile. Both are
 not measured in the session, and take long.
@@ -375,6 +378,61 @@ def latency(spark: SparkSession, name: str) -> Result:
     return judge(name, [p99_s], unit="s", goal=LATENCY_GOALS_S[name], sense="at_most")
 
 
+FOREACH_SHARDS = 2
+FOREACH_PER_S = 500
+FOREACH_S = 40.0
+FOREACH_ROUNDS = 3
+FOREACH_GOALS_MS = {"foreach_p50_ms": (50, 400), "foreach_p99_ms": (99, 650)}
+
+
+def foreach_batches(spark: SparkSession, asked: Any) -> list[Result]:
+    """Measure how long rows take to ``foreachBatch`` in a query with Spark's defaults, in some rounds."""
+    rounds = [_foreach_latencies_ms(spark) for _ in range(FOREACH_ROUNDS)]
+    return [
+        judge(name, [percentile(took, percent) for took in rounds], unit="ms", goal=goal, sense="at_most")
+        for name, (percent, goal) in FOREACH_GOALS_MS.items()
+        if wanted(name, asked)
+    ]
+
+
+def _foreach_latencies_ms(spark: SparkSession) -> list[float]:
+    """Return the milliseconds from the put of each row to the end of its batch's collect, ascending."""
+    found: list[tuple[float, float]] = []
+
+    def collect(batch: DataFrame, _batch_id: int) -> None:
+        rows = batch.select("data").collect()
+        now_s = time.time()
+        found.extend((put_s, now_s - put_s) for put_s in (json.loads(bytes(row.data))["put_s"] for row in rows))
+
+    with LocalKinesis.spawn(streams={STREAM: FOREACH_SHARDS}) as local, new_folder() as folder, Programs() as programs:
+        os.environ |= local.environment()
+        source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
+        records = spark.readStream.format("penstock").options(**source, startingPosition="TRIM_HORIZON").load()
+        query = records.writeStream.foreachBatch(collect).option("checkpointLocation", f"{folder}/checkpoint").start()
+        try:
+            programs.start(
+                "timed",
+                endpoint_url=local.endpoint_url,
+                stream=STREAM,
+                rate_per_s=FOREACH_PER_S,
+                seconds=LATENCY_WARM_UP_S + FOREACH_S,
+            )
+            told = programs.results(LATENCY_WARM_UP_S + FOREACH_S + 60)[0]
+            _pipelines.until(lambda: len(found) >= told["put"] or query.exception() is not None)
+        finally:
+            query.stop()
+        assert len(found) == told["put"], f"{len(found)} rows came of {told['put']}"
+        took = sorted(1000 * late_s for put_s, late_s in found if put_s >= told["began_s"] + LATENCY_WARM_UP_S)
+    parts = [progress["durationMs"] for progress in query.recentProgress if progress["numInputRows"]]
+    names = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
+    medians = ", ".join(f"{one} {percentile(sorted(part[one] for part in parts), 50)}" for one in names)
+    say(
+        f"foreach: {len(took)} rows, median {percentile(took, 50):.0f} ms, p99 {percentile(took, 99):.0f} ms, slowest "
+        f"{took[-1]:.0f} ms; median ms of {len(parts)} batches: {medians}"
+    )
+    return took
+
+
 def percentile(ascending: list[float], percent: float) -> float:
     """Return the least value that ``percent`` percent of the values do not exceed."""
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
@@ -470,6 +528,10 @@ def results(asked: Any) -> list[Result]:
             for name in names:
                 found.append(IN_SESSION[name](spark))
                 say(f"{name}: {found[-1].ours:,.4g} {found[-1].unit}, ratio {found[-1].ratio}")
+    if any(wanted(name, asked) for name in FOREACH_GOALS_MS):
+        set_environment()
+        with new_folder() as folder, session(folder) as spark:
+            found += foreach_batches(spark, asked)
     if wanted("first_batch_s", asked):
         found += first_batch()
     if wanted("state_10m", asked):

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.service_clock import ServiceClock
+from penstock.core.service_clock import SEARCH_CALLS_MAX, SEARCH_WIDTH_S, ClockSearch, ServiceClock
 
 
 def test_knows_nothing_before_the_first_answer() -> None:
@@ -103,3 +103,47 @@ def test_true_time_is_always_within_the_bounds(seed: int, offset: float, drift: 
         for moment in (now, later):
             assert clock.lower(moment) - 1e-5 <= service_time(moment) <= clock.upper(moment) + 1e-5
     assert clock.resets == 0
+
+
+def answered(clock: ServiceClock, ahead_s: float, sent_s: float, rtt_s: float) -> None:
+    """The clock hears an answer of a service whose time is ``ahead_s`` before the local one."""
+    clock.observe(math.floor(sent_s + rtt_s / 2 + ahead_s), sent_s, sent_s + rtt_s)
+
+
+@given(
+    ahead_s=st.floats(-3000.0, 3000.0),
+    phase_s=st.floats(0.0, 0.5),
+    rtt_s=st.floats(0.0, 0.008),
+)
+def test_calls_at_half_seconds_never_tell_more_and_a_search_does(ahead_s: float, phase_s: float, rtt_s: float) -> None:
+    clock, search = ServiceClock(), ClockSearch()
+    now_s, calls = 1e6 + phase_s, 0
+    for _ in range(40):  # the looks of a busy query
+        answered(clock, ahead_s, now_s, rtt_s)
+        call_s = search.call_s(clock, now_s + rtt_s)
+        if call_s is not None:
+            assert now_s <= call_s <= now_s + 1.0 + 2 * rtt_s
+            answered(clock, ahead_s, call_s, rtt_s)
+            calls += 1
+        now_s += 0.5
+    true_s = now_s + ahead_s
+    assert clock.lower(now_s) <= true_s + 1e-6 <= clock.upper(now_s) + 2e-6
+    assert clock.width_s(now_s) <= SEARCH_WIDTH_S + 2 * rtt_s  # it widens by drift until the next call
+    assert calls <= SEARCH_CALLS_MAX + 2
+
+
+def test_a_search_rests_where_the_way_to_the_service_is_longer_than_what_it_looks_for() -> None:
+    clock, search = ServiceClock(), ClockSearch()
+    calls = 0
+    for number in range(240):
+        now_s = 50.3 + number / 2
+        answered(clock, 7.7, now_s, 0.2)
+        call_s = search.call_s(clock, now_s + 0.2)
+        if call_s is not None:
+            answered(clock, 7.7, call_s, 0.2)
+            calls += 1
+    assert SEARCH_CALLS_MAX <= calls <= 4 * SEARCH_CALLS_MAX  # in two minutes
+
+
+def test_no_call_is_made_before_anything_is_known_of_the_clock() -> None:
+    assert ClockSearch().call_s(ServiceClock(), 5.0) is None

@@ -146,3 +146,16 @@ def test_a_start_in_the_future(make_driver: MakeDriver) -> None:
     driver = make_driver(startingPosition="AT_TIMESTAMP", startingTimestamp="2199-01-01T00:00:00Z")
     with pytest.raises(OptionError, match="is in the future"):
         driver.latest(None, capped=True)
+
+
+def test_looks_at_half_seconds_find_the_services_second(stream: Stream, make_driver: MakeDriver) -> None:
+    """Such looks meet the same two moments of the service's second each time: 0.2 s behind its change at best."""
+    driver = make_driver()
+    for number in range(12):
+        stream.put(20)
+        phase_s = 0.2 + 0.5 * (number % 2)
+        time.sleep((phase_s - time.time()) % 1.0)  # the local service's seconds are those of this machine
+        driver.latest(None, capped=True)
+    wire = driver._wire
+    assert wire is not None
+    assert wire.clock.width_s(wire.now()) < 0.1

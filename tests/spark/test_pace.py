@@ -10,7 +10,7 @@ import pytest
 from penstock.core.hashkeys import hash_key
 from penstock.local.faults import Fault
 from penstock.model import StartingPosition
-from penstock.spark.cut import BUSY_INTERVAL_S, CutLag, Pace
+from penstock.spark.cut import BUSY_INTERVAL_S, TOO_NEAR_BATCHES, CutLag, Pace
 from penstock.spark.planner import Planner, PlanOptions
 from tests.spark.planning import World
 
@@ -82,12 +82,45 @@ def test_the_cut_comes_nearer_while_nearly_all_shards_have_a_record_behind_it() 
     lag.found(0, 0)
     assert lag.ms == 500  # nothing was found
     steps = []
-    for _ in range(5):
+    for _ in range(7):
         lag.found(10, 1)
         steps.append(lag.ms)
-    assert steps == [250, 125, 62, 50, 50]
-    lag.found(10, 2)
-    assert lag.ms == 500
-    near = CutLag(20)
+    assert steps == [250, 125, 62, 31, 15, 15, 15]
+    near = CutLag(10)
     near.found(1, 0)
-    assert near.ms == 20
+    assert near.ms == 10
+
+
+def test_the_cut_keeps_away_for_a_while_from_where_shards_were_silent() -> None:
+    lag = CutLag(500)
+    while lag.ms > 31:
+        lag.found(10, 0)
+    lag.found(10, 2)
+    assert lag.ms == 124
+    for _ in range(TOO_NEAR_BATCHES):
+        lag.found(10, 0)
+    assert lag.ms == 62
+    lag.found(10, 0)
+    assert lag.ms == 31
+
+
+def test_the_cut_is_back_after_two_batches_when_a_stream_becomes_sparse() -> None:
+    lag = CutLag(500)
+    for _ in range(10):
+        lag.found(10, 0)
+    steps = []
+    for _ in range(4):
+        lag.found(10, 9)
+        steps.append(lag.ms)
+    assert steps == [60, 240, 500, 500]
+    lag.found(10, 0)
+    assert lag.ms == 500  # and it stays there for a while
+
+
+def test_a_writer_that_pauses_is_found_silent_seldom() -> None:
+    lag, silent = CutLag(500), 0
+    for _ in range(10 * TOO_NEAR_BATCHES):
+        found = lag.ms < 100  # its shards have a record behind a cut that is a tenth of a second away, and none before
+        silent += found
+        lag.found(4, 4 if found else 0)
+    assert silent <= 11

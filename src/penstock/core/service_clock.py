@@ -71,6 +71,19 @@ class ServiceClock:
         """Return the most that the service's clock shows, in epoch seconds; infinity before the first observation."""
         return now_s + self._high + self._drift_s(now_s)
 
+    def width_s(self, now_s: float) -> float:
+        """Return by how many seconds the two bounds of the service's time differ; infinity before the first
+        observation.
+        """
+        return self.upper(now_s) - self.lower(now_s)
+
+    def change_s(self, now_s: float) -> float:
+        """Return when the whole second of the service's clock changes next, as a local time from ``now_s`` on: the
+        middle of what is possible. Call it on a clock that is known.
+        """
+        ahead_s = (self.lower(now_s) + self.upper(now_s)) / 2 - now_s
+        return math.floor(now_s + ahead_s) + 1 - ahead_s
+
     @property
     def offset_s(self) -> float:
         """The seconds to add to the local clock to get near the service's; 0.0 before the first observation.
@@ -85,3 +98,46 @@ class ServiceClock:
     def _drift_s(self, now_s: float) -> float:
         """Return how much the clocks may have drifted apart since the last observation, in seconds."""
         return self.drift_max * abs(now_s - self._at_s) if self.known else 0.0
+
+
+SEARCH_WIDTH_S = 0.03
+"""Seconds by which the bounds of the service's time may differ before a search is worth its calls: a record waits so
+much longer at most.
+"""
+SEARCH_CALLS_MAX = 6
+"""Calls of one search: each halves what is not known of the second, and 1 s / 2**6 is below half the width."""
+SEARCH_PAUSE_S = 30.0
+"""Seconds from one search to the next, where the round trip of a call is longer than the width: more calls would not
+tell more.
+"""
+
+
+class ClockSearch:
+    """Says when a call is to be made, so that the ``Date`` of its answer tells most about the service's clock.
+
+    Calls at a fixed pace of half seconds always meet the same moments of the service's second, and their dates say the
+    same each time: the bounds of the clock stay up to half a second apart, for ever. A call in the middle of the time
+    in which the second may change halves what is not known.
+    """
+
+    __slots__ = ("_calls", "_rest_s")
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._rest_s = -math.inf
+
+    def call_s(self, clock: ServiceClock, now_s: float) -> float | None:
+        """Return the local time at which to make one more call; None where the clock is known well enough, or calls
+        have not helped, for a while.
+
+        Each time that it returns counts as a call.
+        """
+        if not clock.known or clock.width_s(now_s) <= SEARCH_WIDTH_S:
+            self._calls = 0
+            return None
+        if self._calls >= SEARCH_CALLS_MAX:
+            self._calls, self._rest_s = 0, now_s + SEARCH_PAUSE_S
+        if now_s < self._rest_s:
+            return None
+        self._calls += 1
+        return clock.change_s(now_s)

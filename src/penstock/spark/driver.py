@@ -16,11 +16,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.aws.calls import NEVER
 from penstock.aws.dynamodb import DynamoLeaseTable
 from penstock.aws.kinesis import KinesisClient
 from penstock.aws.sdk import Sdk
 from penstock.aws.wire import ConnectionOptions, Wire
 from penstock.core.leases.row import StreamMark
+from penstock.core.service_clock import ClockSearch
 from penstock.errors import OptionError, PenstockError
 from penstock.runtime.loops import LoopThread, SteadyClock, SteadyEpoch
 from penstock.spark.cut import BUSY_INTERVAL_S, Pace
@@ -31,6 +33,7 @@ from penstock.spark.options import QueryLeases, ReadOptions
 from penstock.spark.planner import Planner, PlanOptions
 from penstock.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
 from penstock.spark.shards import describe
+from penstock.tasks import give_up, logged, spawn
 
 # --- the driver -----------------------------------------------------------------------------------
 
@@ -71,6 +74,8 @@ class Driver:
         self._planner: Planner | None = None
         self._wire: Wire | None = None
         self._pace = Pace()
+        self._clock_search = ClockSearch()
+        self._clock_call: asyncio.Task[None] | None = None
         self._answer: dict[str, Any] | None = None
         """The newest offset as Spark got it: with 10,000 shards, to make it anew 70 times a second is a core's work."""
         self._target_ms: int | None = None
@@ -134,6 +139,9 @@ class Driver:
 
     def close(self) -> None:
         """End the loop and its connections."""
+        if self._clock_call is not None:
+            self._loop.run(give_up(self._clock_call))
+            self._clock_call = None
         if self._leases is not None:
             self._loop.run(self._leases.close())
             self._leases = None
@@ -226,7 +234,28 @@ class Driver:
             has_data = offset is not before or planner.is_waiting
             idle_s = self._options.poll_interval_s
             self._pace.looked(began_s, min(BUSY_INTERVAL_S, idle_s) if has_data else idle_s)
+            if has_data:
+                self._search_clock()
         return offset.to_dict()
+
+    def _search_clock(self) -> None:
+        """Have a call made that tells more of the service's clock, where that is not known well enough: each batch is
+        cut at the earliest time that the clock may show, so its records wait for what is not known.
+        """
+        wire = self._wire
+        if wire is None or (self._clock_call is not None and not self._clock_call.done()):
+            return
+        call_s = self._clock_search.call_s(wire.clock, wire.now())
+        if call_s is not None:
+            self._clock_call = spawn(self._ask_time(wire, call_s), logged("the service was not asked for its time"))
+
+    async def _ask_time(self, wire: Wire, at_s: float) -> None:
+        """Make a call at a local time, for the ``Date`` of its answer. A refusal has one, too. Without an answer the
+        batches are cut as before.
+        """
+        await asyncio.sleep(max(0.0, at_s - wire.now()))
+        with suppress(PenstockError):
+            await KinesisClient(wire).describe_stream_summary(self._options.stream, retry=NEVER)
 
     async def _freeze(self) -> None:
         if self._planner is not None:

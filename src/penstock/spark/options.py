@@ -251,7 +251,7 @@ READ_OPTIONS = (
         "milliseconds",
         "500",
         "The source cuts a live batch at most this far behind the service's clock. Where shards are busy it is less, "
-        "down to 50.",
+        "down to 15.",
         whole(0),
         batch=False,
     ),
