@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from penstock import events
+from penstock.core.signatures import UNITS
 from penstock.options import MIB, ProducerOptions
 from penstock.runtime.producer import metrics as producer_metrics
 from penstock.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
@@ -26,23 +27,13 @@ from penstock.telemetry.log import LINES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_UNITS = {
-    "_records_per_s": "records/s",
-    "_bytes_per_s": "bytes/s",
-    "_s": "seconds",
-    "_bytes_max": "bytes",
-    "_records_max": "records",
-    "_in_flight_max": "requests",
-}
-"""The unit of an option, by the end of the option's name. The first end that fits counts."""
-
 
 def options_table() -> str:
     """Return the table of all options of the producer, with each one's type and unit, default, and meaning."""
     about = attribute_docs(ProducerOptions)
     rows = []
     for name, default in zip(ProducerOptions.__struct_fields__, ProducerOptions.__struct_defaults__, strict=True):
-        unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+        unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), None)
         kind = type(default).__name__ + (f", {unit}" if unit else "")
         rows.append((f"`{name}`", kind, shown(default), about[name]))
     return table(("option", "type, unit", "default", "what it does"), rows)

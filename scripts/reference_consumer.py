@@ -122,7 +122,7 @@ def policies_table() -> str:
             about = attribute_docs(kind)
             given = ", ".join(f"{name}={default}" for name, default in _defaults(kind))
             meant = " ".join(f"`{name}`: {text}" for name, text in about.items())
-            rows.append((f"`{kind.__name__}({given})`", place, f"{plain(kind.__doc__ or '')} {meant}".strip()))
+            rows.append((f"`{kind.__name__}({given})`", place, f"{plain(vars(kind)['__doc__'])} {meant}".strip()))
     return table(("value", "where", "what it does"), rows)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from penstock.core.signatures import SignedMeta
+
 if TYPE_CHECKING:
     from penstock.model import Position
     from penstock.runtime.producer.metrics import ProducerSnapshot
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.telemetry.snapshots import QuerySnapshot
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, metaclass=SignedMeta):
     """The base of all facts, for a function that is called with every one (``on_event``)."""
 
     if TYPE_CHECKING:

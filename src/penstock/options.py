@@ -598,8 +598,9 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
 
 class _Arguments(TypedDict, total=False):
-    """The arguments that both consumers are given by name, beside the application, the deserializer and callbacks: the
-    fields of `ConsumerOptions`, and what does not say how the work is done.
+    """The arguments that both consumers are given by name, beside the application, callbacks, and the two functions
+    that make the values (the deserializer, ``split``): the fields of `ConsumerOptions`, and what does not say how the
+    work is done.
     """
 
     starting_position: StartingPosition | str | dt.datetime
@@ -608,7 +609,6 @@ class _Arguments(TypedDict, total=False):
     retry: Retry | None
     dead_letters: DeadLetterChoice | None
     deduplicate: Deduplicate | None
-    split: Callable[[Record], Iterable[Any]] | None
     unreadable: UnreadablePolicy
     aggregates_outside_range: OutsidePolicy
     leases: LeaseOptions | LeaseTable

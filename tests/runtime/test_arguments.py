@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from penstock import AssignedShard
 
 FACES: list[tuple[Any, Any, list[str]]] = [
-    (Consumer, ConsumerArguments, ["stream", "application", "deserializer"]),
-    (SyncConsumer, SyncConsumerArguments, ["stream", "application", "deserializer"]),
+    (Consumer, ConsumerArguments, ["stream", "application", "deserializer", "split"]),
+    (SyncConsumer, SyncConsumerArguments, ["stream", "application", "deserializer", "split"]),
     (Producer, ProducerArguments, ["stream", "serializer"]),
     (SyncProducer, ProducerArguments, ["stream", "serializer"]),
 ]
@@ -46,7 +46,7 @@ def test_each_argument_is_shown(face: Any, typed: Any, own: list[str]) -> None:
     assert inspect.signature(face.__init__).parameters.keys() == {"self", *shown}
     text = pydoc.plain(pydoc.render_doc(face))
     for name, kind in typed.__annotations__.items():
-        assert f"{name}: {kind.__forward_arg__!r} = " in text
+        assert f"{name}: {kind.__forward_arg__} = " in text
 
 
 @pytest.mark.parametrize("face", [Consumer, SyncConsumer])
@@ -54,7 +54,7 @@ def test_the_defaults_of_a_consumer_are_those_that_it_has(face: Any) -> None:
     shown = inspect.signature(face).parameters
     for name, default in ConsumerOptions().arguments().items():
         assert name[0] == "_" or shown[name].default == default
-    assert "leases: 'LeaseOptions | LeaseTable' = LeaseOptions(), " in str(inspect.signature(face))
+    assert "leases: LeaseOptions | LeaseTable = LeaseOptions(), " in str(inspect.signature(face))
     assert "ConsumerOptions" not in str(inspect.signature(face))
 
 

@@ -11,24 +11,40 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from penstock.core.signatures import Annotation, SignedMeta, help_of
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from msgspec import StructMeta
-else:
-    StructMeta = type(msgspec.Struct)
-
 F = TypeVar("F")
 
 
-class _Named(StructMeta):
-    """Makes options by their names. A name that was withdrawn is an OptionError that says what there is now."""
+class _Named(SignedMeta):
+    """Makes options by their names. A name that was withdrawn is an OptionError that says what there is now. The class
+    shows its fields in its docstring.
+    """
 
-    def __call__(self, *values: Any, **given: Any) -> Any:
-        known_names(self.__name__, given, self.__struct_fields__)
-        return super().__call__(*values, **given)
+    if not TYPE_CHECKING:
+        # A type checker takes a metaclass's `__call__` for the constructor: each option would be unknown to it.
+
+        def __call__(self, *values: Any, **given: Any) -> Any:
+            if values:
+                raise TypeError(self._by_name(values))
+            known_names(self.__name__, given, self.__struct_fields__)
+            return super().__call__(**given)
+
+        @property
+        def __doc__(self) -> str | None:
+            summary = vars(self).get("__doc__")
+            return help_of(self, inspect.cleandoc(summary)) if isinstance(summary, str) else None
+
+        def _by_name(self, values: tuple[object, ...]) -> str:
+            """Return what an error says of values that were given by their places."""
+            names = [f"{name}=..." for name in self.__struct_fields__ if not name.startswith("_")]
+            given = ", ".join(shown(value) for value in values)
+            form = f"{self.__name__}({', '.join(names)})"
+            return f"{self.__name__} takes its options by name, and was given {given}: {form}"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
@@ -111,17 +127,21 @@ def shows_arguments(typed: type, defaults: Mapping[str, Any]) -> Callable[[F], F
     def shows(constructor: F) -> F:
         made: Any = constructor
         written = inspect.signature(made)
-        own = [one for one in written.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [
+            one.replace(annotation=Annotation(one.annotation)) if isinstance(one.annotation, str) else one
+            for one in written.parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         named = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=defaults.get(name),
-                annotation=getattr(kind, "__forward_arg__", kind),
+                annotation=Annotation(getattr(kind, "__forward_arg__", kind)),
             )
             for name, kind in typed.__annotations__.items()
         ]
-        made.__signature__ = written.replace(parameters=[*own, *named])
+        made.__signature__ = written.replace(parameters=[*own, *named], return_annotation=None)
         return constructor
 
     return shows

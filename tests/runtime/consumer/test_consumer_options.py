@@ -130,7 +130,7 @@ def test_a_class_that_is_gone_says_what_there_is_now() -> None:
 
 def test_every_argument_of_a_consumer_is_an_option_or_its_own() -> None:
     typed = {*ConsumerArguments.__annotations__}
-    assert typed == {*OWN, *(name for name in ConsumerOptions.__struct_fields__ if name[0] != "_")}
+    assert {*typed, "split"} == {*OWN, *(name for name in ConsumerOptions.__struct_fields__ if name[0] != "_")}
     assert {*SyncConsumerArguments.__annotations__} == typed
 
 

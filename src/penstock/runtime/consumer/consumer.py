@@ -15,7 +15,7 @@ from penstock.runtime.consumer.driving import collect
 from penstock.runtime.consumer.shards import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from penstock.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from penstock.telemetry.consumer_metrics import ConsumerSnapshot
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=bytes)
+else:
+    T = TypeVar("T")
 
 
 class Consumer(Generic[T]):
@@ -51,6 +56,18 @@ class Consumer(Generic[T]):
         *,
         application: str,
         deserializer: None = ...,
+        split: None = ...,
+        **arguments: Unpack[ConsumerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: None = ...,
+        split: Callable[[Record], Iterable[T]],
         **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
@@ -61,6 +78,7 @@ class Consumer(Generic[T]):
         *,
         application: str,
         deserializer: Callable[[bytes], T],
+        split: None = ...,
         **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
@@ -71,19 +89,22 @@ class Consumer(Generic[T]):
         *,
         application: str,
         deserializer: Callable[[bytes], T] | None = None,
+        split: Callable[[Record], Iterable[T]] | None = None,
         **arguments: Unpack[ConsumerArguments],
     ) -> None:
         """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. With a list of them all
         are read, with lease keys that name the stream, as the KCL's do in its multi-stream mode.
 
-        ``deserializer`` makes `Batch.values` of the records' data. The other arguments are the fields of
-        `ConsumerOptions` (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that
+        ``deserializer`` makes `Batch.values` of the records' data; ``split`` makes several values of one record. The
+        other arguments are the fields of `penstock.options.ConsumerOptions`, whose help has the meaning of each
+        (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that
         live, which `start` makes up by default; ``connection``; ``metrics``, how often an event tells the numbers, and
         whether by shard; ``tracing``, which makes spans (`penstock.telemetry.OpenTelemetryTracing`); callbacks, which
         are awaited (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default
         events are lines of the log ``penstock``. Raises OptionError.
         """
-        self._core = self._core_of(stream, application, deserializer, arguments)
+        given: dict[str, Any] = {**arguments, "split": split}
+        self._core = self._core_of(stream, application, deserializer, given)
         self.application = application
         self.options = self._core.options
 

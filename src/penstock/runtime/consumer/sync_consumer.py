@@ -12,7 +12,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.core.given import not_callable, shows_arguments
 from penstock.errors import CheckpointError, OptionError
@@ -25,7 +25,7 @@ from penstock.runtime.shard.batch import Delivered
 from penstock.tasks import logged, thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Iterable, Sequence
     from concurrent.futures import Executor
     from types import TracebackType
     from typing import Self, Unpack
@@ -43,7 +43,12 @@ if TYPE_CHECKING:
     Told = Callable[[Sequence[AssignedShard]], object]
 
 R = TypeVar("R")
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=bytes)
+else:
+    T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an item
 
 HANDLERS_MAX = 32
@@ -73,6 +78,18 @@ class SyncConsumer(Generic[T]):
         *,
         application: str,
         deserializer: None = ...,
+        split: None = ...,
+        **arguments: Unpack[SyncConsumerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: None = ...,
+        split: Callable[[Record], Iterable[T]],
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
@@ -83,6 +100,7 @@ class SyncConsumer(Generic[T]):
         *,
         application: str,
         deserializer: Callable[[bytes], T],
+        split: None = ...,
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
@@ -93,9 +111,10 @@ class SyncConsumer(Generic[T]):
         *,
         application: str,
         deserializer: Callable[[bytes], T] | None = None,
+        split: Callable[[Record], Iterable[T]] | None = None,
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None:
-        given = cast("dict[str, Any]", arguments)
+        given: dict[str, Any] = {**arguments, "split": split}
         callbacks = {name: given.get(name) for name in CALLBACKS}
         if faults := not_callable(callbacks, CALLBACKS):
             raise OptionError(faults)

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from penstock.ports import RecordSink
     from penstock.runtime.producer.metrics import ProducerSnapshot
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=OutRecord)
+else:
+    T = TypeVar("T")
 
 
 class Producer(Generic[T]):

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from penstock.runtime.producer.core import ProducerCore
     from penstock.runtime.producer.metrics import ProducerSnapshot
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=OutRecord)
+else:
+    T = TypeVar("T")
 R = TypeVar("R")
 
 
