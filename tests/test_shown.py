@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shown import json_line, json_lines, lines, one_line, without_password
+from penstock.shown import json_line, json_lines, lines, one_line, url_without_password, without_password
 
 CLEARED = "\x1b[2J\x1b]0;title\x07"
 
@@ -41,6 +41,12 @@ def test_json_says_the_same_thing_in_escapes() -> None:
 )
 def test_a_url_without_its_password(text: str, shown: str) -> None:
     assert without_password(text) == shown
+
+
+@given(password=st.text().map("{}hunter2 '\"/#?\n".format))
+def test_a_url_alone_is_shown_without_any_password(password: str) -> None:
+    assert url_without_password(f"https://ada:{password}@host:1/x") == "https://***@host:1/x"
+    assert "hunter2" not in url_without_password(f"https://{password}@a@host")
 
 
 @given(st.lists(st.text(), max_size=5))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _ENCODER = msgspec.json.Encoder()
 _USER_IN_URL = re.compile(r"(?<=//)[^\s'\"]*@")
+_USER_OF_ONE_URL = re.compile(r"(?<=//).*@", re.DOTALL)
 
 
 def one_line(text: str) -> str:
@@ -53,8 +54,13 @@ def json_lines(values: Sequence[object]) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL, or a text with URLs, without the user names and passwords in it."""
+    """Return a text with URLs without the user names and passwords in them. For one URL: `url_without_password`."""
     return _USER_IN_URL.sub("***@", url)
+
+
+def url_without_password(url: str) -> str:
+    """Return one URL without its user name and password, whatever stands in them: blanks and quotes, too."""
+    return _USER_OF_ONE_URL.sub("***@", url, count=1)
 
 
 def _escaped(one: str) -> str:

@@ -433,3 +433,26 @@ def test_what_keeps_a_check_from_being_made_is_unknown(
     assert " UNKNOWN - " in done.stdout
     assert why in done.stdout
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("ls",), ("lag", "billing"), ("describe", "billing")])
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgresql://ada:hunter2/x@127.0.0.1:1/shop",
+        "postgresql://ada:hunter2#x@127.0.0.1:1/shop",
+        "postgresql://ada:hunter2 x@127.0.0.1:1/shop",
+        "postgresql://ada:hunter2'x@127.0.0.1:1/shop",
+        "postgresql://127.0.0.1:1/shop?user=ada&password=hunter2",
+        "postgresql:ada:hunter2@127.0.0.1:1/shop",
+        "Postgresql://ada:hunter2@127.0.0.1:1/shop",
+    ],
+)
+def test_a_store_that_cannot_be_read_is_one_line_without_its_password(
+    run: Run, command: tuple[str, ...], store: str
+) -> None:
+    done = run("app", *command, "--store", store, "--region", "us-east-1")
+    assert done.status != 0
+    assert done.stderr.startswith("penstock: ")
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr

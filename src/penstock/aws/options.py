@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.core.given import Options
 from penstock.errors import CredentialsError
-from penstock.shown import without_password
+from penstock.shown import url_without_password
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +151,7 @@ def region_fault(region: str) -> str | None:
 
 def url_fault(url: str) -> str | None:
     """Return what is wrong with an endpoint's URL, if anything is. A password in it is not repeated."""
-    shown = repr(without_password(url))
+    shown = repr(url_without_password(url))
     if not url.startswith(("http://", "https://")):
         return "must begin with http:// or https://"
     if not VISIBLE.fullmatch(url):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.console import charts, overview
 from penstock.console.page import PageError, console_of, link, rendered
 from penstock.inspect.jobs import judge_job
-from penstock.shown import without_password
+from penstock.shown import url_without_password
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -112,7 +112,7 @@ async def _place(console: Console, number: int) -> Place:
     looks, now_s = console.topics.job_trail(where).looks, time.time()
     found = [] if sample.value is None else sample.value.jobs
     judged = [(one, judge_job(one, list(looks.get(one.name, ())), now_s)) for one in found]
-    return Place(number, without_password(where), sample, judged)
+    return Place(number, url_without_password(where), sample, judged)
 
 
 def _by_query(report: ApplicationReport | None) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.shown import without_password
+from penstock.shown import url_without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Location(NamedTuple):
 def location_of(console: Console) -> Location:
     """Return the place that the console looks at, as far as the console knows the place by now."""
     connection = console.connection
-    endpoint = None if connection.endpoint_url is None else without_password(connection.endpoint_url)
+    endpoint = None if connection.endpoint_url is None else url_without_password(connection.endpoint_url)
     return Location(_region(console), _account(console), endpoint, connection.profile)
 
 

@@ -25,7 +25,7 @@ from penstock.errors import OptionError
 from penstock.inspect.lag import OK_S, STALLED_S, STEADY, WINDOW_MIN_S
 from penstock.inspect.moments import span_text, utc
 from penstock.inspect.registries import NoRedirect
-from penstock.shown import one_line, without_password
+from penstock.shown import one_line, url_without_password
 from penstock.spark.offsets import OffsetFormatError, StreamOffset, is_initial
 from penstock.telemetry.names import AGE, APPLICATION, STREAM, TABLE, Kind, Of, prometheus_label
 
@@ -162,15 +162,15 @@ def place_of(text: str) -> str:
     if scheme == "file":
         return text.removeprefix("file://")
     raise OptionError(
-        f"{without_password(text)}: a checkpoint directory is read from a folder of this machine: mount it, or give "
-        "the address of the job's numbers (penstock run --metrics-port)"
+        f"{url_without_password(text)}: a checkpoint directory is read from a folder of this machine: mount it, or "
+        "give the address of the job's numbers (penstock run --metrics-port)"
     )
 
 
 def jobs_at(place: str, now_s: float | None = None) -> JobsReport:
     """Return the jobs of one place. The call blocks while it reads files or one HTTP answer. Raises OptionError."""
     found, now_s = place_of(place), time.time() if now_s is None else now_s
-    shown = without_password(place)
+    shown = url_without_password(place)
     try:
         if found.startswith(("http://", "https://")):
             jobs = list(jobs_of_metrics(_fetched(found), shown, now_s))

@@ -26,7 +26,7 @@ from penstock.inspect.applications import (
     ApplicationRows,
     TableView,
 )
-from penstock.shown import without_password
+from penstock.stores.dsn import server_address
 from penstock.stores.sql import (
     APPLICATION,
     LEASE_COLUMNS,
@@ -39,7 +39,7 @@ from penstock.stores.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.inspect.inspector import Inspector
 
@@ -55,7 +55,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "dynamodb"
     """``dynamodb``, ``sqlite`` or ``postgresql``."""
     location: str = ""
-    """A file's path, or a server's URL; empty for DynamoDB."""
+    """A file's path, or a server's URL, which may hold a password; empty for DynamoDB."""
     table: str | None = None
     """The lease table; None: in DynamoDB the application's name, else ``leases``."""
 
@@ -69,10 +69,23 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         if text.startswith("sqlite:") and len(text) > len("sqlite:"):
             return cls(kind="sqlite", location=text.removeprefix("sqlite:"), table=table)
         if text.startswith(("postgresql:", "postgres:")):
+            server_address(text)
             return cls(kind="postgresql", location=text, table=table)
-        raise OptionError(
-            f"{without_password(text)!r} is no store: dynamodb, sqlite:FILE or postgresql://HOST/DATABASE"
-        )
+        # What else is given may be a URL with a password.
+        shown = repr(text) if text.isidentifier() else "this"
+        raise OptionError(f"{shown} is no store: dynamodb, sqlite:FILE or postgresql://HOST/DATABASE")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages: without a password."""
+        return str(server_address(self.location)) if self.kind == "postgresql" else self.location
+
+    def __repr__(self) -> str:
+        return f"Store(kind={self.kind!r}, location={self.place!r}, table={self.table!r})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
+        """Yield what `repr` shows: what msgspec makes for Rich shows each field as it is."""
+        yield from (("kind", self.kind), ("location", self.place), ("table", self.table))
 
 
 async def applications_in(store: Store, inspector: Inspector) -> list[ApplicationFound]:
@@ -103,7 +116,7 @@ async def rows_of(application: str, store: Store, inspector: Inspector) -> Appli
         names = sorted({str(row.get(APPLICATION)) for row in leases})
         raise NotFoundError(
             "ResourceNotFoundException",
-            f"the application {application!r} has no leases in {without_password(store.location)}; there are: "
+            f"the application {application!r} has no leases in {store.place}; there are: "
             + (", ".join(names) or "none"),
             operation=store.kind,
         )
@@ -228,7 +241,7 @@ async def _sql_rows(store: Store) -> tuple[list[dict[str, Any]], list[dict[str, 
     Statements(table, SQLITE if store.kind == "sqlite" else POSTGRES)  # raises for what names no table
     if store.kind == "sqlite":
         return await asyncio.to_thread(_sqlite_rows, store.location, table)
-    return await _postgres_rows(store.location, table)
+    return await _postgres_rows(store, table)
 
 
 def _sqlite_rows(path: str, table: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -239,7 +252,7 @@ def _sqlite_rows(path: str, table: str) -> tuple[list[dict[str, Any]], list[dict
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as connection:
             connection.row_factory = sqlite3.Row
             return _sqlite_table(connection, table, needed=True), _sqlite_table(connection, f"{table}-Workers")
-    except sqlite3.DatabaseError as fault:
+    except sqlite3.Error as fault:
         raise OptionError(f"{path} cannot be read: {fault}") from fault
 
 
@@ -252,14 +265,14 @@ def _sqlite_table(connection: sqlite3.Connection, table: str, *, needed: bool = 
     return [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]  # noqa: S608 - its form is checked
 
 
-async def _postgres_rows(dsn: str, table: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def _postgres_rows(store: Store, table: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     try:
         import asyncpg
     except ImportError as fault:
         raise OptionError("PostgreSQL needs the package asyncpg: pip install 'penstock[postgres]'") from fault
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            connection = await asyncpg.connect(dsn)
+            connection = await asyncpg.connect(store.location)
             try:
                 async with connection.transaction(readonly=True):
                     found = []
@@ -269,9 +282,9 @@ async def _postgres_rows(dsn: str, table: str) -> tuple[list[dict[str, Any]], li
             finally:
                 connection.terminate()
     except TimeoutError:
-        raise OptionError(f"{without_password(dsn)} has not answered within {ANSWER_TIMEOUT_S:g} s") from None
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as fault:
-        raise OptionError(f"{without_password(dsn)} cannot be read: {without_password(str(fault))}") from fault
+        raise OptionError(f"{store.place} has not answered within {ANSWER_TIMEOUT_S:g} s") from None
+    except Exception as fault:  # asyncpg raises many kinds of errors, some of which it does not document.
+        raise OptionError(f"{store.place} cannot be read: {fault or type(fault).__name__}") from fault
     return found[0], found[1]
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import threading
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.given import withdrawn
@@ -27,6 +28,7 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
+from penstock.stores.dsn import server_address
 from penstock.stores.sql import POSTGRES, Statement, Statements, lease_attributes, worker_attributes
 from penstock.tasks import on_loop
 
@@ -102,10 +104,12 @@ class _Shared:
 class PostgresLeaseTable:
     """Keeps leases in the tables ``name`` and ``name-Workers`` of the first schema that the server looks into.
 
-    ``dsn`` is a URL, or empty: then libpq's environment variables count (PGHOST, PGUSER, ...). Further arguments go to
-    ``asyncpg.create_pool``, such as ``ssl`` or ``statement_cache_size=0`` behind a pooler. Any event loop may use the
-    table: each has connections of its own, which it closes by `leave_loop` before it ends. The object is the part of
-    the application that it is first given to; other applications get one of their own, by `of`.
+    ``dsn`` is a URL, in which each special character of the password is percent-encoded, or empty: then libpq's
+    environment variables count (PGHOST, PGUSER, PGPASSWORD, ...). Further arguments go to ``asyncpg.create_pool``, such
+    as ``ssl``, ``password``, or ``statement_cache_size=0`` behind a pooler. Raises OptionError for a URL that cannot be
+    read, without quoting it. Any event loop may use the table: each has connections of its own, which it closes by
+    `leave_loop` before it ends. The object is the part of the application that it is first given to; other applications
+    get one of their own, by `of`.
     """
 
     any_loop = True
@@ -119,12 +123,19 @@ class PostgresLeaseTable:
             raise OptionError(faults)
         if request_timeout_s <= 0:
             raise OptionError("request_timeout_s must be more than 0")
+        known = {*signature(asyncpg.create_pool).parameters, *signature(asyncpg.connect).parameters}
+        if unknown := sorted(set(connect) - known):
+            raise OptionError(f"neither PostgresLeaseTable nor asyncpg's create_pool knows {', '.join(unknown)}")
+        self._address = server_address(dsn) if dsn else None
         self.name = name
         self._statements = Statements(name, POSTGRES)
         self._request_timeout_s = request_timeout_s
         self._driver = asyncpg
         self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
         self._shared = _Shared()
+
+    def __repr__(self) -> str:
+        return f"PostgresLeaseTable({str(self._address or '')!r}, {self.name!r})"
 
     def of(self, application: str) -> PostgresLeaseTable:
         """See `penstock.ports.ForApplications`. All parts share the connections, and close together."""
