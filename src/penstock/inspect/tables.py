@@ -39,7 +39,7 @@ from penstock.stores.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from penstock.inspect.inspector import Inspector
 
@@ -83,9 +83,9 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Store(kind={self.kind!r}, location={self.place!r}, table={self.table!r})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
-        """Yield what `repr` shows: what msgspec makes for Rich shows each field as it is."""
-        yield from (("kind", self.kind), ("location", self.place), ("table", self.table))
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what `repr` shows: what msgspec makes for Rich shows each field as it is."""
+        return [("kind", self.kind), ("location", self.place), ("table", self.table)]
 
 
 async def applications_in(store: Store, inspector: Inspector) -> list[ApplicationFound]:
