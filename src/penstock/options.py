@@ -444,6 +444,7 @@ class WorkerTimes:
 
 LOOK_INTERVAL_S = 0.5
 KCL_RENEWALS_PER_FAILOVER = 3
+LATEST_WINS_BY_KEY = "settling.latest_wins: with keys side by side the newest record says nothing about those before it"
 
 
 class ConsumerOptions(Options, frozen=True, kw_only=True):
@@ -538,9 +539,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     def _faults(self) -> list[str]:
         faults = self._without_dead_letters() if self.dead_letters is None else []
         if self.settling.latest_wins and isinstance(self.order, ByKey):
-            faults.append(
-                "settling.latest_wins: with keys side by side the newest record says nothing about those before it"
-            )
+            faults.append(LATEST_WINS_BY_KEY)
         return faults
 
     def _without_dead_letters(self) -> list[str]:

@@ -15,7 +15,7 @@ from penstock.core.leases import LeaseRow
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
 from penstock.core.ledger.ledger import Ledger, MayDeliver
-from penstock.core.ledger.policies import ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
+from penstock.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
 from penstock.core.shard import checkpoints as storing
 from penstock.core.shard import machine
 from penstock.core.shard.checkpoints import (
@@ -499,7 +499,7 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
     assert driven.tell(Look()) == [Stir()]
-    driven.tell(Reorder(driven.new_ledger(at(0))))
+    driven.tell(Seek(driven.new_ledger(at(0))))
     assert driven.shard.take(10, driven.now_s) == (None, [Alarm(math.inf)]), "another ledger has not given up"
 
 
@@ -536,6 +536,40 @@ def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
     driven.tell(Stop("over"))
     assert driven.tell(Seek(driven.new_ledger(at(0)))) == []
     assert driven.shard.ledger is former
+
+
+def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
+    driven = Driven()
+    driven.admit(1, 2, partition_key="a")
+    driven.admit(3, 2, partition_key="b")
+    held = driven.taken(1)
+    ledger, safe = driven.shard.ledger, driven.shard.ledger.safe
+    assert driven.tell(Reorder(ByKey(slots_max=4))) == [Stir()]
+    assert driven.shard.ledger is ledger
+    assert (ledger.safe, ledger.came_to) == (safe, at(4))
+    assert numbers(driven.taken().records) == [3, 4], "the key of what is in flight waits"
+    driven.ack(held)
+    assert numbers(driven.taken().records) == [2]
+    assert driven.shard.ledger.safe == at(1)
+
+
+def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> None:
+    driven = Driven()
+    driven.admit(1, 1)
+    driven.tell(Fetched())
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Stir()]
+    assert driven.tell(Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), Stir()]
+    assert driven.tell(Stored(END)) == [Over(), Stir()]
+    assert driven.tell(Reorder(ByKey())) == [Stir()], "it is over, and no order matters"
+
+
+def test_another_order_keeps_a_pending_checkpoint() -> None:
+    driven = Driven()
+    driven.admit(1, 2)
+    driven.tell(Prepare(at(2), None, at(2)))
+    driven.tell(Reorder(AnyOrder()))
+    assert not driven.shard.checkpoints.idle
+    assert numbers(driven.taken().records) == [1, 2]
 
 
 def test_a_shards_end_is_stored_when_all_is_settled() -> None:
@@ -688,6 +722,10 @@ class Tenures(RuleBasedStateMachine):
             return
         if not self.driven.shard.is_over:
             self.came = to
+
+    @rule(order=st.sampled_from([None, AnyOrder(), ByKey(slots_max=2)]))
+    def reorders(self, order: Any) -> None:
+        self.tell(Reorder(order))
 
     @rule()
     def bounds(self) -> None:

@@ -239,6 +239,21 @@ class Page(Generic[R]):
             return self.fed < self.count
         return any(place not in self.moved for place in self.unsettled(self.fed, self.count))
 
+    def pass_by(self) -> None:
+        """Pass by what is settled or was delivered, up to the first record that never was."""
+        while self.fed < self.count and (self.is_settled(self.fed) or self.fed in self.moved):
+            self.fed += 1
+
+    def feed_again(self, delivered: Sequence[Ticket]) -> None:
+        """Begin again to feed what was never delivered: all that is not settled, and not with one of these tickets,
+        which the records were delivered with first.
+        """
+        self.fed = 0
+        self.gaps = self.gaps or self.left < self.count or bool(delivered)
+        for root in delivered:
+            for place in self.unsettled_of(root.places):
+                self.moved.setdefault(place, root)
+
     def continues(self, place: int) -> bool:
         """True for a place that was never fed, and holds a further part of the record before it. Parts of one record
         are of one page.
@@ -409,6 +424,10 @@ class Where(Enum):
     """The records become dead letters that are not known to be written yet."""
 
 
+NO_KEY = object()
+"""The key of a ticket that another order than that by key has delivered; a record's partition key may be None."""
+
+
 class Ticket:
     """Records of one page that share their history. Each record is with one ticket, until it is settled."""
 
@@ -461,8 +480,8 @@ class Ticket:
         """True when a handler put the records off, gave them up, or failed, with this ticket or an earlier one."""
         self.redelivered = 0
         """The number of times that a root was delivered again because it was not settled in time."""
-        self.key: object = None
-        """The partition key of the records, where the order is by key."""
+        self.key: object = NO_KEY
+        """The partition key of the records, where the order by key has delivered them."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -731,6 +750,30 @@ class Book(Generic[R]):
         if not page.left:
             self.chain.settled(page)
         return page
+
+    def reorder(self, queue_of: Callable[[Tickets], Queue]) -> None:
+        """Go on with another queue: what was never delivered, and what waits to be delivered again, is delivered in its
+        order. What is in flight stays as it is.
+        """
+        former, queue = self.queue, queue_of(self)
+        roots: dict[Page[R], list[Ticket]] = {}
+        tickets: dict[Ticket, None] = {}
+        for root in self.stalls:
+            roots.setdefault(root.page, []).append(root)
+            tickets |= dict.fromkeys(self.by_ticket(root))
+        for ticket in tickets:
+            ticket.key = NO_KEY
+        queue.follow(former.furthest)
+        queue.wait_for(ticket for ticket in tickets if ticket.where is Where.OUT)
+        waiting = [ticket for ticket in tickets if ticket.where is Where.WAITING]
+        for ticket in waiting:
+            ticket.places = self.mine(ticket)
+        queue.again(sorted(waiting, key=_order))
+        for page in self.chain:
+            page.feed_again(roots.get(page, ()))
+            if page.has_fresh():
+                queue.add(page)
+        self.queue = queue
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Delivery[R] | None:
         """Return the next records that may be delivered now. ``gaps_only``: see `Queue.take`."""

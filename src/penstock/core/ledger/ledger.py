@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import traceback
+from dataclasses import replace
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from penstock.core.feeding.allowance import Share
     from penstock.core.ledger.book import Held, Page, Ticket
+    from penstock.core.ledger.policies import OrderPolicy
     from penstock.core.ledger.queues import Queue, Tickets
     from penstock.events import LedgerEvent
     from penstock.model import Position
@@ -380,6 +382,16 @@ class Ledger(Generic[R]):
                 self._faults.dead_letter(ticket, [place], error, "unreadable", now_s)
         if page.left:
             book.queue.add(page)
+
+    def reorder(self, order: OrderPolicy | None) -> None:
+        """Deliver in this order from now on. Nothing is fetched again: what was not delivered, and what waits to be
+        delivered again, is put into the new order, and what is in flight stays as it is. Raises OptionError for an
+        order that does not go with the other policies.
+        """
+        if self._closed is not None or order == self.policy.order:
+            return
+        policy = self.policy = self._faults.policy = replace(self.policy, order=order)
+        self._book.reorder(lambda tickets: _queue_of(policy, tickets))
 
     def end(self) -> None:
         """Note that the shard has no more records than those that came: when all are settled, `safe` is SHARD_END."""
@@ -822,11 +834,11 @@ class Letters(Generic[R]):
 class Faults(Generic[R]):
     """Does to one ledger's book what the policies say. The ledger asks only while it is open."""
 
-    __slots__ = ("_book", "_events", "_policy", "_rng", "ending", "failing_since_s", "letters")
+    __slots__ = ("_book", "_events", "_rng", "ending", "failing_since_s", "letters", "policy")
 
     def __init__(self, book: Book[R], policy: LedgerPolicy, events: LedgerEvents, *, rng: Random) -> None:
         self._book = book
-        self._policy = policy
+        self.policy = policy
         self._events = events
         self._rng = rng
         self.letters: Letters[R] = Letters(rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s)
@@ -838,7 +850,7 @@ class Faults(Generic[R]):
 
     def failed(self, ticket: Ticket, error: BaseException, now_s: float, places: Sequence[int] | None) -> None:
         """Apply the retry policy to what a handler that raised left unsettled."""
-        book, retry, failures = self._book, self._policy.retry, ticket.failures + 1
+        book, retry, failures = self._book, self.policy.retry, ticket.failures + 1
         mine = book.mine(ticket, places)
         if ticket.where is not Where.OUT or not mine:
             return
@@ -863,7 +875,7 @@ class Faults(Generic[R]):
 
     def stalled(self, root: Ticket, now_s: float) -> None:
         """Act on records that were not settled in time, as the policy says."""
-        policy = self._policy.stalled
+        policy = self.policy.stalled
         if isinstance(policy, Redeliver) and root.redelivered >= policy.times_max:
             policy = policy.then
         groups = self._book.by_ticket(root)

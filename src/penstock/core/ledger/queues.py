@@ -8,9 +8,9 @@ from collections import deque
 from functools import partial
 from heapq import heappop, heappush, heapreplace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from penstock.core.ledger.book import Ticket, Where
+from penstock.core.ledger.book import NO_KEY, Ticket, Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,15 +61,35 @@ class Queue(Protocol):
         records behind what waits for its retry do not count.
         """
 
+    @property
+    def furthest(self) -> Furthest:
+        """The page and place of the last record, in the shard's order, that was ever taken."""
+
+    def follow(self, furthest: Furthest) -> None:
+        """Follow a queue of another order, whose `furthest` this is, before any page is added."""
+
+    def wait_for(self, tickets: Iterable[Ticket]) -> None:
+        """Note what a queue of another order has delivered and is in flight: it stays as it is."""
+
+
+Furthest: TypeAlias = tuple[int, int]
+"""The number of a page, and a place in it."""
+NOTHING_TAKEN: Furthest = (-1, -1)
+
 
 class _Fresh:
     """Records that were never delivered, page by page."""
 
-    __slots__ = ("_pages", "_tickets")
+    __slots__ = ("_before", "_pages", "_tickets", "furthest")
 
     def __init__(self, tickets: Tickets) -> None:
         self._pages: deque[Page[Any]] = deque()
         self._tickets = tickets
+        self._before = self.furthest = NOTHING_TAKEN
+
+    def follow(self, furthest: Furthest) -> None:
+        """Note how far a queue of another order has come: it may have left records out that lie before."""
+        self._before = self.furthest = furthest
 
     def add(self, page: Page[Any]) -> None:
         self._pages.append(page)
@@ -80,13 +100,38 @@ class _Fresh:
         return bool(self._pages)
 
     def rest(self) -> int:
-        """Return how many parts are left of a record of which some were delivered."""
-        if not self._pages:
+        """Return how many parts are left of a record of which some were delivered, or how many records of a page lie
+        before what a queue of another order has delivered.
+        """
+        first = self.first()
+        if first is None:
             return 0
-        page, count = self._pages[0], 0
+        page, count = self._pages[0], self.before(self._before)
         while page.continues(page.fed + count):
             count += 1
         return count
+
+    def first(self) -> Furthest | None:
+        """Return the page and place of the first record; None: there is none."""
+        if not self:
+            return None
+        page = self._pages[0]
+        if page.gaps:
+            page.pass_by()
+        return page.number, page.fed
+
+    def before(self, end: Furthest) -> int:
+        """Return how many places of the first page lie before this one, from the first record on."""
+        first = self.first()
+        if first is None or first >= end:
+            return 0
+        page, (number, place) = self._pages[0], end
+        return (place if number == page.number else page.count) - page.fed
+
+    @property
+    def may_lie_before(self) -> bool:
+        """True where records may lie before others that were delivered, as another order has left them out."""
+        return self._before != NOTHING_TAKEN
 
     def take_rest(self, records_max: int) -> Ticket | None:
         """Deliver only the parts that `rest` counts."""
@@ -98,6 +143,7 @@ class _Fresh:
             page = self._pages[0]
             places = page.feed(records_max)
             if places:
+                self.furthest = max(self.furthest, (page.number, places[-1]))
                 return self._tickets.new_ticket(page, places)
             self._pages.popleft()
         return None
@@ -130,13 +176,17 @@ class Line:
             heapreplace(self._heap, (ticket.order, serial, ticket))
         return None
 
-    def take(self) -> Ticket:
-        """Take the first ticket off; there is one."""
+    def take(self, fresh: Furthest | None = None) -> Ticket:
+        """Take the first ticket off; there is one. ``fresh``: the first record that was never delivered, where it may
+        lie before others that wait.
+        """
         ticket = heappop(self._heap)[2]
         following = self.first()
+        ends = [] if following is None else [following.order]
+        ends += [] if fresh is None else [fresh]
         # Deliveries that wait may interleave (2, and 1 with 3): taken as a whole, this one would bring 3 before 2.
-        if following is not None and following.page is ticket.page and following.places[0] < ticket.places[-1]:
-            middle = bisect_left(ticket.places, following.places[0])
+        if ends and (end := min(ends)) < (ticket.page.number, ticket.places[-1]):
+            middle = bisect_left(ticket.places, end[1])
             self.add(self._tickets.cut(ticket, ticket.places[middle:]))
             ticket.places = ticket.places[:middle]
         return ticket
@@ -162,10 +212,14 @@ class PositionQueue:
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """Return the first ticket that waits, when it is due; else what is new, where nothing waits."""
-        first = self._waiting.first()
+        first, fresh = self._waiting.first(), self._fresh
         if first is None:
-            return self._fresh.take_rest(records_max) if gaps_only else self._fresh.take(records_max)
-        return None if first.due_s > now_s else self._waiting.take()
+            return fresh.take_rest(records_max) if gaps_only else fresh.take(records_max)
+        if not fresh.may_lie_before:
+            return None if first.due_s > now_s else self._waiting.take()
+        if (count := fresh.before(first.order)) > 0:
+            return fresh.take(min(count, records_max))
+        return None if first.due_s > now_s else self._waiting.take(fresh.first())
 
     def closed(self, ticket: Ticket) -> None:
         """Do nothing: no record waits for this ticket to close."""
@@ -180,10 +234,23 @@ class PositionQueue:
         return bool(self._fresh)
 
     def has_gaps(self) -> bool:
-        """True when parts are left of a record that was begun, and nothing waits: new records are delivered in their
-        order, behind what waits.
+        """True when parts are left of a record that was begun, or what another order left out, and nothing waits before
+        them: new records are delivered in their order, behind what waits.
         """
-        return self._fresh.rest() > 0 and self._waiting.first() is None
+        first = self._waiting.first()
+        return self._fresh.rest() > 0 if first is None else self._fresh.before(first.order) > 0
+
+    @property
+    def furthest(self) -> Furthest:
+        """See `Queue.furthest`."""
+        return self._fresh.furthest
+
+    def follow(self, furthest: Furthest) -> None:
+        """Follow a queue of another order: what it left out comes first."""
+        self._fresh.follow(furthest)
+
+    def wait_for(self, tickets: Iterable[Ticket]) -> None:
+        """Do nothing: no record waits for what is in flight."""
 
 
 class DueQueue:
@@ -227,6 +294,18 @@ class DueQueue:
         """True when parts are left of a record that was begun: new records are delivered in their order."""
         return self._fresh.rest() > 0
 
+    @property
+    def furthest(self) -> Furthest:
+        """See `Queue.furthest`."""
+        return self._fresh.furthest
+
+    def follow(self, furthest: Furthest) -> None:
+        """Follow a queue of another order: what it left out comes first."""
+        self._fresh.follow(furthest)
+
+    def wait_for(self, tickets: Iterable[Ticket]) -> None:
+        """Do nothing: no record waits for what is in flight."""
+
 
 def waits(ticket: Ticket) -> bool:
     """False when the ticket has nothing to deliver any more: all of it was settled, or moved on, meanwhile."""
@@ -247,7 +326,7 @@ class _Run:
 class _Lane:
     """The records of one key that are not settled."""
 
-    __slots__ = ("again", "busy", "fresh", "key", "queued", "turn")
+    __slots__ = ("again", "busy", "former", "fresh", "key", "queued", "turn")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -255,6 +334,10 @@ class _Lane:
         self.again: Line | None = None
         self.busy: Ticket | None = None
         """The ticket of this key that is in flight."""
+        self.former = 0
+        """The number of tickets in flight that a queue of another order has delivered, with records of this key among
+        theirs.
+        """
         self.queued = False
         """True while the lane stands among the ready ones, or among those that wait."""
         self.turn = 0
@@ -270,9 +353,13 @@ class KeyQueue:
 
     A key has at most one delivery that is in flight or waits for its retry; what follows it of the same key waits
     behind it. Keys take turns: a key that has more goes behind those that are ready.
+
+    A ticket that a queue of another order has delivered has records of many keys: they all wait until it is closed.
     """
 
-    __slots__ = ("_furthest", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting")
+    __slots__ = (
+        "_former", "_key_of", "_lanes", "_new", "_out", "_ready", "_slots_max", "_tickets", "_waiting", "furthest"
+    )  # fmt: skip
 
     def __init__(self, tickets: Tickets, *, slots_max: int, key_of: Callable[[Any], object]) -> None:
         self._tickets = tickets
@@ -283,7 +370,8 @@ class KeyQueue:
         self._waiting: list[tuple[float, int, _Lane, int]] = []
         self._out = 0
         self._new = 0
-        self._furthest = (-1, -1)  # The page and place of the last record, in the shard's order, that was ever taken.
+        self._former: dict[Ticket, list[_Lane]] = {}  # The lanes that a ticket of another order holds up.
+        self.furthest = NOTHING_TAKEN
 
     def add(self, page: Page[Any]) -> None:
         """Add a page: its records go behind those of their keys."""
@@ -294,11 +382,12 @@ class KeyQueue:
             lane = lanes.get(key)
             if lane is None:
                 lane = lanes[key] = _Lane(key)
+            # The loop runs once for each record: `_lane` and `_turns` would be a call each.
             if lane.fresh and lane.fresh[-1].page is page:
                 lane.fresh[-1].places.append(place)
             else:
                 lane.fresh.append(_Run(page, place))
-            if not lane.queued and lane.busy is None:
+            if not lane.queued and lane.busy is None and not lane.former:
                 lane.queued = True
                 self._ready.append(lane)
         self._new += len(places)
@@ -306,10 +395,51 @@ class KeyQueue:
     def again(self, tickets: Iterable[Ticket]) -> None:
         """Let these tickets wait, before all else of their key."""
         for ticket in tickets:
-            lane = self._lanes[ticket.key]
-            if lane.again is None:
-                lane.again = Line(self._tickets)
-            lane.again.add(ticket)
+            for one in [ticket] if ticket.key is not NO_KEY else self._by_key(ticket):
+                lane = self._lane(one.key)
+                if lane.again is None:
+                    lane.again = Line(self._tickets)
+                lane.again.add(one)
+                if ticket.key is NO_KEY:
+                    self._turns(lane)
+
+    def follow(self, furthest: Furthest) -> None:
+        """Follow a queue of another order."""
+        self.furthest = furthest
+
+    def wait_for(self, tickets: Iterable[Ticket]) -> None:
+        """Let the keys of what is in flight wait for it."""
+        for ticket in tickets:
+            page = ticket.page
+            records = page.chosen(self._tickets.mine(ticket))
+            self._former[ticket] = [self._lane(key) for key in dict.fromkeys(map(self._key_of, records))]
+            for lane in self._former[ticket]:
+                lane.former += 1
+
+    def _by_key(self, ticket: Ticket) -> list[Ticket]:
+        """Cut a ticket of another order into one for each key."""
+        places = self._tickets.mine(ticket)
+        found: dict[object, list[int]] = {}
+        for place, record in zip(places, ticket.page.chosen(places), strict=True):
+            found.setdefault(self._key_of(record), []).append(place)
+        tickets = []
+        for key, mine in found.items():
+            one = self._tickets.cut(ticket, mine)
+            one.key = key
+            tickets.append(one)
+        return tickets
+
+    def _lane(self, key: object) -> _Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        return lane
+
+    def _turns(self, lane: _Lane) -> None:
+        """Give a lane its turn, where nothing of its key is in flight and it has none."""
+        if not lane.queued and lane.busy is None and not lane.former:
+            lane.queued = True
+            self._ready.append(lane)
 
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """Return the next ticket of a key of which nothing is in flight, while a slot is free."""
@@ -342,6 +472,12 @@ class KeyQueue:
         """Note that a ticket holds nothing more: all is settled, or waits with another. If the ticket was out, its key
         has a turn again; if it waited, what follows it of its key need not wait for it.
         """
+        for held_up in self._former.pop(ticket, ()):
+            held_up.former -= 1
+            if held_up.fresh or held_up.waits():
+                self._turns(held_up)
+            else:
+                self._leave(held_up)
         lane = self._lanes.get(ticket.key)
         if lane is None:
             return
@@ -378,7 +514,7 @@ class KeyQueue:
 
     def _fills(self, page: Page[Any], place: int) -> bool:
         """True when the next place of a key lies before records that were delivered, or continues a split record."""
-        return (page.number, place) < self._furthest or page.continues(place)
+        return (page.number, place) < self.furthest or page.continues(place)
 
     def _next_of(self, lane: _Lane, records_max: int, *, gaps_only: bool) -> Ticket | None:
         if lane.again is not None:
@@ -393,7 +529,7 @@ class KeyQueue:
             places = list(takewhile(partial(self._fills, run.page), places))
             if not places:
                 return None
-        self._furthest = max(self._furthest, (number, places[-1]))
+        self.furthest = max(self.furthest, (number, places[-1]))
         run.at += len(places)
         if run.at == len(run.places):
             lane.fresh.popleft()
@@ -404,5 +540,5 @@ class KeyQueue:
 
     def _leave(self, lane: _Lane) -> None:
         """Forget a key without records."""
-        if lane.busy is None and not lane.fresh and not lane.waits():
+        if lane.busy is None and not lane.former and not lane.fresh and not lane.waits():
             del self._lanes[lane.key]

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Loss
     from penstock.core.ledger.book import DeadLetter, Delivery, Ticket
     from penstock.core.ledger.ledger import Ending, Ledger
+    from penstock.core.ledger.policies import OrderPolicy
     from penstock.core.shard.checkpoints import Checkpoints
     from penstock.core.shard.duplicates import Duplicates
     from penstock.events import LedgerEvent
@@ -206,9 +207,9 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """Go on with another ledger before any record came: nothing is read again, only the order is another one."""
+    """Deliver in another order: nothing is read again, and what is in flight stays as it is."""
 
-    ledger: Ledger[Any]
+    order: OrderPolicy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -697,9 +698,6 @@ class ShardMachine(Generic[R]):
             raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
         if self.stage is not Stage.OVER and self.duplicates is not None:
             self.duplicates.forget()  # Its records are delivered again, and those that came before are among them.
-        self._reorder(Reorder(given.ledger), now_s, said)
-
-    def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:
         if self.stage is Stage.OVER:
             return
         former, self.ledger = self.ledger, given.ledger
@@ -709,6 +707,10 @@ class ShardMachine(Generic[R]):
             self._letters_out.clear()
             said.append(DropLetters())
         self._enter(self.stage)
+        self._looked(LOOK, now_s, said)
+
+    def _reorder(self, given: Reorder, now_s: float, said: list[Output]) -> None:
+        self.ledger.reorder(given.order)
         self._looked(LOOK, now_s, said)
 
     def _fetched(self, given: Fetched, now_s: float, said: list[Output]) -> None:

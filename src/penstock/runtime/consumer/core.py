@@ -24,6 +24,7 @@ from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
 from penstock.options import (
     CALLBACKS,
+    LATEST_WINS_BY_KEY,
     FanOutOptions,
     MetricsOptions,
     consumer_options,
@@ -122,7 +123,8 @@ class ConsumerCore:
         tracing: Tracer | None = own["tracing"]
         self._tracer = None if tracing is None else tracing.for_application(application)
         self._rng: random.Random | None = own["rng"]
-        self._order: OrderPolicy | None = None
+        self._order: OrderPolicy | None = None  # It counts only with `_has_order`: None is an order that options name.
+        self._has_order = False
         self.home: Home = Here()
         """The home in which the consumer's own work runs."""
         self.ready = Ready()
@@ -475,8 +477,12 @@ class ConsumerCore:
         if handlers_max is not None and handlers_max < 1:
             raise ValueError("handlers_max must be at least 1")
         order = order_of(concurrency)
-        if order is not None:
-            self._order = order
+        if order is not None or self._has_order:
+            # After a run with another order, `OneByOne` goes back to that of the options.
+            order = self.options.order if order is None else order
+            if isinstance(order, ByKey) and self.options.settling.latest_wins:
+                raise OptionError(LATEST_WINS_BY_KEY)
+            self._order, self._has_order = order, True
             self.home.ask(self._reorder_all)
         async with contextlib.aclosing(self.readers()) as readers:
             await drive(
@@ -542,12 +548,10 @@ class ConsumerCore:
             after, start = Checkpoint.at(to), self.options.starting_position
         self.home.ask(lambda: self._seek(reader, after, start))
 
-    def _seek(
-        self, reader: ShardReader, after: Checkpoint, start: StartingPosition, order: OrderPolicy | None = None
-    ) -> None:
+    def _seek(self, reader: ShardReader, after: Checkpoint, start: StartingPosition) -> None:
         stream = self._streams[reader.stream]
         feed = stream.promote(stream.feed(replace(reader.row, checkpoint=after), start))
-        reader.seek(feed, after, order)
+        reader.seek(feed, after)
 
     def position(self, shard: str | Located) -> Position | None:
         """See `Consumer.position`."""
@@ -653,8 +657,8 @@ class ConsumerCore:
             self._reorder(reader)
 
     def _reorder(self, reader: ShardReader) -> None:
-        if self._order is not None and not reader.use_order(self._order):
-            self._seek(reader, reader.settled, self.options.starting_position, self._order)
+        if self._has_order:
+            reader.use_order(self._order)
 
     def _check_keys(self, mode: str | None) -> None:
         """Raise OptionError where a mode was chosen for its order, and a stream ignores partition keys. None: no mode

@@ -397,8 +397,8 @@ class ShardReader:
             await self._signal.wait(seen)
         return self.stored >= checkpoint
 
-    def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint, order: OrderPolicy | None = None) -> None:
-        """Go on with another feed, which reads what follows ``after``; and in another order, if one is given.
+    def seek(self, feed: PollingFeed | FanOutFeed, after: Checkpoint) -> None:
+        """Go on with another feed, which reads what follows ``after``.
 
         What was fetched is dropped, and settling what is in flight counts for nothing any more. The stored checkpoint
         never goes back: it stands until what is settled passes it. Raises CheckpointError while a checkpoint is
@@ -406,22 +406,19 @@ class ShardReader:
         """
         if self.is_over:
             return
-        ledger, settled = self._new_ledger(after, order), (self.records_settled, self.bytes_settled)
+        ledger, settled = self._new_ledger(after), (self.records_settled, self.bytes_settled)
         self._tell(machine.Seek(ledger))
         self._settled_before, self._settled_bytes_before = settled
-        self._policy = ledger.policy
         if self._window is not None:
             self._window.forget()
         self._pages.seek(feed, after)
 
-    def use_order(self, order: OrderPolicy) -> bool:
-        """Deliver in this order. False when records came already: then only a `seek` changes it."""
-        if self.ledger.came_to != self._pages.after:
-            return self.ledger.policy.order == order
-        ledger = self._new_ledger(self._pages.after, order)
-        self._tell(machine.Reorder(ledger))
-        self._policy = ledger.policy
-        return True
+    def use_order(self, order: OrderPolicy | None) -> None:
+        """Deliver in this order. What was fetched stays: a seek would pass over what came at LATEST, and forget the
+        window of duplicates.
+        """
+        self._policy = replace(self._policy, order=order)
+        self._tell(machine.Reorder(order))
 
     def pause(self, paused: bool = True) -> None:
         """Deliver nothing for now; with False, deliver again."""
@@ -828,13 +825,13 @@ class ShardReader:
         for listener in self._stirring:
             listener.stir(self)
 
-    def _new_ledger(self, after: Checkpoint, order: OrderPolicy | None = None) -> Ledger[Record]:
-        """Return an empty ledger, for what follows ``after``; in another order, if one is given."""
+    def _new_ledger(self, after: Checkpoint) -> Ledger[Record]:
+        """Return an empty ledger, for what follows ``after``."""
         return Ledger(
             self.stream,
             self.shard_id,
             after,
-            self._policy if order is None else replace(self._policy, order=order),
+            self._policy,
             rng=self._rng,
             size_of=held_bytes_of,
             share=None if (room := self._pages.room) is None else room.share,
