@@ -39,9 +39,10 @@ SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked=1'
 PAGES = [
     "/", "/?q=ord", "/streams/orders", "/streams/orders?heat=5m&all=1", "/streams/orders/records?from=trim-horizon",
     "/streams/orders/records?from=trim-horizon&where=.amount+%3E+1", "/streams/orders/records?where=(",
+    "/streams/orders/records?from=trim-horizon&col=arrived&col=.note&col=.id&col=data", "/streams/orders/put",
     "/streams/orders/tail",
     "/applications/billing?stream=orders", "/applications/billing/seek",
-    "/doctor?app=billing&stream=orders", "/cost?app=billing&stream=orders",
+    "/doctor", "/doctor?app=billing&stream=orders", "/cost?app=billing&stream=orders",
     "/jobs", "/job?place=0&name=orders-to-lake", "/job?place=7&name=none",
     "/letters", "/local?stream=orders", "/audit", "/no/such/page",
     "/streams/no-such-stream",
@@ -443,6 +444,131 @@ def test_signing_out_ends_what_the_page_follows(watched: Watched) -> None:
     page.get_by_role("button", name="Sign out").press("Enter")
     page.wait_for_url("**/sign-in")
     assert page.get_by_label("Token").evaluate("one => one === document.activeElement")
+
+
+# --- what a reader takes along ----------------------------------------------------------------------
+
+
+def test_a_phone_shows_how_far_behind_without_scrolling_sideways(watched: Watched) -> None:
+    page = watched.go("/")
+    page.locator("[data-part=applications] .verdict", has_text="unowned").wait_for()
+    for width in (360, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        for name in ("Verdict", "Behind", "Loses in"):
+            head = page.get_by_role("columnheader", name=name)
+            box = head.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= width, (name, width)
+        header = page.locator("header.top").bounding_box()
+        assert header is not None
+        assert header["height"] <= 116, width  # four lines of text; it was twice as many
+    row = page.locator("[data-part=applications] tbody tr").first.bounding_box()
+    assert row is not None
+    assert row["height"] <= 60  # two lines: the application and its stream
+
+
+def test_the_chart_has_now_and_its_names_inside_of_its_box_at_every_width(watched: Watched) -> None:
+    page = watched.go("/job?place=0&name=orders-to-lake")
+    page.locator("svg.chart").first.wait_for(state="attached")
+    for width in (320, 390, 640, 700, 1280, 2000):
+        page.set_viewport_size({"width": width, "height": 800})
+        outside = page.evaluate(
+            "(() => { const box = document.querySelector('.picture').getBoundingClientRect();"
+            "return [...document.querySelectorAll('.picture svg.chart text')].filter((one) => one.checkVisibility())"
+            ".map((one) => [one.textContent, one.getBoundingClientRect()])"
+            ".filter(([_, at]) => at.left < box.left || at.right > box.right).map(([text]) => text); })()"
+        )
+        shown = [one for one in page.locator("svg.chart").all() if one.is_visible()]
+        assert len(shown) == 1, width
+        assert outside == [], width
+        assert "now" in (shown[0].text_content() or "")
+
+
+def test_a_checkpoint_is_copied_whole_by_its_button_and_by_selecting_it(
+    watched: Watched, world: Any, served: Served
+) -> None:
+    number = world.put_record(StreamName="clicks", Data=b"copied", PartitionKey="k")["SequenceNumber"]
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.url)
+    page = watched.go(f"/streams/clicks/records?from=seq:{number}&limit=1&col=position&col=data")
+    cell = page.locator("td .digits").first
+    assert page.evaluate(
+        "(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.digits'))"
+    )
+    cell.evaluate("(one) => getSelection().selectAllChildren(one)")
+    assert page.evaluate("getSelection().toString()") == number
+    page.get_by_role("button", name="copy the position").press("Enter")
+    page.get_by_text("copied", exact=True).first.wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == number
+
+
+def test_a_record_unfolds_in_its_row_and_is_copied(watched: Watched, world: Any, served: Served) -> None:
+    number = world.put_record(StreamName="clicks", Data=b'{"unfold": {"me": 1}}', PartitionKey="k")["SequenceNumber"]
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.url)
+    page = watched.go(f"/streams/clicks/records?from=seq:{number}&limit=1")
+    page.locator("td.data summary").press("Enter")
+    assert page.locator("td.data pre").inner_text() == '{\n  "unfold": {\n    "me": 1\n  }\n}'
+    page.locator("td.data button.copy").click()
+    page.locator("td.data button.copy", has_text="copied").wait_for()
+    assert json.loads(page.evaluate("navigator.clipboard.readText()")) == {"unfold": {"me": 1}}
+
+
+def test_a_field_becomes_a_column_by_a_tick(watched: Watched) -> None:
+    page = watched.go("/streams/orders/records?from=trim-horizon&where=.amount+%3E+17")
+    page.get_by_text("Columns", exact=True).first.click()
+    page.get_by_role("checkbox", name=".amount").check()
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url(re.compile("col=.amount"))
+    assert page.get_by_role("columnheader", name=".amount").count() == 1
+    assert page.locator("td[data-name='.amount']").all_inner_texts() == ["18", "19"]
+
+
+def test_times_are_in_utc_or_in_the_zone_of_the_browser_as_its_reader_chooses(browser: Browser, served: Served) -> None:
+    found = tab(browser, served, timezone_id="Asia/Kolkata")
+    page = found.go("/streams/orders")
+    created = page.locator("time").first
+    before = created.inner_text()
+    assert re.fullmatch(r"[\d-]{10}T[\d:]{8}Z", before)
+    page.get_by_role("button", name="Times in UTC").click()
+    assert created.inner_text().endswith(" +05:30")
+    assert created.get_attribute("title") == before
+    found.go("/streams/orders/records?from=trim-horizon&limit=1")
+    assert page.locator("tbody time").first.inner_text().endswith(" +05:30")  # it holds for the next page
+    page.get_by_role("button", name="Times here").click()
+    assert page.locator("tbody time").first.inner_text().endswith("Z")
+    assert found.wrong == []
+    page.context.close()
+
+
+def test_without_scripts_records_are_found_and_put(browser: Browser, served: Served, world: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(served.url + "/sign-in?next=%2Fstreams%2Fclicks%2Fput")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Partition key").fill("by-hand")
+    page.get_by_label("Data", exact=True).fill('{"put": "by hand", "emoji": "\N{WRAPPED PRESENT}"}')
+    page.get_by_label("The stream's name").fill("clicks")
+    page.get_by_role("button", name="Put the record").click()
+    assert "It is done." in page.get_by_role("status").inner_text()
+    page.get_by_role("link", name="Go on").click()
+    row = page.locator("tbody tr", has_text="by hand").first
+    assert "by-hand" in row.inner_text()
+    row.locator("summary").click()
+    assert '"emoji": "\N{WRAPPED PRESENT}"' in row.locator("pre").inner_text()
+    assert not page.get_by_role("button", name="Times in UTC").is_visible()
+    page.goto(served.url + "/")
+    page.get_by_role("link", name="Doctor").first.click()
+    assert page.get_by_role("heading", name="Which applications need it").count() == 1
+    context.close()
+
+
+def test_the_doctor_says_which_applications_are_sick(watched: Watched) -> None:
+    page = watched.go("/doctor")
+    page.get_by_role("link", name="Examine billing").wait_for()
+    assert "unowned" in page.locator("[data-part=findings]").inner_text()
+    page.get_by_role("link", name="Examine billing").press("Enter")
+    page.wait_for_url("**/doctor?app=billing**")
+    page.locator(".finding").first.wait_for()
 
 
 # --- pictures for the guide -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ SERIES_MAX = 8
 """The lines of a chart, each of another colour and dash."""
 POINTS_MAX = 360
 """The points of a line: a chart has no more columns of pixels to show them."""
-NAME_CHARACTERS_MAX = 24
+NAME_CHARACTERS_MAX = 12
 
 
 class _Size(NamedTuple):
@@ -37,7 +37,7 @@ class _Size(NamedTuple):
     top: float = 10.0
 
 
-_WIDE = _Size("wide", 1000.0, 220.0, 84.0, 176.0)
+_WIDE = _Size("wide", 1000.0, 220.0, 84.0, 212.0)
 _NARROW = _Size("narrow", 360.0, 210.0, 80.0, 40.0)
 _LINE_HEIGHT = 15.0
 """The distance of two names at the ends of lines: closer ones would cover each other."""

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from penstock import __version__
 from penstock.console import charts, drawing
+from penstock.console.columns import coloured, whole_characters
 from penstock.console.location import location_of
 from penstock.console.security import Visitor
 from penstock.console.standing import Standing, need_of
@@ -154,11 +155,10 @@ DIGITS_SHOWN = 12
 
 
 def _digits(text: str) -> Markup:
-    """Return a long number cut at its beginning for the eye alone: what a reader selects and copies is the whole."""
+    """Return a long number. The style sheet cuts its beginning for the eye alone: a reader copies the whole."""
     if len(text) <= DIGITS_SHOWN + 2:
         return escape(text)
-    return Markup('<span class="digits" title="{all}"><span class="head">{head}</span><span class="tail">{tail}</span>'
-                  "</span>").format(all=text, head=text[:-DIGITS_SHOWN], tail=text[-DIGITS_SHOWN:])  # fmt: skip
+    return Markup('<span class="digits" title="{all}">{all}</span>').format(all=text)
 
 
 def _when(at: dt.datetime | float | None) -> Markup:
@@ -188,6 +188,8 @@ def _environment() -> Environment:
         digits=_digits,
         severity=_severity,
         bar=drawing.bar,
+        whole=whole_characters,
+        json=coloured,
         rate=lambda value: "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:,.1f}",
         short=lambda shard_id: str(shard_id).removeprefix("shardId-").lstrip("0") or "0",
     )

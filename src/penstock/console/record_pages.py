@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from starlette.responses import StreamingResponse
 
+from penstock.console.columns import FIXED, Columns, cell_of, fields_of, whole_characters
+from penstock.console.newest import Mark, Newest, Wish
 from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
 from penstock.errors import OptionError, PenstockError
@@ -26,8 +28,9 @@ from penstock.tasks import wait_set
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -35,9 +38,15 @@ if TYPE_CHECKING:
     from penstock.console.payloads import Row
     from penstock.console.tailing import Basket
 
+NEWEST = "newest"
+"""The place at which a list of records begins unless its address names another: with the newest of all shards."""
 ROWS = 50
 ROWS_MAX = 500
 SEARCHED_MAX = 20_000
+WHOLE_BYTES_MAX = 16 * 1024
+"""The size up to which a row of a list holds the whole record, folded up."""
+WHOLE_CHARACTERS_MAX = 1024 * 1024
+"""The characters that all rows of a list hold so."""
 SEARCH_S = 6.0
 """Seconds for which a page searches; then it shows what it found, and how far it came."""
 DOWNLOAD_ROWS_MAX = 10_000
@@ -50,7 +59,7 @@ _NUMBER = re.compile(r"\d{1,128}", re.ASCII)
 class Chosen:
     """Which records a page shows: all that its address says. Raises OptionError."""
 
-    def __init__(self, console: Console, stream: str, query: Mapping[str, str], *, at: str = "10m ago") -> None:
+    def __init__(self, console: Console, stream: str, query: QueryParams, *, at: str = NEWEST) -> None:
         self.stream = stream
         self.at = query.get("from", "").strip() or at
         self.until = query.get("until", "").strip() or None
@@ -61,7 +70,12 @@ class Chosen:
         self.limit = min(int(limit), ROWS_MAX) if limit.isdecimal() and int(limit) > 0 else ROWS
         console.payloads.checked(where=self.where, key=self.key)
         self.matches: Callable[[SeenRecord], bool] | None = None if self.where is None else parse(self.where)
-        place(self.at, 0.0)
+        self.is_newest = self.at.lower() == NEWEST and at == NEWEST
+        before = query.get("before", "") if self.is_newest else ""
+        self.before = Mark.parse(before) if before else None
+        self.columns = Columns(query.getlist("col"))
+        if not self.is_newest:
+            place(self.at, 0.0)
         if self.until is not None:
             moment_s(self.until, 0.0)
 
@@ -74,14 +88,27 @@ class Chosen:
             until_s=None if self.until is None else moment_s(self.until, now_s),
         )
 
+    def wish(self, console: Console, now_s: float) -> Wish:
+        """Return which of the newest records are wanted. A filter sees what a page shows."""
+        matches = self.matches
+        return Wish(
+            limit=self.limit,
+            shard=self.shard,
+            key=self.key,
+            until_s=None if self.until is None else moment_s(self.until, now_s),
+            before=self.before,
+            matches=None if matches is None else lambda one: matches(console.payloads.masked(one)),
+        )
+
     def query(self, **changed: Any) -> dict[str, Any]:
         """Return the fields of the address, with changes."""
         own: dict[str, Any] = {
-            "from_": self.at,
+            "from_": None if self.is_newest else self.at,
             "until": self.until,
             "shard": self.shard,
             "key": self.key,
             "where": self.where,
+            "col": self.columns.names,
         }
         own["limit"] = None if self.limit == ROWS else self.limit
         return {**own, **changed}
@@ -96,11 +123,24 @@ class Chosen:
         return {name: value for name, value in told.items() if value is not None}
 
 
+class Shown(NamedTuple):
+    """A record in the list, with the cells of chosen fields, and its whole text as far as the list holds it."""
+
+    row: Row
+    cells: dict[str, str | None]
+    whole: str | None
+    """The text with JSON indented; None: it is too large for the list, and stands on the record's own page."""
+    is_json: bool
+    mark: Mark
+
+
 class Found:
     """What a search has found so far."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[Shown] = []
+        self.fields: list[str] = []
+        """Fields of the JSON that was found, to choose columns from."""
         self.searched = 0
         self.more = ""
         """Why the search ended before the tip; empty: it came to the tip."""
@@ -117,7 +157,7 @@ async def records(request: Request) -> Response:
         fault = str(error)
     if chosen is not None:
         await _audited(request, "records.viewed", chosen.target())
-        await _search(console, chosen, found)
+        await (_search_newest if chosen.is_newest else _search)(console, chosen, found)
     following = _following(name, chosen, found)
     context: dict[str, Any] = {
         "title": f"Records of {name}",
@@ -128,11 +168,16 @@ async def records(request: Request) -> Response:
         "found": found,
         "fault": fault or found.fault,
         "following": following,
+        "older": _older(name, chosen, found),
+        "columns": chosen.columns if chosen is not None else Columns([]),
+        "fixed": FIXED,
         "how": HOW,
-        "download": None if chosen is None else link("streams", name, "download", **chosen.query(limit=None)),
+        "download": None if chosen is None else link("streams", name, "download", **chosen.query(limit=None, col=None)),
         "download_rows_max": DOWNLOAD_ROWS_MAX,
         "download_s": DOWNLOAD_S,
-        "tail": link("streams", name, "tail", **({} if chosen is None else chosen.query(from_="latest", until=None))),
+        "tail": link(
+            "streams", name, "tail", **({} if chosen is None else chosen.query(from_="latest", until=None, col=None))
+        ),
         "shards": await _shards(console, name),
     }
     return rendered(request, "records.html", context, status=400 if fault else 200)
@@ -140,7 +185,7 @@ async def records(request: Request) -> Response:
 
 async def _search(console: Console, chosen: Chosen, found: Found) -> None:
     inspector = console.inspector.apart()
-    reading = chosen.reading(inspector.now_s)
+    reading, records = chosen.reading(inspector.now_s), list[SeenRecord]()
     seen = read(inspector, stream_name(chosen.stream), reading)
     try:
         async with asyncio.timeout(SEARCH_S), contextlib.aclosing(seen):
@@ -148,24 +193,73 @@ async def _search(console: Console, chosen: Chosen, found: Found) -> None:
                 found.searched += 1
                 masked = console.payloads.masked(record)
                 if chosen.matches is None or chosen.matches(masked):
-                    found.rows.append(console.payloads.row(masked))
-                if len(found.rows) >= chosen.limit:
+                    records.append(masked)
+                if len(records) >= chosen.limit:
                     found.more = f"the first {chosen.limit} are shown"
-                    return
+                    break
                 if found.searched >= SEARCHED_MAX:
                     found.more = f"{SEARCHED_MAX} records were searched"
-                    return
+                    break
     except TimeoutError:
         found.more = f"{SEARCH_S:g} s were searched; a shard is asked once a second"
     except PenstockError as fault:
         found.fault = fault_text(fault)
+    _show(console, chosen, records, found)
+
+
+async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None:
+    inspector = console.inspector.apart()
+    newest = Newest(inspector, stream_name(chosen.stream), chosen.wish(console, inspector.now_s))
+    try:
+        async with asyncio.timeout(SEARCH_S):
+            await newest.search()
+    except TimeoutError:
+        found.more = f"{SEARCH_S:g} s were searched, so older and newer ones may be left out: choose a shard"
+    except PenstockError as fault:
+        found.fault = fault_text(fault)
+    records = [console.payloads.masked(one) for one in newest.records]
+    found.searched = newest.searched
+    if newest.is_done and len(records) >= chosen.limit:
+        found.more = f"the newest {chosen.limit} of {'the shard' if chosen.shard else 'all shards'}"
+    elif not newest.is_done and not found.more:
+        found.more = f"{newest.searched} records were searched"
+    if newest.shards_left_out:
+        found.more = f"{newest.shards_left_out} more shards were not read: choose one"
+    _show(console, chosen, records, found)
+
+
+def _show(console: Console, chosen: Chosen, records: list[SeenRecord], found: Found) -> None:
+    """Make rows of records as they may be seen. All rows together hold a bounded count of characters."""
+    payloads, room = console.payloads, WHOLE_CHARACTERS_MAX
+    fields = [one for one in chosen.columns.shown if one.steps]
+    values = []
+    for record in records:
+        decoded = record.decoded
+        value = decoded.value if payloads.shown and decoded.is_json else None
+        whole = None
+        if len(decoded.data) <= WHOLE_BYTES_MAX and room > 0:
+            text = whole_characters(payloads.whole_text(record)[0])
+            whole = text if len(text) <= WHOLE_BYTES_MAX else None
+            room -= len(text)
+        if len(decoded.data) <= WHOLE_BYTES_MAX:
+            values.append(value)
+        cells = {one.name: cell_of(value, one.steps) for one in fields}
+        found.rows.append(Shown(payloads.row(record), cells, whole, decoded.is_json, Mark.of(record)))
+    found.fields = fields_of(values)
+
+
+def _older(name: str, chosen: Chosen | None, found: Found) -> str | None:
+    """Return the address of the records before those of a page of the newest; None: there are no more."""
+    if chosen is None or not chosen.is_newest or len(found.rows) < chosen.limit:
+        return None
+    return link("streams", name, "records", **chosen.query(before=found.rows[-1].mark.text))
 
 
 def _following(name: str, chosen: Chosen | None, found: Found) -> str | None:
     """Return the address of the records that follow; None for several shards, since only one shard has an order."""
-    if chosen is None or not found.rows or not found.more or chosen.shard is None:
+    if chosen is None or chosen.is_newest or not found.rows or not found.more or chosen.shard is None:
         return None
-    return link("streams", name, "records", **chosen.query(from_=f"after:{found.rows[-1].sequence_number}"))
+    return link("streams", name, "records", **chosen.query(from_=f"after:{found.rows[-1].row.sequence_number}"))
 
 
 async def record(request: Request) -> Response:
@@ -209,19 +303,29 @@ async def download(request: Request) -> Response:
 
 async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
     inspector, count = console.inspector.apart(), 0
+    if chosen.is_newest:
+        newest = Newest(inspector, stream_name(chosen.stream), chosen.wish(console, inspector.now_s))
+        async with asyncio.timeout(DOWNLOAD_S):
+            await newest.search()
+        for one in reversed(newest.records):  # oldest first, as a stream has them
+            yield _line(console, one)
+        return
     seen = read(inspector, stream_name(chosen.stream), chosen.reading(inspector.now_s))
     async with asyncio.timeout(DOWNLOAD_S), contextlib.aclosing(seen):
         async for one in seen:
             masked = console.payloads.masked(one)
             if chosen.matches is not None and not chosen.matches(masked):
                 continue
-            if console.payloads.whole:
-                yield msgspec.json.encode(one.to_line()) + b"\n"
-            else:
-                yield msgspec.json.encode(console.payloads.row(masked)) + b"\n"
+            yield _line(console, one)
             count += 1
             if count >= DOWNLOAD_ROWS_MAX:
                 return
+
+
+def _line(console: Console, one: SeenRecord) -> bytes:
+    """Return a record as a line of the download. Where something is hidden, the line has what a list shows of it."""
+    payloads = console.payloads
+    return msgspec.json.encode(one.to_line() if payloads.whole else payloads.row(payloads.masked(one))) + b"\n"
 
 
 async def tail(request: Request) -> Response:
@@ -234,7 +338,7 @@ async def tail(request: Request) -> Response:
             raise OptionError('a tail has no key of its own: write it into the filter, as in key == "a"')
     except OptionError as error:
         fault = str(error)
-    query = {} if chosen is None else chosen.query(until=None, limit=None)
+    query = {} if chosen is None else chosen.query(until=None, limit=None, col=None)
     context: dict[str, Any] = {
         "title": f"Live tail of {name}",
         "name": name,
