@@ -22,6 +22,7 @@ from penstock.console import (
     letter_pages,
     local_pages,
     overview,
+    put_pages,
     record_pages,
     session_pages,
     stream_pages,
@@ -101,7 +102,7 @@ def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None 
         await console.close()
 
     pages = (
-        overview, stream_pages, record_pages, application_pages, job_pages, letter_pages, local_pages,
+        overview, stream_pages, record_pages, put_pages, application_pages, job_pages, letter_pages, local_pages,
         session_pages,
     )  # fmt: skip
     routes = [Route("/assets/{name}", _asset), Route("/live", live, methods=["GET"])]
