@@ -20,7 +20,7 @@ from penstock.console import charts, overview, rates
 from penstock.console.audit import PartlyError, Write, written
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
-from penstock.console.standing import need_of, standing_of
+from penstock.console.standing import Need, need_of, standing_of
 from penstock.errors import NotFoundError, OptionError, PenstockError
 from penstock.inspect import Goal, apply_plan, examine, lease_table, plan_seek
 from penstock.inspect.costs import cost_of, prices_from
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from penstock.console.asgi import Console
+    from penstock.console.overview import Line
     from penstock.console.sampling import Topic
     from penstock.inspect import Plan, ShardLag, Snapshot
     from penstock.inspect.applications import LeaseView
@@ -121,7 +122,31 @@ async def doctor(request: Request) -> Response:
     """Show the known symptoms of an application and its stream."""
     context, snapshot = await _examined(request)
     report = None if snapshot is None else examine(snapshot)
+    if not context["name"] and not context["stream"]:
+        context = {**context, **await _unwell(console_of(request)), "live": "page=overview"}
     return rendered(request, "doctor.html", {**context, "title": "Doctor", "report": report})
+
+
+async def _unwell(console: Console) -> dict[str, Any]:
+    """Return which applications need the doctor, the worst first, each with the reason of its worst shard."""
+    lines = sorted(await overview.lines_of(console), key=overview.urgency)
+    needs = [(line, line.standing.need) for line in lines]
+    unwell = [line for line, need in needs if need in (Need.SICK, Need.WATCH) or line.view.fault is not None]
+    return {
+        "unwell": [(line, _why(line)) for line in unwell],
+        "unseen": sum(need is Need.OPEN for _, need in needs),
+        "well": sum(need is Need.WELL for _, need in needs),
+    }
+
+
+def _why(line: Line) -> str:
+    if line.report is None:
+        return line.view.fault or ""
+    order = list(State)
+    worst = max(line.report.shards, key=lambda one: (order.index(one.state), one.behind_s or 0.0), default=None)
+    if line.report.without_lease:
+        return f"{len(line.report.without_lease)} open shards have no lease"
+    return "" if worst is None else f"{worst.shard_id}: {worst.why}"
 
 
 async def cost(request: Request) -> Response:
@@ -162,6 +187,7 @@ async def _examined(request: Request) -> tuple[dict[str, Any], Snapshot | None]:
         "name": name,
         "stream": stream,
         "sample": sample,
+        "applications": applications,
         "all_streams": [one.name for one in streams.value.report.streams] if streams.value else [],
         "all_applications": [one.name for one in applications.value.applications] if applications.value else [],
         "live": link("", page="snapshot", app=name, stream=stream).partition("?")[2] if sample is not None else None,

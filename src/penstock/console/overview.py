@@ -55,7 +55,7 @@ async def overview(request: Request) -> Response:
     applications = await console.sampler.sample(console.topics.applications(), wait_s=FIRST_LOOK_S)
     text = request.query_params.get("q", "").strip()
     lines = [line for line in await lines_of(console) if text in line.found.name or text in (line.stream or "")]
-    lines.sort(key=_urgency)
+    lines.sort(key=urgency)
     names = _rated(console)
     rates = (await console.sampler.sample(console.topics.rates(names))).value if names else None
     shown = [one for one in (streams.value.report.streams if streams.value else []) if text in one.name]
@@ -136,7 +136,8 @@ def streams_of(console: Console, application: str) -> list[str]:
     return []
 
 
-def _urgency(line: Line) -> tuple[int, int, float, str]:
+def urgency(line: Line) -> tuple[int, int, float, str]:
+    """Return the key by which lines stand in the order of their need."""
     standing, report = line.standing, line.report
     loses_s = float("inf") if report is None or report.loses_in_s is None else report.loses_in_s
     return -standing.need, -standing.rank, loses_s, line.found.name
