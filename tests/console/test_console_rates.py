@@ -10,19 +10,20 @@ import boto3
 import msgspec
 import pytest
 
+from penstock.console.figures import MINUTES, Hour
+from penstock.console.lag_history import FIGURES
 from penstock.console.rates import (
     AGAIN_S,
     LATE_S,
-    MINUTES,
     STREAMS_MAX,
-    Hour,
     RateKeeper,
     Rates,
-    _by_minute,
-    _Result,
+    Taken,
+    _by_second,
     figures_an_hour,
 )
 from penstock.testing import Fault
+from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 
 if TYPE_CHECKING:
@@ -80,21 +81,20 @@ async def test_the_count_of_streams_and_so_the_cost_is_bounded() -> None:
 
 def test_a_silent_minute_is_zero_once_cloudwatch_cannot_be_late_any_more() -> None:
     begin_s = 1_800_000_000
-    result = _Result(id="m0", at_s=[float(begin_s + 60)], values=[120.0])
-    found = _by_minute(result, begin_s, begin_s + 3600.0)
+    found = _by_second({1: 120.0}, Hour(begin_s, begin_s + 3600.0, []))
     late = int(LATE_S // 60)
     assert found[:3] == [0.0, 2.0, 0.0]
     assert found[-late:] == [None] * late
     assert found[-late - 1] == 0.0
-    assert _by_minute(None, begin_s, begin_s + 3600.0) == [None] * MINUTES
+    assert _by_second({}, Hour(begin_s, begin_s + 3600.0, [])) == [None] * MINUTES
 
 
 def test_totals_leave_out_streams_without_figures_and_minutes_that_some_stream_lacks() -> None:
     rates = Rates(
         {
-            "a": Hour([1.0, 2.0], [10.0, 20.0]),
-            "b": Hour([3.0, None], [0.0, 0.0]),
-            "c": Hour([None, None], [None, None]),
+            "a": Taken([1.0, 2.0], [10.0, 20.0]),
+            "b": Taken([3.0, None], [0.0, 0.0]),
+            "c": Taken([None, None], [None, None]),
         },
         None,
     )
@@ -163,3 +163,54 @@ async def test_without_the_permission_for_cloudwatch_the_rest_is_shown_and_it_is
 
 async def test_a_stream_of_which_cloudwatch_has_no_figure_is_told_so(make_gate: MakeGate) -> None:
     assert "CloudWatch has no figure of the last hour" in await _text(make_gate(), "/streams/orders", "no figure")
+
+
+# --- how far an application was behind, before any page showed it -----------------------------------
+
+
+@pytest.fixture
+def behind(service: LocalKinesis) -> Iterator[str]:
+    """An application whose workers told CloudWatch how far they were behind: one shard more than the other."""
+    name = "told-behind"
+    made: dict[str, Any] = {"endpoint_url": service.endpoint_url, "region_name": service.region}
+    dynamodb, cloudwatch = boto3.client("dynamodb", **made), boto3.client("cloudwatch", **made)
+    make_table(dynamodb, name, *(lease(one, "TRIM_HORIZON", 7, "w") for one in SHARDS))
+    minute_s = int(service.clock.now()) // 60 * 60
+    data = [
+        {
+            "MetricName": "MillisBehindLatest",
+            "Dimensions": [{"Name": "Operation", "Value": "ProcessTask"}, {"Name": "ShardId", "Value": shard}],
+            "Timestamp": dt.datetime.fromtimestamp(minute_s - 60 * number, dt.UTC),
+            "Value": value,
+        }
+        for number in range(1, 30)
+        for shard, value in zip(SHARDS, (1_000.0, 90_000.0), strict=True)
+    ]
+    cloudwatch.put_metric_data(Namespace=name, MetricData=data)
+    yield name
+    dynamodb.delete_table(TableName=name)
+    dynamodb.close()
+    cloudwatch.close()
+
+
+async def test_the_chart_begins_with_what_the_workers_told_cloudwatch_which_is_asked_once(
+    make_gate: MakeGate, behind: str
+) -> None:
+    gate: Any = make_gate(streams={behind: "orders"})
+    page = await _text(gate, f"/applications/{behind}?stream=orders", "as the workers told CloudWatch")
+    assert '<polyline class="line told"' in page
+    assert "at most 1 m 30 s" in page
+    assert gate.console.topics.figures_of_lag == FIGURES
+    for _ in range(3):
+        await ask(gate, "GET", f"/applications/{behind}?stream=orders", headers=PROGRAM)
+    assert gate.console.topics.figures_of_lag == FIGURES
+
+
+async def test_without_the_permission_the_chart_begins_with_the_first_look(
+    make_gate: MakeGate, behind: str, service: LocalKinesis
+) -> None:
+    service.faults.add(Fault(how="access_denied", operation="GetMetricData"))
+    gate: Any = make_gate(streams={behind: "orders"})
+    page = await _text(gate, f"/applications/{behind}?stream=orders", "the chart begins with the second one")
+    assert "the chart begins with the second one" in page
+    assert "as the workers told CloudWatch" not in page

@@ -112,11 +112,11 @@ def test_totals_count_the_sick_and_name_the_soonest_loss() -> None:
 def test_the_lines_of_a_chart_have_their_names_and_values_at_their_ends_which_stand_inside_of_it() -> None:
     shards = {f"shardId-{number:012}": 200.0 for number in range(12)}
     drawn = str(lag_chart([(0.0, shards), (60.0, shards)], 60.0))
-    for kind, width, height in (("wide", 1000, 220), ("narrow", 360, 210)):
+    for kind, width, height in (("large", 1000, 220), ("small", 360, 210)):
         one = re.search(rf'<svg class="chart {kind}".*?</svg>', drawn, re.DOTALL)
         assert one is not None
         names = re.findall(r'class="end end-\d" x="([\d.]+)" y="([\d.]+)">(.*?)</text>', one[0])
-        told = "{} · 3 m 20 s" if kind == "wide" else "{}"  # on a phone the list below has the values
+        told = "{} · 3 m 20 s" if kind == "large" else "{}"  # on a phone the list below has the values
         assert [name for _, _, name in names] == [told.format(number) for number in range(8)]
         heights = [float(y) for _, y, _ in names]
         assert all(after - before >= 14 for before, after in itertools.pairwise(heights))

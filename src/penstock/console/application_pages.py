@@ -18,6 +18,8 @@ import msgspec
 
 from penstock.console import charts, overview, rates
 from penstock.console.audit import PartlyError, Write, written
+from penstock.console.figures import PRICE
+from penstock.console.lag_history import FIGURES
 from penstock.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
 from penstock.console.standing import Need, need_of, standing_of
@@ -69,6 +71,8 @@ async def application(request: Request) -> Response:
     view = sample.value.application if sample.value is not None else None
     by_lease = {one.lease: one for one in lag.value.shards} if lag is not None and lag.value is not None else {}
     trail = None if stream is None else console.topics.trail(name, stream)
+    if stream is not None:
+        await sampler.sample(console.topics.lag_history(name, stream))
     leases = _worst_first(view.leases if view is not None else [], by_lease)
     states = Counter(one.state.value for one in by_lease.values())
     context: dict[str, Any] = {
@@ -108,14 +112,17 @@ def _chart(console: Console, name: str, stream: str | None) -> Any:
     if stream is None:
         return None
     trail = console.topics.trail(name, stream)
-    return charts.lag_chart(list(trail.points), trail.points[-1][0]) if trail.points else None
+    if not trail.points:
+        return None
+    first_s = trail.points[0][0]
+    return charts.lag_chart(list(trail.points), trail.points[-1][0], [one for one in trail.told if one[0] < first_s])
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """Return the topics that the page of an application looks at."""
     name, stream = request.query_params.get("name", ""), request.query_params.get("stream", "")
     found: list[Topic[Any]] = [console.topics.application(name), console.topics.streams()]
-    return [*found, console.topics.lag(name, stream)] if stream else found
+    return [*found, console.topics.lag(name, stream), console.topics.lag_history(name, stream)] if stream else found
 
 
 async def doctor(request: Request) -> Response:
@@ -161,10 +168,11 @@ async def cost(request: Request) -> Response:
 def _own_cost(console: Console) -> dict[str, Any]:
     """Return what the page says of the console's own cost."""
     return {
-        "figures": console.topics.rate_keeper.figures,
+        "figures": console.topics.rate_keeper.figures + console.topics.figures_of_lag,
+        "figures_lag": FIGURES,
         "figures_stream": rates.figures_an_hour(1),
         "figures_most": rates.figures_an_hour(rates.STREAMS_MAX),
-        "figure_price": rates.FIGURE_PRICE,
+        "figure_price": PRICE,
         "streams_most": rates.STREAMS_MAX,
     }
 

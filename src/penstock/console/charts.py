@@ -16,7 +16,7 @@ from markupsafe import Markup
 from penstock.inspect.moments import span_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Points = Sequence[tuple[float, Mapping[str, float]]]
 
@@ -37,8 +37,12 @@ class _Size(NamedTuple):
     top: float = 10.0
 
 
-_WIDE = _Size("wide", 1000.0, 220.0, 84.0, 212.0)
-_NARROW = _Size("narrow", 360.0, 210.0, 80.0, 40.0)
+_WIDE = _Size("large", 1000.0, 220.0, 84.0, 212.0)
+_NARROW = _Size("small", 360.0, 210.0, 80.0, 40.0)
+_TOLD = Markup(
+    '<p class="quiet">Left of the upright line: how far the reading was behind, as the workers told CloudWatch. A '
+    "handler that hangs does not show in it. From the line on: how old the oldest record is that is not settled.</p>"
+)
 _LINE_HEIGHT = 15.0
 """The distance of two names at the ends of lines: closer ones would cover each other."""
 
@@ -50,22 +54,27 @@ def short_name(name: str) -> str:
     return name.removeprefix("shardId-").lstrip("0") or "0"
 
 
-def lag_chart(points: Points, now_s: float) -> Markup:
+def lag_chart(points: Points, now_s: float, told: Sequence[tuple[float, float]] = ()) -> Markup:
     """Draw the lag in seconds over time: the worst few shards by name. ``points``: pairs of a time and the lags by
-    shard.
+    shard. ``told``: pairs of a time and a lag, before the first point, as the workers told it of themselves.
     """
-    if len(points) < 2:
+    if len(points) < 2 and not told:
         return Markup('<p class="quiet">One look is no trend: the chart begins with the second one.</p>')
     points = _thinned(points)
-    begin_s = points[0][0]
+    begin_s = told[0][0] if told else points[0][0]
     span_s = max(now_s - begin_s, 1.0)
-    top = max(max(values.values(), default=0.0) for _, values in points) or 1.0
+    top = max([*(max(values.values(), default=0.0) for _, values in points), *(one for _, one in told)]) or 1.0
     last = points[-1][1]
     chosen = sorted(last, key=lambda one: (-last[one], one))[:SERIES_MAX]
     worst = max(last.values(), default=0.0)
     label = f"Lag over the last {span_text(span_s)}: at most {span_text(top)}, now {span_text(worst)}"
-    drawn = [_chart(size, points, chosen, (begin_s, span_s, top), label) for size in (_WIDE, _NARROW)]
-    return Markup("").join([*drawn, _legend(chosen, last)])
+    svg = Markup('<svg class="chart {}" role="img" viewBox="0 0 {:g} {:g}" aria-label="{}">{}</svg>')
+    drawn = [
+        svg.format(size.kind, size.width, size.height, label, _chart(plane, points, told, chosen))
+        for size in (_WIDE, _NARROW)
+        for plane in [_Plane(size, begin_s, span_s, top)]
+    ]
+    return Markup("").join([*drawn, _legend(chosen, last), _TOLD if told else ""])
 
 
 def _thinned(points: Points) -> Points:
@@ -74,54 +83,81 @@ def _thinned(points: Points) -> Points:
     return points if step == 1 else [*points[:-1:step], points[-1]]
 
 
-def _chart(size: _Size, points: Points, chosen: Sequence[str], scale: tuple[float, float, float], label: str) -> Markup:
-    begin_s, span_s, top = scale
-    end_x, inner = size.width - size.right, size.height - size.top - size.bottom
+class _Plane(NamedTuple):
+    """Where times and lags are in a drawing."""
 
-    def x_of(time_s: float) -> float:
-        return size.left + (time_s - begin_s) / span_s * (end_x - size.left)
+    size: _Size
+    begin_s: float
+    span_s: float
+    top: float
+    """The largest lag, which stands at the top."""
 
-    def y_of(value: float) -> float:
-        return size.top + (1 - value / top) * inner
+    @property
+    def end_x(self) -> float:
+        """Where "now" is."""
+        return self.size.width - self.size.right
 
+    @property
+    def bottom_y(self) -> float:
+        """Where a lag of 0 is."""
+        return self.size.height - self.size.bottom
+
+    def x(self, time_s: float) -> float:
+        """Return where a time is."""
+        return self.size.left + (time_s - self.begin_s) / self.span_s * (self.end_x - self.size.left)
+
+    def y(self, lag_s: float) -> float:
+        """Return where a lag is."""
+        return self.size.top + (1 - lag_s / self.top) * (self.bottom_y - self.size.top)
+
+    def line(self, points: Iterable[tuple[float, float]]) -> str:
+        """Return the points of a line."""
+        return " ".join(f"{self.x(when):.1f},{self.y(value):.1f}" for when, value in points)
+
+
+def _chart(plane: _Plane, points: Points, told: Sequence[tuple[float, float]], chosen: Sequence[str]) -> Markup:
+    parts = [_grid(plane)]
+    if told:
+        first_x, top_y = plane.x(points[0][0]), plane.size.top
+        parts.append(Markup('<polyline class="line told" points="{}"/>').format(plane.line(told)))
+        parts.append(Markup('<path class="grid first" d="M{:.1f} {:g}V{:g}"/>').format(first_x, top_y, plane.bottom_y))
+    for number, name in enumerate(chosen):
+        line = plane.line((when, values[name]) for when, values in points if name in values)
+        parts.append(
+            Markup('<polyline class="line line-{}" points="{}"><title>{}</title></polyline>').format(number, line, name)
+        )
+    return Markup("").join([*parts, _ends(plane, points[-1][1], chosen)])
+
+
+def _grid(plane: _Plane) -> Markup:
+    size, end_x = plane.size, plane.end_x
     lines = [
-        Markup('<polyline class="line line-{n}" points="{points}"><title>{name}</title></polyline>').format(
-            n=number,
-            points=" ".join(f"{x_of(when):.1f},{y_of(values[name]):.1f}" for when, values in points if name in values),
-            name=name,
+        Markup('<path class="grid" d="M{:g} {:.1f}H{:g}"/><text class="tick" x="{:g}" y="{:.1f}">{}</text>').format(
+            size.left, plane.y(lag_s), end_x, size.left - 6, plane.y(lag_s) + 4, span_text(lag_s)
         )
-        for number, name in enumerate(chosen)
+        for lag_s in (0.0, plane.top / 2, plane.top)
     ]
-    grid = [
-        Markup(
-            '<path class="grid" d="M{a:g} {y:.1f}H{b:g}"/><text class="tick" x="{x:g}" y="{t:.1f}">{text}</text>'
-        ).format(a=size.left, b=end_x, y=y_of(top * share), x=size.left - 6, t=y_of(top * share) + 4,
-                 text=span_text(top * share))
-        for share in (0.0, 0.5, 1.0)
-    ]  # fmt: skip
-    grid.append(
-        Markup(
-            '<text class="tick start" x="{x:g}" y="{y:g}">{text} ago</text><text class="tick" x="{b:g}" y="{y:g}">now'
-            "</text>"
-        ).format(x=size.left, b=end_x, y=size.height - 6, text=span_text(span_s))
+    times = Markup(
+        '<text class="tick start" x="{:g}" y="{:g}">{} ago</text><text class="tick" x="{:g}" y="{:g}">now</text>'
     )
-    last, is_wide = points[-1][1], size is _WIDE
-    ends = _apart([y_of(last[name]) for name in chosen], size.top + 4, size.height - size.bottom)
-    names = [
-        Markup(
-            '<path class="leader" d="M{a:.1f} {y:.1f}L{b:.1f} {e:.1f}"/>{swatch}'
-            '<text class="end end-{n}" x="{x:.1f}" y="{t:.1f}">{text}</text>'
-        ).format(
-            a=end_x + 2, y=y_of(last[name]), b=end_x + 9, e=end, n=number, t=end + 4, x=end_x + (42 if is_wide else 13),
-            swatch=Markup('<path class="line line-{n}" d="M{x:.1f} {y:.1f}h26"/>').format(
-                n=number, x=end_x + 12, y=end) if is_wide else "",
-            text=f"{short_name(name)} · {span_text(last[name])}" if is_wide else short_name(name)[:4],
-        )
-        for number, (name, end) in enumerate(zip(chosen, ends, strict=True))
-    ]  # fmt: skip
-    return Markup(
-        '<svg class="chart {kind}" role="img" viewBox="0 0 {w:g} {h:g}" aria-label="{label}">{body}</svg>'
-    ).format(kind=size.kind, w=size.width, h=size.height, label=label, body=Markup("").join([*grid, *lines, *names]))
+    y = size.height - 6
+    return Markup("").join([*lines, times.format(size.left, y, span_text(plane.span_s), end_x, y)])
+
+
+def _ends(plane: _Plane, last: Mapping[str, float], chosen: Sequence[str]) -> Markup:
+    """Return the names of the lines at their ends. On a phone the list below the chart has the values."""
+    size, end_x, is_wide = plane.size, plane.end_x, plane.size is _WIDE
+    heights = _apart([plane.y(last[name]) for name in chosen], size.top + 4, plane.bottom_y)
+    parts = []
+    for number, (name, y) in enumerate(zip(chosen, heights, strict=True)):
+        leader = Markup('<path class="leader" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>')
+        parts.append(leader.format(end_x + 2, plane.y(last[name]), end_x + 9, y))
+        if is_wide:
+            parts.append(Markup('<path class="line line-{}" d="M{:.1f} {:.1f}h26"/>').format(number, end_x + 12, y))
+        text = f"{short_name(name)} · {span_text(last[name])}" if is_wide else short_name(name)[:4]
+        label = Markup('<text class="end end-{}" x="{:.1f}" y="{:.1f}">{}</text>')
+        parts.append(label.format(number, end_x + (42 if is_wide else 13), y + 4, text))
+    return Markup("").join(parts)
 
 
 def _apart(wanted: Sequence[float], first: float, last: float) -> list[float]:

@@ -13,18 +13,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from penstock.aws.calls import reading
+from penstock.console.figures import FIGURES_MAX, HOUR_S, MINUTES, PERIOD_S, Wanted, hour_of
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.console.figures import Hour
     from penstock.inspect import Inspector
 
-HOUR_S, PERIOD_S = 3600, 60
-MINUTES = HOUR_S // PERIOD_S
 LATE_S = 300.0
 """Seconds after which CloudWatch has each minute's figures. A minute without a figure is not known before that, and
 had no record afterwards: Kinesis sends none for a silent minute.
@@ -34,14 +31,11 @@ AGAIN_S = 300.0
 STREAMS_MAX = 50
 """The streams whose figures a page asks for; further ones are shown without."""
 METRICS = ("IncomingRecords", "IncomingBytes")
-STREAMS_OF_CALL = 500 // len(METRICS)
-"""GetMetricData takes 500 queries a call."""
+STREAMS_OF_CALL = FIGURES_MAX // len(METRICS)
 KEPT_MAX = 1_000
-FIGURE_PRICE = 0.01
-"""US dollars for a thousand figures of GetMetricData in us-east-1 (CloudWatch's list of prices, 2026-11)."""
 
 
-class Hour(NamedTuple):
+class Taken(NamedTuple):
     """What a stream took in the last hour."""
 
     records_per_s: Sequence[float | None]
@@ -67,7 +61,7 @@ class Hour(NamedTuple):
 class Rates(NamedTuple):
     """The rates of some streams."""
 
-    hours: Mapping[str, Hour]
+    hours: Mapping[str, Taken]
     fault: PenstockError | None
     """Why the newest look failed; None: it did not."""
 
@@ -83,16 +77,6 @@ class Rates(NamedTuple):
         return _newest(self.total(metric))
 
 
-class _Result(msgspec.Struct):
-    id: str = msgspec.field(name="Id")
-    at_s: list[float] = msgspec.field(name="Timestamps", default=[])
-    values: list[float] = msgspec.field(name="Values", default=[])
-
-
-class _MetricData(msgspec.Struct):
-    results: list[_Result] = msgspec.field(name="MetricDataResults")
-
-
 class RateKeeper:
     """Keeps the figures of streams, and asks CloudWatch only for those that are old."""
 
@@ -100,7 +84,7 @@ class RateKeeper:
         self.figures = 0
         """The figures that were asked for so far: this many CloudWatch charges for."""
         self._clock = clock
-        self._hours: dict[str, Hour] = {}
+        self._hours: dict[str, Taken] = {}
         self._asked_s: dict[str, float] = {}
         self._fault: PenstockError | None = None
 
@@ -135,48 +119,20 @@ def figures_an_hour(streams: int) -> int:
     return round(min(streams, STREAMS_MAX) * len(METRICS) * HOUR_S / AGAIN_S)
 
 
-async def _asked(inspector: Inspector, names: Sequence[str]) -> dict[str, Hour]:
-    queries = [
-        {
-            "Id": f"m{place}_{kind}",
-            "MetricStat": {
-                "Metric": {
-                    "Namespace": "AWS/Kinesis",
-                    "MetricName": metric,
-                    "Dimensions": [{"Name": "StreamName", "Value": name}],
-                },
-                "Period": PERIOD_S,
-                "Stat": "Sum",
-            },
-        }
-        for place, name in enumerate(names)
-        for kind, metric in enumerate(METRICS)
-    ]
-    now_s = inspector.now_s
-    end_s = int(now_s) // PERIOD_S * PERIOD_S  # the minute that is under way would look like a fall
-    begin_s = end_s - HOUR_S
-    body = await inspector.wire.call(
-        "cloudwatch",
-        "GetMetricData",
-        msgspec.json.encode({"StartTime": begin_s, "EndTime": end_s, "MetricDataQueries": queries}),
-    )
-    with reading("GetMetricData"):
-        results = {one.id: one for one in msgspec.json.decode(body, type=_MetricData).results}
-    return {
-        name: Hour(*(_by_minute(results.get(f"m{place}_{kind}"), begin_s, now_s) for kind in range(len(METRICS))))
-        for place, name in enumerate(names)
-    }
+async def _asked(inspector: Inspector, names: Sequence[str]) -> dict[str, Taken]:
+    wanted = [Wanted("AWS/Kinesis", metric, {"StreamName": name}) for name in names for metric in METRICS]
+    hour = await hour_of(inspector, wanted)
+    rates = [_by_second(one, hour) for one in hour.found]
+    return {name: Taken(*rates[at * len(METRICS) : (at + 1) * len(METRICS)]) for at, name in enumerate(names)}
 
 
-def _by_minute(result: _Result | None, begin_s: int, now_s: float) -> list[float | None]:
+def _by_second(found: Mapping[int, float], hour: Hour) -> list[float | None]:
     """Return a number a second for each minute of the hour."""
-    if result is None or not result.values:
+    if not found:
         return [None] * MINUTES
-    found: dict[int, float] = {}
-    for at_s, value in zip(result.at_s, result.values, strict=False):
-        found[int(at_s - begin_s) // PERIOD_S] = value / PERIOD_S
-    silent_until = int(now_s - LATE_S - begin_s) // PERIOD_S
-    return [found.get(at, 0.0 if at < silent_until else None) for at in range(MINUTES)]
+    silent_until = int(hour.now_s - LATE_S - hour.begin_s) // PERIOD_S
+    late = [0.0 if at < silent_until else None for at in range(MINUTES)]
+    return [found[at] / PERIOD_S if at in found else late[at] for at in range(MINUTES)]
 
 
 def _newest(values: Sequence[float | None]) -> float | None:

@@ -14,6 +14,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from penstock.console.lag_history import AGAIN_S as HISTORY_AGAIN_S
+from penstock.console.lag_history import FIGURES, lag_history
 from penstock.console.rates import AGAIN_S, RateKeeper
 from penstock.errors import AccessDeniedError, PenstockError
 from penstock.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
@@ -235,6 +237,12 @@ class Trail:
         self.looks: dict[str, list[Look]] = {}
         self.points: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=POINTS_MAX)
         self.moves: deque[Move] = deque(maxlen=MOVES_MAX)
+        self.report: LagReport | None = None
+        """What the newest look has found."""
+        self.told: Sequence[tuple[float, float]] = ()
+        """How far the reading was behind before the first look, as the workers told CloudWatch: by epoch seconds."""
+        self.told_at_s = float("-inf")
+        """When CloudWatch was asked for it last."""
 
     def took(self, report: LagReport, looks: Mapping[str, Sequence[Look]]) -> None:
         """Remember one more look."""
@@ -245,6 +253,7 @@ class Trail:
         behind = {one.shard_id: one.behind_s for one in report.shards if one.behind_s is not None}
         if len(behind) > SHARDS_OF_POINTS_MAX:
             behind = {ALL: max(behind.values())}
+        self.report = report
         self.points.append((report.taken_at.timestamp(), behind))
 
 
@@ -269,6 +278,8 @@ class Topics:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.rate_keeper = RateKeeper()
+        self.figures_of_lag = 0
+        """The figures of lags that CloudWatch was asked for so far."""
         self._trails: dict[tuple[str, str], Trail] = {}
         self._jobs: dict[str, JobTrail] = {}
 
@@ -293,6 +304,22 @@ class Topics:
     def rates(self, names: Sequence[str]) -> Topic[Rates]:
         """Return the topic of what streams took in the last hour. `RateKeeper` bounds how often CloudWatch is asked."""
         return Topic(("rates", *names), lambda inspector: self.rate_keeper.rates(inspector, names), AGAIN_S + 5)
+
+    def lag_history(self, application: str, stream: str) -> Topic[Sequence[tuple[float, float]]]:
+        """Return the topic of how far an application was behind before any page showed it. CloudWatch is asked once,
+        when the first look has told which shards are behind.
+        """
+        trail = self.trail(application, stream)
+
+        async def look(inspector: Inspector) -> Sequence[tuple[float, float]]:
+            now_s = inspector.now_s
+            if trail.report is not None and trail.told_at_s + HISTORY_AGAIN_S < now_s:
+                trail.told_at_s = now_s  # also where it fails: a refusal is not tried again by each page
+                self.figures_of_lag += FIGURES
+                trail.told = await lag_history(inspector, application, trail.report)
+            return trail.told
+
+        return Topic(("lag history", application, stream), look, 10.0)
 
     def applications(self) -> Topic[ApplicationsReport]:
         """Return the topic of the applications that have leases."""
