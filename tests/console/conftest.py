@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="package")
 def service() -> Iterator[LocalKinesis]:
     """One for all tests: its DynamoDB takes a while to start."""
-    with LocalKinesis(streams={"orders": 2, "clicks": 1}) as running:
+    with LocalKinesis(streams={"orders": 2, "clicks": 1}, shard_quota=10_000) as running:
         yield running
 
 

@@ -602,7 +602,7 @@ def test_pictures_of_the_guide(browser: Browser, watched: Watched, tmp_path: Pat
                 seen.page.screenshot(path=PICTURES / f"{name}.png")
             seen.page.set_viewport_size({"width": 390, "height": 720})
             seen.go("/").wait_for_timeout(2_000)
-            seen.page.screenshot(path=PICTURES / "telephone.png")
+            seen.page.screenshot(path=PICTURES / "phone.png")
             seen.page.context.close()
 
 

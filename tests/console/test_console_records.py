@@ -191,6 +191,24 @@ async def test_of_a_stream_with_thousands_of_shards_a_bounded_count_is_read_and_
     assert "4 shown" in text
 
 
+async def test_a_stream_of_five_thousand_shards_is_shown_within_the_time_of_a_search(
+    make_gate: MakeGate, kinesis: Any
+) -> None:
+    kinesis.create_stream(StreamName="wide", ShardCount=5_000)
+    try:
+        put(kinesis, "wide", 1, shard=0)
+        gate = make_gate()
+        text = (await ask(gate, "GET", "/streams/wide/records", headers=PROGRAM)).text
+        assert "4800 more shards were not read: choose one" in text
+        assert "1 shown" in text
+        shard = "shardId-000000004999"
+        text = (await ask(gate, "GET", f"/streams/wide/records?shard={shard}", headers=PROGRAM)).text
+        assert "0 shown, 0 searched; there are no more" in text
+        assert (await ask(gate, "GET", "/streams/wide", headers=PROGRAM)).status == 200
+    finally:
+        kinesis.delete_stream(StreamName="wide")
+
+
 # --- columns --------------------------------------------------------------------------------------
 
 

@@ -7,11 +7,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from penstock.console.asgi import console_app
 from penstock.console.charts import SERIES_MAX, lag_chart, short_name, spark
 from penstock.console.location import account_in
 from penstock.console.page import _digits
+from penstock.console.settings import ConsoleSettings
 from penstock.console.standing import NOT_SEEN, Need, need_of, standing_of, totals_of
 from penstock.inspect import LagReport, ShardLag
 from penstock.inspect.lag import State
@@ -21,8 +24,10 @@ from tests.console.asking import TOKEN, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.local import LocalKinesis
+    from penstock.wiring import ConnectionOptions
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
@@ -213,3 +218,15 @@ async def test_the_overview_is_not_red_on_a_good_day(make_gate: MakeGate, applic
     assert "<dt>Well</dt><dd>1" in text
     assert 'class="loses"' not in text
     assert 'class="nears"' not in text
+
+
+async def test_a_region_without_streams_and_applications_is_told_so(
+    connection: ConnectionOptions, tmp_path: Path
+) -> None:
+    empty = msgspec.structs.replace(connection, region="ap-south-2")
+    gate = console_app(ConsoleSettings(token=TOKEN, audit=str(tmp_path / "audit.jsonl")), empty)
+    text = (await ask(gate, "GET", "/", headers=PROGRAM)).text
+    assert "There is no stream here" in text
+    assert "ap-south-2 · account not known yet" in text
+    assert (await ask(gate, "GET", "/doctor", headers=PROGRAM)).status == 200
+    await gate.console.close()
