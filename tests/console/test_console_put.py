@@ -57,6 +57,8 @@ async def test_a_writer_puts_a_record_and_neither_log_nor_page_has_its_data_or_i
     answer = await send(gate, await signed_in(gate))
     assert answer.status == 200, answer.text
     assert "It is done." in answer.text
+    form = (await ask(gate, "GET", "/streams/puts/put", headers=await signed_in(gate))).text
+    assert "In us-east-1 · account" in form  # a form says where it writes
     found = records(kinesis)[before:]
     assert [(one["Data"], one["PartitionKey"]) for one in found] == [(SECRET.encode(), KEY)]
     assert found[0]["SequenceNumber"] in answer.text
