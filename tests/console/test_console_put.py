@@ -1,4 +1,4 @@
-"""The form that puts a record: who may send it, what becomes of it, and what of it is noted."""
+"""The form that puts a record: which visitor may send it, what becomes of it, and what of it is noted."""
 
 from __future__ import annotations
 
