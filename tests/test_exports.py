@@ -93,6 +93,14 @@ PUBLIC = {
         "Letter",
     ],
     "penstock.deserializers": ["json", "msgpack", "protobuf", "text"],
+    "penstock.fences": [
+        "PostgresFence",
+        "ROW_KEY_COLUMNS",
+        "RowKey",
+        "SqliteFence",
+        "StaleOwnerError",
+        "row_key",
+    ],
     "penstock.inspect": [
         "AccountLimits",
         "ApplicationFound",

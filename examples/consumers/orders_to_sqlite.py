@@ -3,9 +3,9 @@
 ``python examples/consumers/orders_to_sqlite.py STREAM DATABASE [--produce N]`` puts N records first, and consumes with
 plain threads until it is ended by SIGTERM or Ctrl-C. Its leases are in the same database, so it needs no DynamoDB.
 
-The rule: with the rows of a batch, and in their transaction, the database keeps for each shard the highest fencing
-token and the last position. A batch with a lower token comes from a former owner of the shard; a record up to that
-position is there already.
+The rule, which holds for any number of batches of a shard at a time: in the transaction that writes the rows, a fence
+refuses a batch whose token is lower than one that has written, as it comes from a former owner of the shard; and the
+key of a row is the position of its record, so a record that comes again meets its own row.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import Batch, LeaseOptions, SyncConsumer, SyncProducer
+from penstock import Batch, LeaseOptions, SyncConsumer, SyncProducer, by_key
+from penstock.fences import ROW_KEY_COLUMNS, SqliteFence, row_key
 from penstock.leases import SqliteLeaseTable
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS orders (shard_id TEXT, position TEXT, data BLOB, PRIMARY KEY (shard_id, position));
-CREATE TABLE IF NOT EXISTS shards (shard_id TEXT PRIMARY KEY, token INTEGER, position TEXT);
-"""
-
-
-class LateWriterError(Exception):
-    """Another process owns the shard by now."""
+APPLICATION = "orders-to-sqlite"
 
 
 class Copy:
@@ -32,25 +26,18 @@ class Copy:
 
     def __init__(self, path: str) -> None:
         self.database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        self.database.executescript(SCHEMA)
+        self.database.execute(f"CREATE TABLE IF NOT EXISTS orders (data BLOB, {ROW_KEY_COLUMNS})")
+        self.fence = SqliteFence(APPLICATION)
+        self.fence.make(self.database)
         self.one_at_a_time = threading.Lock()
 
     def store(self, batch: Batch[bytes]) -> None:
-        """Write what is new of a batch. Raises for one that comes too late: then it is not settled, either."""
+        """Write what is new of a batch. Raises StaleOwnerError for one that comes too late: it is not settled then."""
+        rows = [(record.data, *row_key(record)) for record in batch.records]
         with self.one_at_a_time, self.database:
             self.database.execute("BEGIN IMMEDIATE")
-            found = self.database.execute("SELECT token, position FROM shards WHERE shard_id = ?", (batch.shard_id,))
-            token, last = found.fetchone() or (0, "")
-            if batch.token < token:
-                raise LateWriterError(f"{batch.shard_id} is another's")
-            for record in batch.records:
-                position = f"{record.sequence_number:060d}/{record.sub_sequence_number:06d}"
-                if position > last:
-                    order = (batch.shard_id, position, record.data)
-                    self.database.execute("INSERT INTO orders VALUES (?, ?, ?)", order)
-                    last = position
-            shard = (batch.shard_id, batch.token, last)
-            self.database.execute("INSERT OR REPLACE INTO shards VALUES (?, ?, ?)", shard)
+            self.fence.check(self.database, batch)
+            self.database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
 
 def main() -> None:
@@ -67,13 +54,13 @@ def main() -> None:
     copy = Copy(arguments.database)
     with SyncConsumer(
         arguments.stream,
-        application="orders-to-sqlite",
+        application=APPLICATION,
         starting_position="TRIM_HORIZON",
         # All workers run on one machine, so one that is silent for three seconds is dead.
         leases=LeaseOptions(table=SqliteLeaseTable(arguments.database), failover_s=3.0),
     ) as consumer:
         consumer.close_on_signals()
-        consumer.run_batches(copy.store)
+        consumer.run_batches(copy.store, concurrency=by_key(16))
     (count,) = copy.database.execute("SELECT count(*) FROM orders").fetchone()
     print(f"{count} orders are in {arguments.database}")
 

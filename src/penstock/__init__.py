@@ -1,8 +1,9 @@
 """Penstock carries records between Amazon Kinesis Data Streams and Python.
 
 What most programs need is named here; more is in `penstock.leases`, `penstock.checkpoints`, `penstock.dead_letters`,
-`penstock.errors`, `penstock.events`, `penstock.statistics`, `penstock.deserializers`, `penstock.telemetry`,
-`penstock.testing`, and, for programs that bring a stream or a table of their own, `penstock.ports`.
+`penstock.fences`, `penstock.errors`, `penstock.events`, `penstock.statistics`, `penstock.deserializers`,
+`penstock.telemetry`, `penstock.testing`, and, for programs that bring a stream or a table of their own,
+`penstock.ports`.
 Names are loaded when first used, so that ``import penstock`` stays cheap.
 """
 

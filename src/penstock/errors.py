@@ -28,6 +28,7 @@
     ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
     ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
     ├── ShardStoppedError           the policies stopped a shard: mend ``__cause__``, and start the consumer anew
+    ├── StaleOwnerError             a later owner of the shard writes: end the transaction, write nothing
     ├── CheckpointError             a checkpoint can't be put there: settle what lies before it, or choose another
     └── AggregateError              an aggregate cannot be built from what was given
 
@@ -216,6 +217,23 @@ class ShardStoppedError(PenstockError):
     """Nothing more of a shard is delivered, since a policy says `Stop`. ``__cause__`` is the handler's error, if that
     was the reason, and not a record that stayed unsettled.
     """
+
+
+class StaleOwnerError(PenstockError):
+    """A later owner of the shard has written to the program's store (`penstock.fences`): the records are with that one.
+    ``token`` is the token of the batch that was refused, ``latest`` the highest that the store has seen.
+    """
+
+    def __init__(self, stream: str, shard_id: str, *, token: int, latest: int) -> None:
+        self.stream = stream
+        self.shard_id = shard_id
+        self.token = token
+        self.latest = latest
+        super().__init__(
+            f"{stream}, {shard_id}: an owner with token {latest} has written, and this one has token {token}. Write "
+            "nothing: the records are with that owner. If the application's lease table was made anew since, its "
+            "tokens began at 1 again: delete the shard's row from the fence's table"
+        )
 
 
 class CheckpointError(PenstockError, ValueError):

@@ -187,7 +187,7 @@ class Batch(Settleable, Generic[T_co]):
         self.shard_id = reader.shard_id
         self.token = token
         """A number that grows with every owner of the shard: an output that refuses lower ones than it knows refuses
-        late writers.
+        late writers (`penstock.fences`). A token says nothing about records that come again.
         """
         self.millis_behind_latest = millis_behind_latest
         """The time by which the read was behind the shard's tip when these records were fetched, in milliseconds; 0 at
