@@ -47,7 +47,7 @@ REPORTS: dict[type[msgspec.Struct], tuple[str, str | None]] = {
     Plan: ("app seek, app import, --plan", "moves"),
     Applied: ("app seek, app import and app apply, once written", None),
     Checked: ("check lag, check leases, check stream", None),
-    Snapshot: ("doctor collect", None),
+    Snapshot: ("doctor --collect", None),
     DoctorReport: ("doctor", "findings"),
     CostReport: ("cost", "modes"),
     Contexts: ("context ls", "contexts"),

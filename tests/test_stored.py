@@ -46,13 +46,19 @@ from tests.stored_kit import (
 
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
-GREW = {"leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"}
-"""These have got columns and an attribute since version 0.1: they are read, and written with what has been added."""
+GREW = {
+    "0.1": {"leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"},
+    "0.2-begins": {"leases_sqlite.sql", "leases_postgres.jsonl"},
+}
+"""These have got columns and an attribute since that version: they are read, and written with what has been added."""
 
 
 @pytest.mark.parametrize(
     ("version", "name"),
-    [*(("0.1", name) for name in WRITERS if name not in GREW), *(("0.2-begins", name) for name in LATER_WRITERS)],
+    [
+        *(("0.1", name) for name in WRITERS if name not in GREW["0.1"]),
+        *(("0.2-begins", name) for name in LATER_WRITERS if name not in GREW["0.2-begins"]),
+    ],
 )
 def test_it_is_written_byte_for_byte_as_before(version: str, name: str) -> None:
     assert written(name, later=VERSIONS[version]) == fixture(version, name)

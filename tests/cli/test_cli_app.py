@@ -100,11 +100,11 @@ def test_lag_from_each_checkpoint_to_the_next_record(
     report = json.loads(done.stdout)
     behind, at_tip = report["shards"]
     assert 495 < behind["behind_s"] < 530
-    assert (behind["state"], at_tip["state"], at_tip["behind_s"]) == ("not known yet", "ok", 0)
+    assert (behind["state"], at_tip["state"], at_tip["behind_s"]) == ("far behind", "ok", 0)
     assert 86400 - 530 < report["loses_in_s"] < 86400 - 495
-    assert (at_tip["loses_in_s"], report["state"], report["schema"]) == (None, "not known yet", "penstock.lag/1")
+    assert (at_tip["loses_in_s"], report["state"], report["schema"]) == (None, "far behind", "penstock.lag/1")
     text = run("app", "lag", "lagging-app", "--stream", "lagging").stdout
-    assert text.startswith("lagging-app on lagging: not known yet, 8 m 2")
+    assert text.startswith("lagging-app on lagging: far behind, 8 m 2")
     assert "loses data in 23 h 51 m" in text
 
 
@@ -116,7 +116,7 @@ def test_a_history_gives_the_next_run_its_trend(
     local.clock.advance(300)
     make_table(dynamodb, "trend-app", lease(SHARDS[0], numbers[0]))
     words = ("app", "lag", "trend-app", "--stream", "trend", "--history", str(tmp_path / "looks"), "-o", "json")
-    assert json.loads(run(*words).stdout)["state"] == "not known yet"
+    assert json.loads(run(*words).stdout)["state"] == "far behind"
     local.clock.advance(200)
     dynamodb.put_item(TableName="trend-app", Item=lease(SHARDS[0], numbers[1], counter=2))
     report = json.loads(run(*words).stdout)
@@ -126,7 +126,7 @@ def test_a_history_gives_the_next_run_its_trend(
     dynamodb.put_item(TableName="trend-app", Item=lease(SHARDS[0], numbers[0], counter=3))
     assert json.loads(run(*words).stdout)["state"] == "rewound"
     local.clock.advance(100)
-    assert json.loads(run(*words, "--since", "50s").stdout)["state"] == "not known yet"
+    assert json.loads(run(*words, "--since", "50s").stdout)["state"] == "far behind"
     assert json.loads(run(*words).stdout)["state"] == "rewound"  # what did not count is kept
     check = ("check", *words[1:-2])
     assert "rewound" in run(*check).stdout
@@ -146,7 +146,7 @@ def test_unowned_leases_shards_without_a_lease_and_shards_that_are_gone(run: Run
         lease("shardId-000000000099", "TRIM_HORIZON"),
     )
     report = json.loads(run("app", "lag", "holes-app", "--stream", "holes", "-o", "json").stdout)
-    assert [one["state"] for one in report["shards"]] == ["unowned", "ended", "gone"]
+    assert [one["state"] for one in report["shards"]] == ["gone", "unowned", "ended"]
     assert report["without_lease"] == ["shardId-000000000002"]
     assert report["state"] == "gone"
 
@@ -238,10 +238,11 @@ def test_check_lag_ends_with_the_status_that_it_shows(
 
 def test_check_leases(run: Run, dynamodb: Any, local: LocalKinesis) -> None:
     make_table(dynamodb, "held", lease(SHARDS[0], "LATEST"), lease(SHARDS[1], "SHARD_END", owner=None))
-    done = run("check", "leases", "held")
+    done = run("check", "leases", "held", "--window", "0s")
     assert (done.status, done.stdout) == (
-        0,
-        "LEASES OK - held: 1 leases held by 1 workers | held=1 free=0;;0 workers=1\n",
+        3,
+        "LEASES UNKNOWN - held: 1 lease held by 1 worker; w1: no look has shown whether it renews its leases: look for "
+        "longer | held=1 free=0;;0 workers=1\n",
     )
     dynamodb.put_item(TableName="held", Item=lease(SHARDS[0], "LATEST", owner=None))
     local.faults.add(Fault(how="access_denied", operation="DescribeTable", count=1))  # its check takes no settings
@@ -270,8 +271,8 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
     stream_of(kinesis, "ill", 2)
     put(kinesis, "ill", 0, b"a secret payload")
     make_table(dynamodb, "ill-app", lease(SHARDS[0], "TRIM_HORIZON", owner=None))
-    words = ("--application", "ill-app", "--stream", "ill", "--window", "0s")
-    collected = run("doctor", "collect", *words)
+    words = ("ill-app", "--stream", "ill", "--window", "0s")
+    collected = run("doctor", "--collect", *words)
     assert (collected.status, collected.stderr) == (0, "")
     assert "secret" not in collected.stdout
     path = tmp_path / "snapshot.json"
@@ -293,7 +294,7 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
 def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dynamodb: Any) -> None:
     stream_of(kinesis, "well", 1)
     make_table(dynamodb, "well-app", lease(SHARDS[0], put(kinesis, "well", 0)))
-    done = run("doctor", "--application", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
+    done = run("doctor", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
     clock = {"PST-D021"}  # the tests before have moved the service's clock
     assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
     assert "name what to look at" in run("doctor").stderr
@@ -304,7 +305,7 @@ def test_cost_by_what_a_stream_carries(
 ) -> None:
     stream_of(kinesis, "priced", 2)
     make_table(dynamodb, "priced-app", lease(SHARDS[0], put(kinesis, "priced", 0)))
-    words = ("--application", "priced-app", "--stream", "priced", "--window", "0s")
+    words = ("priced-app", "--stream", "priced", "--window", "0s")
     done = run("cost", *words)
     assert (done.status, done.stderr) == (0, "")
     assert "by the prices of 2026-11-01 in us-east-1" in done.stdout
@@ -312,7 +313,7 @@ def test_cost_by_what_a_stream_carries(
     report = json.loads(run("cost", *words, "-o", "json").stdout)
     assert (report["schema"], report["traffic"]["shards"]) == ("penstock.cost/1", 2)
     path = tmp_path / "snapshot.json"
-    path.write_text(run("doctor", "collect", *words).stdout)
+    path.write_text(run("doctor", "--collect", *words).stdout)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
     there = json.loads(run("cost", "--from", str(path), "-o", "json").stdout)
     assert there["modes"][0]["items"][0] == {"what": "shards", "quantity": 2, "unit": "shards", "monthly": 21.9}
@@ -339,7 +340,7 @@ def test_no_escape_sequence_of_a_row_reaches_a_terminal(run: Run, kinesis: Any, 
     commands: list[tuple[str, ...]] = [
         ("app", "describe", name),
         ("app", "lag", name, *of_stream),
-        ("doctor", "--application", name, *of_stream, "--window", "0s"),
+        ("doctor", name, *of_stream, "--window", "0s"),
         ("app", "ls"),
     ]
     for words in commands:
@@ -351,8 +352,8 @@ def test_no_escape_sequence_of_a_row_reaches_a_terminal(run: Run, kinesis: Any, 
 
 
 def test_doctor_says_how_it_is_used(run: Run, tmp_path: Path) -> None:
-    assert "options go behind collect" in run("doctor", "--application", "a", "collect").stderr
-    assert "leave --application and --stream out" in run("doctor", "--from", "x", "--application", "a").stderr
+    for more in ("a", "--collect"):
+        assert "leave APPLICATION, --stream and --collect out" in run("doctor", "--from", "x", more).stderr
     assert "No such file" in run("doctor", "--from", str(tmp_path / "none")).stderr
     for text in ("[]", "nothing", '{"taken_at": "2026-11-23T12:00:00Z", "stream": 5}', "[" * 100_000):
         (tmp_path / "odd").write_text(text)
@@ -392,7 +393,6 @@ def test_doctor_compares_with_what_earlier_runs_saw(
     stream_of(kinesis, "compared", 1)
     make_table(dynamodb, "compared-app", lease(SHARDS[0], put(kinesis, "compared", 0)))
     words = (
-        "--application",
         "compared-app",
         "--stream",
         "compared",
@@ -401,11 +401,11 @@ def test_doctor_compares_with_what_earlier_runs_saw(
         "--history",
         str(tmp_path / "looks"),
     )
-    assert "PST-D018" not in run("doctor", *words).stdout
+    assert "PST-D018 critical" not in run("doctor", *words).stdout
     local.clock.advance(30)
-    found = run("doctor", "collect", *words)
+    found = run("doctor", "--collect", *words)
     (tmp_path / "snapshot").write_text(found.stdout)
-    assert "PST-D018" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
+    assert "PST-D018 critical" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
 
 
 @pytest.mark.parametrize(

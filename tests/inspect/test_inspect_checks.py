@@ -8,7 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.inspect import LagLimits, LagReport, ShardLag, State, check_lag
+from penstock.core.leases import LeaseRow
+from penstock.inspect import (
+    ApplicationView,
+    LagLimits,
+    LagReport,
+    Renewals,
+    ShardLag,
+    State,
+    WorkerView,
+    check_lag,
+    check_leases,
+)
+from penstock.inspect.applications import lease_view
 from penstock.inspect.checks import Figure, Status
 from penstock.inspect.lag import worst
 from penstock.inspect.moments import utc
@@ -45,6 +57,7 @@ def report(*shards: ShardLag, without_lease: tuple[str, ...] = ()) -> LagReport:
         (report(shard(behind_s=61.0, state=State.UNKNOWN)), Status.WARNING),
         (report(shard(behind_s=601.0, state=State.CATCHING_UP)), Status.CRITICAL),
         (report(shard(behind_s=30.0, state=State.FALLING_BEHIND)), Status.WARNING),
+        (report(shard(behind_s=50.0, state=State.FAR_BEHIND)), Status.WARNING),
         (report(shard(state=State.STOPPED)), Status.CRITICAL),
         (report(shard(state=State.UNOWNED, behind_s=None)), Status.CRITICAL),
         (report(shard(), shard(1, state=State.STALLED, behind_s=30.0)), Status.CRITICAL),
@@ -80,3 +93,54 @@ def test_figures_have_the_thresholds_that_decide_and_say_on_which_side_of_them_i
     assert Figure(name="free", value=1, critical=0).text == "free=1;;0"
     assert Figure(name="held", value=1_000_000).text == "held=1000000"
     assert Figure(name="behind", value=1.0, unit="s", warning=1_234_567.0).text == "behind=1s;1234567"
+
+
+# --- signs of life --------------------------------------------------------------------------------
+
+
+def application(counter: int = 1, *, owner: str | None = "w1", worker: WorkerView | None = None) -> ApplicationView:
+    row = lease_view(LeaseRow(key="shard-0", owner=owner, counter=counter))
+    workers = [worker or WorkerView(worker_id="w1", leases=1, kind="kcl")]
+    return ApplicationView(
+        name="billing", store="dynamodb", kinds=[], streams=[], leases=[row], workers=workers, unreadable={},
+        other_rows=[], client_version=None, table_migration=None, tables=[],
+    )  # fmt: skip
+
+
+def of_penstock(written_s: float | None, failover_s: float = 10.0) -> WorkerView:
+    return WorkerView(
+        worker_id="w1",
+        leases=1,
+        kind="penstock",
+        failover_s=failover_s,
+        updated_at=None if written_s is None else utc(written_s),
+    )
+
+
+@pytest.mark.parametrize(
+    ("looks", "status"),
+    [
+        ([(0.0, application(1))], Status.UNKNOWN),
+        ([(0.0, application(1)), (3.0, application(2))], Status.OK),
+        ([(0.0, application(1)), (20.0, application(1))], Status.UNKNOWN),
+        ([(0.0, application(1)), (21.0, application(1))], Status.CRITICAL),
+        ([(0.0, application(1)), (3.0, application(2)), (30.0, application(2))], Status.CRITICAL),
+        ([(0.0, application(1)), (21.0, application(1, owner="w2"))], Status.OK),
+        ([(1000.0, application(worker=of_penstock(990.0)))], Status.OK),
+        ([(1000.0, application(worker=of_penstock(979.0)))], Status.CRITICAL),
+        ([(1000.0, application(worker=of_penstock(979.0, failover_s=20.0)))], Status.OK),
+        ([(1000.0, application(worker=of_penstock(None)))], Status.UNKNOWN),
+        ([(1000.0, application(worker=of_penstock(2000.0)))], Status.OK),
+        ([(0.0, application(owner=None))], Status.CRITICAL),
+    ],
+)
+def test_an_owner_counts_only_while_it_gives_signs_of_life(
+    looks: list[tuple[float, ApplicationView]], status: Status
+) -> None:
+    renewals = Renewals()
+    for at_s, seen in looks:
+        renewals.see(seen, at_s)
+    checked = check_leases(looks[-1][1], renewals=renewals)
+    assert checked.status is status
+    assert (checked.remarks == []) == (status is Status.OK)
+    assert LINE.fullmatch(checked.line), checked.line

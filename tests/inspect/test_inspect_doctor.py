@@ -14,6 +14,7 @@ from penstock.inspect import (
     ConsumerView,
     LagReport,
     LeaseView,
+    Look,
     Missing,
     ShardLag,
     Snapshot,
@@ -105,6 +106,7 @@ ILL: list[tuple[str, Snapshot, str]] = [
     ("PST-D004", of_stream(holes=[("0", "7")]), "0 to 7"),
     ("PST-D004", of_application(leases=[lease(0), lease(2)]), "no unfinished lease"),
     ("PST-D005", IN_STATE[State.FALLING_BEHIND], SHARDS[0]),
+    ("PST-D047", IN_STATE[State.FAR_BEHIND], "1 m 30 s behind; it is far behind"),
     ("PST-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
     (
         "PST-D012",
@@ -120,7 +122,7 @@ ILL: list[tuple[str, Snapshot, str]] = [
     ("PST-D015", of_leases(checkpoint_at=NOW - dt.timedelta(days=31)), "before the stream was made"),
     ("PST-D015", IN_STATE[State.GONE], "it is gone"),
     ("PST-D017", of_leases(switches=2), "2 changes"),
-    ("PST-D018", IN_STATE[State.STOPPED], "w1: 1 leases"),
+    ("PST-D018", IN_STATE[State.STOPPED], "w1: 1 lease"),
     ("PST-D021", replace(SOUND, clock_off_s=-90.0), "1 m 30 s"),
     ("PST-D028", of_lag(behind_s=7 * 3600.0), "7 h old; the retention is 1 d"),
     ("PST-D030", replace(SOUND, missing=[Missing(what="x", action="kinesis:ListShards", message="no")]), "ListShards"),
@@ -130,7 +132,7 @@ ILL: list[tuple[str, Snapshot, str]] = [
 
 def test_a_sound_application_has_no_symptom() -> None:
     report = examine(SOUND)
-    assert (report.findings, report.looked_for) == ([], [*SYMPTOMS])
+    assert (report.findings, report.looked_for, report.not_looked_for) == ([], [*SYMPTOMS], [])
 
 
 @pytest.mark.parametrize(("symptom", "snapshot", "evidence"), ILL, ids=[one[0] for one in ILL])
@@ -147,6 +149,42 @@ def test_each_symptom_is_seen_alone_with_its_evidence(symptom: str, snapshot: Sn
 @pytest.mark.parametrize("state", [State.OK, State.ENDED, State.UNKNOWN, State.CATCHING_UP, State.STEADY])
 def test_other_states_are_no_symptom(state: State) -> None:
     assert examine(IN_STATE[state]).findings == []
+
+
+def seen(*looks: dict[str, Any]) -> Snapshot:
+    """Looks at one lease, three seconds apart."""
+    values = {"owner": "w1", "sequence_number": 1, "behind_s": 90.0}
+    made = [Look(at_s=3.0 * n, **{"counter": n, **values, **one}) for n, one in enumerate(looks)]
+    return replace(SOUND, looks={SHARDS[0]: made})
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "symptoms"),
+    [
+        (SOUND, []),
+        (IN_STATE[State.UNKNOWN], ["PST-D002", "PST-D005"]),
+        (IN_STATE[State.FAR_BEHIND], ["PST-D002", "PST-D005"]),
+        (IN_STATE[State.STEADY], []),
+        (of_lag([shard_lag(state=State.UNKNOWN, behind_s=90.0, unsettled_s=0.0)]), ["PST-D005"]),
+        (of_lag([shard_lag(state=State.UNKNOWN, behind_s=None)]), []),
+        (seen({}), ["PST-D018", "PST-D032", "PST-D041"]),
+        (seen({"silent_s": 1.0}), ["PST-D032", "PST-D041"]),
+        (seen({"ended": True, "owner": None}), []),
+        (seen({}, {}), ["PST-D032"]),
+        (seen({}, {}, {}), []),
+        (seen({"counter": 1}, {"counter": 1}, {"counter": 1}), ["PST-D018"]),
+        (seen(*[{"counter": 1}] * 8), []),
+        (seen({"next_owner": "w2"}, {"next_owner": "w2"}, {"next_owner": "w2"}), ["PST-D035"]),
+        (seen(*[{"pending": "5"}] * 3), ["PST-D036"]),
+        (seen(*[{"pending": "5"}] * 8), []),
+    ],
+)
+def test_what_the_looks_were_too_short_for_is_named(snapshot: Snapshot, symptoms: list[str]) -> None:
+    report = examine(snapshot)
+    assert [one.id for one in report.not_looked_for] == symptoms
+    assert all(one.why for one in report.not_looked_for)
+    assert report.looked_for == [one for one in SYMPTOMS if one not in symptoms]
+    assert not {one.id for one in report.findings} & {*symptoms}
 
 
 def test_the_worst_comes_first() -> None:

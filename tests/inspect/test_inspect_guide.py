@@ -14,6 +14,7 @@ from scripts.monitoring import ALARMS
 
 from penstock.cli import main
 from penstock.core.hashkeys import hash_key
+from penstock.core.leases.membership import WorkerRow
 from penstock.core.ledger.letter import Letter
 from penstock.inspect.moments import utc
 from penstock.model import Position
@@ -180,7 +181,12 @@ def trimmed(scene: Scene, _: Cli) -> None:
 
 @of("Is it over?")
 def sound(scene: Scene, _: Cli) -> None:
+    scene.kind = "penstock"
     scene.at_tip()
+    scene.table("-Workers", key="workerId")
+    for number in range(2):
+        row = WorkerRow(worker_id=f"w{number}", failover_s=10.0, written_ms=int(scene.local.clock.now() * 1000))
+        scene.row(row.attributes(), "-Workers")
 
 
 def parts() -> dict[str, list[Block]]:

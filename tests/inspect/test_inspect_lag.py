@@ -1,4 +1,6 @@
-"""Verdicts: each follows from looks at one lease over a window, and what one look cannot tell is not known yet."""
+"""Verdicts: each follows from looks at one lease over a window, or from what its worker tells. What one look cannot
+tell is not known yet, and never well.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,19 @@ def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:
         (looks(1, owner=lambda _: None), State.UNOWNED, "no worker has the lease"),
         (looks(1, behind_s=lambda _: 0.0), State.OK, "at the tip"),
         (looks(1, behind_s=lambda _: 59.0), State.OK, "59 s behind"),
-        (looks(1), State.UNKNOWN, "one look does not tell"),
+        (looks(1), State.FAR_BEHIND, "one look does not tell"),
+        (looks(1, behind_s=lambda _: 119.0), State.UNKNOWN, "one look does not tell"),
+        (looks(1, exact=lambda _: False), State.UNKNOWN, "one look does not tell"),
+        (looks(1, owner=lambda _: None, by_query=lambda _: True), State.FAR_BEHIND, "one look does not tell"),
+        (looks(1, unsettled_s=lambda _: 840.0), State.STALLED, "not settled for 14 m, as its worker tells"),
+        (looks(8, unsettled_s=lambda _: 120.0), State.STALLED, "as its worker tells"),
+        (looks(1, unsettled_s=lambda _: 119.0), State.FAR_BEHIND, "not settled for 1 m 59 s"),
+        (looks(1, unsettled_s=lambda _: 0.0), State.FAR_BEHIND, "its worker settles records"),
+        (looks(1, unsettled_s=lambda _: 840.0, behind_s=lambda _: 9.0), State.OK, "9 s behind"),
+        (looks(1, silent_s=lambda _: 20.0), State.FAR_BEHIND, "one look"),
+        (looks(1, silent_s=lambda _: 21.0), State.STOPPED, "w1 has not written its own row for 21 s"),
+        (looks(1, silent_s=lambda _: 21.0, behind_s=lambda _: 0.0), State.STOPPED, "own row"),
+        (looks(3, silent_s=lambda _: 900.0), State.STEADY, "stays"),
         (looks(1, behind_s=lambda _: None), State.UNKNOWN, "where the next record is"),
         (looks(8, behind_s=lambda n: 500 + n * 1.5), State.FALLING_BEHIND, "grows by 0.50 s each second"),
         (looks(8, behind_s=lambda n: 500 - n * 6), State.CATCHING_UP, "at the tip in 3 m 49 s"),
@@ -42,7 +56,8 @@ def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:
         (looks(8, counter=lambda _: 7), State.STOPPED, "w1 has not renewed the lease for 21 s"),
         (looks(8, counter=lambda _: 7, behind_s=lambda _: 0.0), State.STOPPED, "not renewed"),
         (looks(7, counter=lambda _: 7), State.STEADY, "stays"),
-        (looks(8, sequence_number=lambda _: 100), State.UNKNOWN, "has not moved in 21 s: look for longer"),
+        (looks(8, sequence_number=lambda _: 100), State.FAR_BEHIND, "has not moved in 21 s: look for longer"),
+        (looks(8, sequence_number=lambda _: 100, behind_s=lambda _: 90.0), State.UNKNOWN, "has not moved in 21 s"),
         (looks(41, sequence_number=lambda _: 100), State.STALLED, "has not moved for 2 m while records wait"),
         (looks(4, sequence_number=lambda n: [100, 150, 90, 95][n]), State.REWOUND, "went back"),
         (looks(4, sequence_number=lambda n: [100, 150, 90, 151][n]), State.STEADY, "stays"),

@@ -256,6 +256,8 @@ WORKER = WorkerRow(
     wanted=frozenset({"c"}),
     given={"a": "w2"},
     warm=frozenset({"d"}),
+    written_ms=1_763_722_900_123,
+    unsettled={"a": 840.0, "ü/b": 12.0},
 )
 
 

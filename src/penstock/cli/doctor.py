@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import msgspec
 import typer
 
-from penstock.cli.application import History, Name, OfStream, StoreText, Table, Window, earlier_of
+from penstock.cli.application import (
+    History,
+    Name,
+    OfStream,
+    OkText,
+    StalledText,
+    StoreText,
+    Table,
+    Window,
+    earlier_of,
+)
 from penstock.cli.looking import Earlier, lag_since, looking, snapshot_since
 from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
@@ -27,35 +37,36 @@ from penstock.wiring import ConnectionOptions
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock.inspect import Checked, CostReport, DoctorReport, Finding, Inspector, ModeCost, Snapshot
+    from penstock.inspect import Checked, CostReport, DoctorReport, Finding, Inspector, LagTimes, ModeCost, Snapshot
 
 # --- symptoms -------------------------------------------------------------------------------------
 
-app = typer.Typer(
-    invoke_without_command=True,
-    help="Known symptoms of an application and its stream: what shows them, and what to do.",
-)
-
 SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 
-Application = Annotated[
-    str | None, typer.Option("--application", help="Application to look at.", metavar="APPLICATION")
+OptionalName = Annotated[
+    str | None,
+    typer.Argument(help="Name of the application.", metavar="[APPLICATION]", show_default=False),
 ]
+INCOMPLETE = 3
+"""The exit status of a doctor that found nothing, and looked too short for some symptoms."""
 SnapshotStream = Annotated[str | None, typer.Option("--stream", help="Stream to look at.", metavar="STREAM")]
 SnapshotWindow = Annotated[str, typer.Option(help="How long to look: one look shows no trend.", metavar="SPAN")]
 
 
-@app.callback()
 def command(
-    context: typer.Context,
-    application: Application = None,
+    application: OptionalName = None,
     stream: SnapshotStream = None,
     window: SnapshotWindow = "25s",
+    ok: OkText = "60s",
+    stalled: StalledText = "2m",
     history: History = None,
     since: Since = None,
     file: Annotated[
         Path | None, typer.Option("--from", help="Examine this snapshot in place of AWS.", metavar="FILE")
     ] = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Write a snapshot for --from, without payloads and partition keys.")
+    ] = False,
     store: StoreText = "dynamodb",
     table: Table = None,
     rate: Rate = 2.0,
@@ -64,59 +75,40 @@ def command(
     profile: Profile = None,
     output: Output = Shape.table,
 ) -> None:
-    """Look for all known symptoms. Status 1 when there is one that is critical or a warning.
+    """Look for all known symptoms of an application, of a stream (--stream), or of both.
 
-    Name an application, a stream, or both; or a snapshot that penstock doctor collect has written.
+    Status 1: one is there that is critical or a warning. Status 3: none is, and the look was too short for some, which
+    are named. Status 0: none is there. --collect writes what was seen to standard output in place of a verdict.
     """
-    from penstock.inspect import examine
+    from penstock.inspect import LagTimes, examine
 
-    if context.invoked_subcommand is not None:
-        sources = [context.get_parameter_source(one) for one in context.params]
-        if any(one is not None and one.name == "COMMANDLINE" for one in sources):
-            raise OptionError(
-                f"options go behind {context.invoked_subcommand}: penstock doctor collect --application ..."
-            )
-        return
     if file is not None:
-        if application is not None or stream is not None:
-            raise OptionError("--from examines a snapshot as it is: leave --application and --stream out")
+        if application is not None or stream is not None or collect:
+            raise OptionError("--from examines a snapshot as it is: leave APPLICATION, --stream and --collect out")
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(history, since))
+        times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
+        earlier = Earlier(history, since)
+        snapshot = collected((application, stream), (store, table), connection, times, rate, earlier)
+    if collect:
+        show_report(snapshot, [], "", Shape.json)
+        tell_missing(snapshot.missing)
+        return
     report = examine(snapshot)
     show_report(report, report.findings, _told(report), output)
     tell_missing(report.missing)
     if any(one.severity != "info" for one in report.findings):
         raise typer.Exit(1)
-
-
-@app.command("collect")
-def collect_command(
-    application: Application = None,
-    stream: SnapshotStream = None,
-    window: SnapshotWindow = "25s",
-    history: History = None,
-    since: Since = None,
-    store: StoreText = "dynamodb",
-    table: Table = None,
-    rate: Rate = 2.0,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    profile: Profile = None,
-) -> None:
-    """Write a snapshot to standard output, for penstock doctor --from. It holds no payload and no partition key."""
-    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(history, since))
-    show_report(snapshot, [], "", Shape.json)
-    tell_missing(snapshot.missing)
+    if report.not_looked_for:
+        raise typer.Exit(INCOMPLETE)
 
 
 def collected(
     of: tuple[str | None, str | None],
     where: tuple[str, str | None],
     connection: ConnectionOptions,
-    window: str,
+    times: LagTimes,
     rate: float,
     earlier: Earlier,
 ) -> Snapshot:
@@ -124,12 +116,12 @@ def collected(
 
     Raises OptionError.
     """
-    from penstock.inspect import LagTimes, Store
+    from penstock.inspect import Store
 
     application, stream = of
     if application is None and stream is None:
-        raise OptionError("name what to look at: --application APPLICATION, --stream STREAM, or both")
-    store, times = Store.parse(*where), LagTimes(window_s=span_s(window))
+        raise OptionError("name what to look at: APPLICATION, --stream STREAM, or both")
+    store = Store.parse(*where)
 
     async def look(inspector: Inspector) -> Snapshot:
         return await snapshot_since(inspector, application, stream, store, times, earlier)
@@ -138,7 +130,7 @@ def collected(
 
 
 def snapshot_in(path: Path) -> Snapshot:
-    """Return the snapshot that penstock doctor collect has written to a file. Raises OptionError."""
+    """Return the snapshot that penstock doctor --collect has written to a file. Raises OptionError."""
     from penstock.inspect import Snapshot
 
     try:
@@ -152,9 +144,15 @@ def snapshot_in(path: Path) -> Snapshot:
 
 
 def _told(report: DoctorReport) -> str:
-    if not report.findings:
-        return f"none of {len(report.looked_for)} symptoms is there"
-    return "\n\n".join(map(_finding, report.findings))
+    parts = [_finding(one) for one in report.findings]
+    if not parts:
+        parts = [f"none of {len(report.looked_for)} symptoms is there"]
+    if report.not_looked_for:
+        ids = [one.id for one in report.not_looked_for]
+        lines = [f"not looked for, since the look was too short: {', '.join(ids)}. Give --window 3m"]
+        lines += [pairs_of((f"  {one.id}", f"{one.title}: {why}") for one in report.not_looked_for for why in one.why)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def _finding(found: Finding) -> str:
@@ -167,7 +165,7 @@ def _finding(found: Finding) -> str:
 
 
 def cost_command(
-    application: Application = None,
+    application: OptionalName = None,
     stream: SnapshotStream = None,
     window: SnapshotWindow = "25s",
     file: Annotated[
@@ -191,16 +189,17 @@ def cost_command(
 
     All is computed from measured traffic and a dated list of prices, by default of us-east-1. No price is fetched.
     """
-    from penstock.inspect import cost_of, prices_from
+    from penstock.inspect import LagTimes, cost_of, prices_from
 
     known = prices_from(prices)
     if file is not None:
         if application is not None or stream is not None:
-            raise OptionError("--from takes a snapshot as it is: leave --application and --stream out")
+            raise OptionError("--from takes a snapshot as it is: leave APPLICATION and --stream out")
         snapshot = snapshot_in(file)
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-        snapshot = collected((application, stream), (store, table), connection, window, rate, Earlier(None))
+        times = LagTimes(window_s=span_s(window))
+        snapshot = collected((application, stream), (store, table), connection, times, rate, Earlier(None))
     report = cost_of(snapshot, known, readers=readers)
     show_report(report, report.modes, _cost_told(report), output)
     tell_missing(snapshot.missing)
@@ -284,6 +283,8 @@ def lag_command(
     loses_warning: Annotated[str, _span("Warn when records are lost in less than this.")] = "12h",
     loses_critical: Annotated[str, _span("It is critical when records are lost in less than this.")] = "6h",
     window: Window = "0s",
+    ok: OkText = "60s",
+    stalled: StalledText = "2m",
     history: History = None,
     since: Since = None,
     store: StoreText = "dynamodb",
@@ -296,8 +297,8 @@ def lag_command(
 ) -> None:
     """Check whether an application keeps up, and how long it takes until records are lost.
 
-    An owner that has stopped, a stalled checkpoint, and a shard without an owner are critical, whatever the lag is. The
-    first two take two looks: give --history FILE, or --window.
+    An owner that has stopped, a stalled checkpoint, and a shard without an owner are critical, whatever the lag is.
+    Penstock workers tell the first two in one look; of others they take two: give --history FILE, or --window.
     """
     from penstock.inspect import LagLimits, LagTimes, Store, check_lag
 
@@ -308,7 +309,8 @@ def lag_command(
             loses_warning_s=span_s(loses_warning),
             loses_critical_s=span_s(loses_critical),
         )
-        times, where = LagTimes(window_s=span_s(window)), Store.parse(store, table)
+        times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
+        where = Store.parse(store, table)
         return check_lag(await lag_since(inspector, name, stream, where, times, earlier_of(history, since)), limits)
 
     _end("lag", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
@@ -317,6 +319,9 @@ def lag_command(
 @checks.command("leases")
 def leases_command(
     name: Name,
+    window: Annotated[
+        str, typer.Option(help="How long to look at most for a sign of life of each owner.", metavar="SPAN")
+    ] = "25s",
     store: StoreText = "dynamodb",
     table: Table = None,
     region: Region = None,
@@ -324,12 +329,17 @@ def leases_command(
     profile: Profile = None,
     output: Output = Shape.table,
 ) -> None:
-    """Check that a worker has each lease of an application, and that each row can be read."""
-    from penstock.inspect import Store, check_leases
+    """Check that a worker that lives has each lease of an application, and that each row can be read.
+
+    Penstock workers tell in one look that they live. Of others the command waits for a renewal of each lease: some
+    seconds where all live, --window where one does not.
+    """
+    from penstock.inspect import Store, check_leases, look_for_renewals
 
     async def look(inspector: Inspector) -> Checked:
-        report = await inspector.application(name, Store.parse(store, table))
-        return check_leases(report.application, report.missing)
+        where = Store.parse(store, table)
+        report, renewals = await look_for_renewals(inspector, name, where, window_s=span_s(window))
+        return check_leases(report.application, report.missing, renewals)
 
     _end("leases", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
 

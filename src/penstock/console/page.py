@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.console.sampling import Sample
     from penstock.inspect import ShardLag
 
-BAD = {"falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "failed", "not shown"}
+BAD = {"far behind", "falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "failed", "not shown"}
 GOOD = {"ok", "ended", "catching up", "steady"}
 
 NAV = (

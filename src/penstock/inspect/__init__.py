@@ -28,15 +28,17 @@ if TYPE_CHECKING:
         Checked,
         Figure,
         LagLimits,
+        Renewals,
         Status,
         check_lag,
         check_leases,
         check_stream,
+        look_for_renewals,
         unknown,
     )
     from penstock.inspect.costs import CostReport, Item, Leases, ModeCost, Prices, Saving, Traffic, cost_of, prices_from
     from penstock.inspect.decoding import Decoded, Step, decode
-    from penstock.inspect.doctor import Confidence, DoctorReport, Finding, Severity, examine
+    from penstock.inspect.doctor import Confidence, DoctorReport, Finding, NotLookedFor, Severity, examine
     from penstock.inspect.heat import HeatReport, HotKey, ShardHeat
     from penstock.inspect.inspector import Inspector
     from penstock.inspect.jobs import (
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
         jobs_at,
         judge_job,
     )
-    from penstock.inspect.lag import Judged, LagReport, LagTimes, Look, ShardLag, State, judge
+    from penstock.inspect.lag import Judged, LagReport, LagTimes, Look, LossRisk, ShardLag, State, judge
     from penstock.inspect.plans import Goal, Life, Move, Plan, Seen, plan_import, plan_seek
     from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
@@ -107,11 +109,13 @@ __all__ = [
     "Leases",
     "Life",
     "Look",
+    "LossRisk",
     "MetricView",
     "MetricsView",
     "Missing",
     "ModeCost",
     "Move",
+    "NotLookedFor",
     "Plan",
     "PositionView",
     "PositionsReport",
@@ -121,6 +125,7 @@ __all__ = [
     "Reading",
     "RecordLine",
     "Registries",
+    "Renewals",
     "Saving",
     "Seen",
     "SeenRecord",
@@ -153,6 +158,7 @@ __all__ = [
     "judge",
     "judge_job",
     "lease_table",
+    "look_for_renewals",
     "plan_import",
     "plan_seek",
     "positions_from",
@@ -199,11 +205,13 @@ _HOMES = {
     "Leases": "penstock.inspect.costs",
     "Life": "penstock.inspect.plans",
     "Look": "penstock.inspect.lag",
+    "LossRisk": "penstock.inspect.lag",
     "MetricView": "penstock.inspect.snapshots",
     "MetricsView": "penstock.inspect.snapshots",
     "Missing": "penstock.inspect.values",
     "ModeCost": "penstock.inspect.costs",
     "Move": "penstock.inspect.plans",
+    "NotLookedFor": "penstock.inspect.doctor",
     "Plan": "penstock.inspect.plans",
     "PositionView": "penstock.inspect.positions",
     "PositionsReport": "penstock.inspect.positions",
@@ -213,6 +221,7 @@ _HOMES = {
     "Reading": "penstock.inspect.records",
     "RecordLine": "penstock.inspect.records",
     "Registries": "penstock.inspect.registries",
+    "Renewals": "penstock.inspect.checks",
     "Saving": "penstock.inspect.costs",
     "Seen": "penstock.inspect.plans",
     "SeenRecord": "penstock.inspect.records",
@@ -245,6 +254,7 @@ _HOMES = {
     "judge": "penstock.inspect.lag",
     "judge_job": "penstock.inspect.jobs",
     "lease_table": "penstock.inspect.applying",
+    "look_for_renewals": "penstock.inspect.checks",
     "plan_import": "penstock.inspect.plans",
     "plan_seek": "penstock.inspect.plans",
     "positions_from": "penstock.inspect.positions",

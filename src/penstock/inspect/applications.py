@@ -135,7 +135,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A number that grows with each write of the worker's row."""
     failover_s: float | None = None
     updated_at: dt.datetime | None = None
-    """When a KCL 3.x worker wrote its metrics row last."""
+    """When the worker wrote its own row last, by the service's time; of a KCL 3.x worker its metrics row, by that
+    worker's clock. None: it has no row that tells it.
+    """
 
 
 class ApplicationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,6 +294,7 @@ def _workers(
             version=row.version or None,
             counter=row.counter,
             failover_s=row.failover_s,
+            updated_at=_time(None if row.written_ms is None else row.written_ms / 1000),
         )
         for row in rows
     }

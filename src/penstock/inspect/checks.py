@@ -5,19 +5,22 @@ The statuses and the line are those of Nagios' plugins, which many systems read.
 
 from __future__ import annotations
 
+import asyncio
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.inspect.lag import State
-from penstock.inspect.moments import span_text
+from penstock.inspect.lag import FAILOVER_S, LOOK_INTERVAL_S, State
+from penstock.inspect.moments import counted, span_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.inspect.applications import ApplicationView
+    from penstock.inspect.applications import ApplicationReport, ApplicationView, LeaseView, WorkerView
+    from penstock.inspect.inspector import Inspector
     from penstock.inspect.lag import LagReport
+    from penstock.inspect.tables import Store
     from penstock.inspect.values import Missing, StreamReport
 
 REMARKS_MAX = 5
@@ -88,6 +91,7 @@ class LagLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 _OF_STATE = {
     State.FALLING_BEHIND: Status.WARNING,
+    State.FAR_BEHIND: Status.WARNING,
     State.STALLED: Status.CRITICAL,
     State.REWOUND: Status.WARNING,
     State.STOPPED: Status.CRITICAL,
@@ -132,9 +136,86 @@ def check_lag(report: LagReport, limits: LagLimits) -> Checked:
     )
 
 
-def check_leases(application: ApplicationView, missing: Sequence[Missing] = ()) -> Checked:
-    """Check whether a worker has each lease, and whether each row can be read. ``missing``: what the application's
-    report does not show.
+class Renewals:
+    """Knows which owners are at work, by what looks at an application's leases and workers have shown."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, tuple[str | None, int, float]] = {}
+        self._renewed: set[str] = set()
+        self._now_s = 0.0
+
+    def see(self, application: ApplicationView, now_s: float) -> None:
+        """Note one look, made at ``now_s`` by the service's time (epoch seconds)."""
+        self._now_s = now_s
+        for one in application.leases:
+            before = self._since_s.get(one.key)
+            if before is None or before[:2] != (one.owner, one.counter):
+                self._since_s[one.key] = (one.owner, one.counter, now_s)
+            if before is not None and before[:2] != (one.owner, one.counter):
+                self._renewed.add(one.key)
+
+    def silent_s(self, worker: WorkerView) -> float | None:
+        """Return for how long a worker has not written its own row; None: it has no row that tells it."""
+        if worker.kind != "penstock" or worker.updated_at is None:
+            return None
+        return max(0.0, self._now_s - worker.updated_at.timestamp())
+
+    def dead(self, application: ApplicationView) -> dict[str, float]:
+        """Return for how long each owner has given no sign of life that should have given one: the seconds by its
+        name.
+        """
+        found: dict[str, float] = {}
+        workers = {one.worker_id: one for one in application.workers}
+        for one in _owned(application):
+            worker = workers.get(one.owner or "")
+            silent_s = None if worker is None else self.silent_s(worker)
+            if silent_s is None or one.key in self._renewed:
+                silent_s = self._now_s - self._since_s[one.key][2]
+            failover_s = (None if worker is None else worker.failover_s) or FAILOVER_S
+            if silent_s > 2 * failover_s:
+                found[one.owner or ""] = max(silent_s, found.get(one.owner or "", 0.0))
+        return found
+
+    def not_known(self, application: ApplicationView) -> list[str]:
+        """Return the owners of which no look has shown yet whether they are at work."""
+        workers, dead = {one.worker_id: one for one in application.workers}, self.dead(application)
+        found: list[str] = []
+        for one in _owned(application):
+            worker = workers.get(one.owner or "")
+            tells = worker is not None and self.silent_s(worker) is not None
+            if not tells and one.key not in self._renewed and one.owner not in dead:
+                found.append(one.owner or "")
+        return list(dict.fromkeys(found))
+
+
+def _owned(application: ApplicationView) -> list[LeaseView]:
+    return [one for one in application.leases if one.owner is not None and not one.ended]
+
+
+async def look_for_renewals(
+    inspector: Inspector, application: str, store: Store | None, *, window_s: float, interval_s: float = LOOK_INTERVAL_S
+) -> tuple[ApplicationReport, Renewals]:
+    """Look at an application until it is known of each owner whether it is at work, for ``window_s`` at most. Workers
+    whose rows tell it need one look, others one renewal: some seconds. Raises PenstockError.
+    """
+    renewals = Renewals()
+    end_s = inspector.wire.now() + window_s
+    while True:
+        report = await inspector.application(application, store)
+        renewals.see(report.application, inspector.now_s)
+        left_s = end_s - inspector.wire.now()
+        if left_s <= 0 or not renewals.not_known(report.application):
+            return report, renewals
+        await asyncio.sleep(min(interval_s, left_s))
+
+
+def check_leases(
+    application: ApplicationView, missing: Sequence[Missing] = (), renewals: Renewals | None = None
+) -> Checked:
+    """Check whether a worker that lives has each lease, and whether each row can be read.
+
+    ``missing`` is what the application's report does not show. ``renewals`` is what the looks have shown of the owners;
+    without it, an owner's name in a row is all that counts.
     """
     if not application.listed:
         return unknown("leases", f"{application.name}: the leases are not shown", _not_shown(missing))
@@ -144,11 +225,18 @@ def check_leases(application: ApplicationView, missing: Sequence[Missing] = ()) 
     remarks += [f"{key}: {why}" for key, why in application.unreadable.items()]
     if not application.leases:
         remarks.append("there are no leases")
+    leases = {one.worker_id: one.leases for one in application.workers}
+    for owner, silent_s in ({} if renewals is None else renewals.dead(application)).items():
+        named = f"is named as the owner of {counted(leases.get(owner, 0), 'lease')}"
+        remarks.append(f"{owner} {named}, and has given no sign of life for {span_text(silent_s)}")
+    open_questions = [] if renewals is None else renewals.not_known(application)
+    status = Status.CRITICAL if remarks else Status.UNKNOWN if open_questions else Status.OK
+    remarks += [f"{one}: no look has shown whether it renews its leases: look for longer" for one in open_questions]
     workers = len([one for one in application.workers if one.leases])
     return Checked(
         check="leases",
-        status=Status.CRITICAL if remarks else Status.OK,
-        summary=f"{application.name}: {held} leases held by {workers} workers",
+        status=status,
+        summary=f"{application.name}: {counted(held, 'lease')} held by {counted(workers, 'worker')}",
         remarks=remarks,
         figures=[
             Figure(name="held", value=held),
@@ -170,7 +258,7 @@ def check_stream(report: StreamReport) -> Checked:
         remarks.append(f"it is {view.status}")
     elif report.holes:
         status = Status.CRITICAL
-        remarks.append(f"no open shard takes {len(report.holes)} ranges of hash keys")
+        remarks.append(f"no open shard takes {counted(len(report.holes), 'range')} of hash keys")
     for one in report.consumers or ():
         if one.status != "ACTIVE":
             status = max(status, Status.WARNING)
@@ -179,7 +267,7 @@ def check_stream(report: StreamReport) -> Checked:
     return Checked(
         check="stream",
         status=status,
-        summary=f"{report.name}: {view.status}, {open_shards} open shards",
+        summary=f"{report.name}: {view.status}, {counted(open_shards, 'open shard')}",
         remarks=[*remarks, *_not_shown(report.missing)],
         figures=[
             Figure(name="open_shards", value=open_shards),

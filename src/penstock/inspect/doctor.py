@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.inspect import evidence
+from penstock.inspect import blind_spots, evidence
+from penstock.inspect.lag import CRITICAL_OF_RETENTION
 from penstock.inspect.values import Missing
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """How to see that the symptom is gone."""
 
 
+class NotLookedFor(msgspec.Struct, frozen=True, kw_only=True):
+    """A symptom that the looks of a snapshot were too short for. Whether it is there is not known."""
+
+    id: str
+    title: str
+    why: list[str]
+    """What the looks leave open."""
+
+
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, the worst first."""
 
@@ -59,6 +69,8 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     looked_for: list[str]
     """The ids of all symptoms that were looked for."""
     missing: list[Missing]
+    not_looked_for: list[NotLookedFor] = []
+    """The symptoms that the looks were too short for: look for longer, or add the looks of earlier runs."""
 
 
 class Symptom(NamedTuple):
@@ -78,14 +90,20 @@ class Symptom(NamedTuple):
     """The function that yields what shows the symptom in a snapshot; nothing where the symptom is not there."""
     is_worse: Callable[[Snapshot], bool] | None = None
     """The function that says whether the symptom is critical in a snapshot, whatever its usual severity."""
+    too_short: Callable[[Snapshot], Iterable[str]] | None = None
+    """The function that yields what the looks of a snapshot leave open of the symptom; None: one look is enough."""
 
 
 def examine(snapshot: Snapshot) -> DoctorReport:
     """Look for all symptoms in a snapshot, and return what was found."""
-    found = []
+    found, open_questions = [], []
     for symptom in SYMPTOMS.values():
         seen = list(symptom.evidence(snapshot))
         if not seen:
+            left_open = [] if symptom.too_short is None else list(symptom.too_short(snapshot))
+            if left_open:
+                why = evidence.named(left_open)
+                open_questions.append(NotLookedFor(id=symptom.id, title=symptom.title, why=why))
             continue
         is_worse = symptom.is_worse is not None and symptom.is_worse(snapshot)
         found.append(
@@ -100,7 +118,13 @@ def examine(snapshot: Snapshot) -> DoctorReport:
             )
         )
     found.sort(key=lambda one: (list(Severity).index(one.severity), one.id))
-    return DoctorReport(taken_at=snapshot.taken_at, findings=found, looked_for=[*SYMPTOMS], missing=snapshot.missing)
+    return DoctorReport(
+        taken_at=snapshot.taken_at,
+        findings=found,
+        looked_for=[one for one in SYMPTOMS if one not in {left.id for left in open_questions}],
+        missing=snapshot.missing,
+        not_looked_for=open_questions,
+    )
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -121,13 +145,14 @@ _LISTED = (
         title="shards are owned, and nothing happens",
         severity=Severity.CRITICAL,
         confidence=Confidence.CERTAIN,
-        seen_by="the lease is renewed, and its checkpoint stands still while records wait",
+        seen_by="the lease is renewed and its checkpoint stands still while records wait, or its worker tells so",
         do=(
             "look at the owner: its handler waits or fails at one record (penstock records get, at the "
             "checkpoint), or the program never checkpoints; then restart that worker"
         ),
         verify="penstock app lag --window 3m shows that the checkpoint moves",
         evidence=evidence.stalled,
+        too_short=blind_spots.stalled,
     ),
     Symptom(
         id="PST-D003",
@@ -167,6 +192,7 @@ _LISTED = (
         ),
         verify="penstock app lag --window 1m says catching up",
         evidence=evidence.falls_behind,
+        too_short=blind_spots.falls_behind,
     ),
     Symptom(
         id="PST-D006",
@@ -317,13 +343,14 @@ _LISTED = (
         title="owners do not renew their leases",
         severity=Severity.CRITICAL,
         confidence=Confidence.CERTAIN,
-        seen_by="counters that stand still for twice the failover time",
+        seen_by="counters, or workers' own rows, that stand still for twice the failover time",
         do=(
             "these workers have ended, hang, or cannot write to the lease table; no other worker has taken over, "
             "so look whether any lives"
         ),
         verify="penstock app lag --window 30s shows no shard as stopped",
         evidence=evidence.stopped,
+        too_short=blind_spots.stopped,
     ),
     Symptom(
         id="PST-D019",
@@ -439,7 +466,7 @@ _LISTED = (
         ),
         verify="penstock check lag ends with 0",
         evidence=evidence.retention,
-        is_worse=lambda snapshot: evidence.retention_used(snapshot) > evidence.CRITICAL_LAG_OF_RETENTION,
+        is_worse=lambda snapshot: evidence.retention_used(snapshot) > CRITICAL_OF_RETENTION,
     ),
     Symptom(
         id="PST-D029",
@@ -486,6 +513,7 @@ _LISTED = (
         ),
         verify="penstock app describe shows the same owners a minute later",
         evidence=evidence.lease_moves,
+        too_short=blind_spots.lease_moves,
     ),
     Symptom(
         id="PST-D033",
@@ -516,6 +544,7 @@ _LISTED = (
         do="look at the old owner: it waits for its handler before it gives the lease up; restart it if it hangs",
         verify="penstock app describe shows one owner for each lease",
         evidence=evidence.handoffs,
+        too_short=blind_spots.handoffs,
     ),
     Symptom(
         id="PST-D036",
@@ -529,6 +558,7 @@ _LISTED = (
         ),
         verify="penstock app describe -o json shows no pending_checkpoint",
         evidence=evidence.pending,
+        too_short=blind_spots.pending,
     ),
     Symptom(
         id="PST-D037",
@@ -583,6 +613,7 @@ _LISTED = (
         do="ask which program or person moved it: records are delivered again from there",
         verify="penstock app lag --history says it no more after an hour",
         evidence=evidence.rewound,
+        too_short=blind_spots.rewound,
     ),
     Symptom(
         id="PST-D042",
@@ -642,6 +673,19 @@ _LISTED = (
         ),
         verify="penstock app describe shows few ended leases",
         evidence=evidence.old_leases,
+    ),
+    Symptom(
+        id="PST-D047",
+        title="shards are far behind, and a short look does not tell whether they move",
+        severity=Severity.WARNING,
+        confidence=Confidence.POSSIBLE,
+        seen_by="a lag of more than two minutes, at a checkpoint that was not seen to move",
+        do=(
+            "look for longer (penstock doctor APPLICATION --window 3m): that tells a shard that stands still "
+            "(PST-D002) from one that falls behind (PST-D005) and from one that catches up"
+        ),
+        verify="penstock app lag APPLICATION --window 3m shows ok or catching up",
+        evidence=evidence.far_behind,
     ),
 )
 

@@ -13,10 +13,11 @@ from penstock.aws.calls import STALE_CREDENTIALS
 from penstock.core.leases.row import CLOCKS_DIFFER_S
 from penstock.core.lineage import holes
 from penstock.inspect.applications import COORDINATOR_SUFFIX, METRICS_SUFFIX
+from penstock.inspect.blind_spots import STANDS_S
 from penstock.inspect.heat import ONE_KEY_SHARE
 from penstock.inspect.inspector import INSPECT_POLICY, STATEMENTS
-from penstock.inspect.lag import FAILOVER_S, State
-from penstock.inspect.moments import span_text, time_text
+from penstock.inspect.lag import WARNING_OF_RETENTION, State
+from penstock.inspect.moments import counted, span_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,8 +33,6 @@ RENEWALS_PER_S = 1 / 3.3
 CLOCK_MAX_S = 60.0
 CONSUMERS_MAX = 20
 """Registered consumers that a stream may have, if the account has no other limit."""
-LAG_OF_RETENTION = 0.25
-CRITICAL_LAG_OF_RETENTION = 0.5
 NAMED_MAX = 5
 MIB = 1024 * 1024
 IDLE_SHARE = 0.1
@@ -54,8 +53,6 @@ MOVES_MIN = 2
 """The changes of owner of one lease during the looks from which on they are more than one takeover."""
 LEADER_S = 300.0
 """A leader that has not written its row for this time is gone: each leader writes it every 30 s."""
-STANDS_S = 2 * FAILOVER_S
-"""A handoff or a pending checkpoint that lasts longer than two failover times does not end by itself."""
 UNEVEN = 4.0
 """Shards are uneven where the largest has this many times the hash keys of the smallest."""
 OLD_LEASES_MIN = 20
@@ -83,6 +80,13 @@ def stalled(snapshot: Snapshot) -> Iterable[str]:
     for one in _in_state(snapshot, State.STALLED):
         is_pending = "; a checkpoint is pending" if one.shard_id in pending else ""
         yield f"{one.shard_id}: {one.why}; the checkpoint is {_checkpoint(one)}{is_pending}"
+
+
+def far_behind(snapshot: Snapshot) -> Iterable[str]:
+    """Yield the evidence of PST-D047: shards are far behind, and it is not known whether they move."""
+    for one in _in_state(snapshot, State.FAR_BEHIND):
+        if one.unsettled_s is None or one.unsettled_s > 0:
+            yield f"{one.shard_id}: {span_text(one.behind_s or 0.0)} behind; {one.why}"
 
 
 def without_reader(snapshot: Snapshot) -> Iterable[str]:
@@ -178,7 +182,7 @@ def switches(snapshot: Snapshot) -> Iterable[str]:
 def stopped(snapshot: Snapshot) -> Iterable[str]:
     """Yield the evidence of PST-D018: owners do not renew their leases."""
     owners = Counter(one.owner for one in _in_state(snapshot, State.STOPPED))
-    return (f"{owner}: {count} leases" for owner, count in owners.most_common())
+    return (f"{owner}: {counted(count, 'lease')}" for owner, count in owners.most_common())
 
 
 def clock(snapshot: Snapshot) -> Iterable[str]:
@@ -189,11 +193,10 @@ def clock(snapshot: Snapshot) -> Iterable[str]:
 
 def retention(snapshot: Snapshot) -> Iterable[str]:
     """Yield the evidence of PST-D028: much of the retention is used up."""
-    used = retention_used(snapshot)
-    view = _stream(snapshot)
-    if used > LAG_OF_RETENTION and view is not None and snapshot.lag is not None and snapshot.lag.behind_s is not None:
+    used, view, lag = retention_used(snapshot), _stream(snapshot), snapshot.lag
+    if used > WARNING_OF_RETENTION and view is not None and lag is not None and lag.behind_s is not None:
         yield (
-            f"the oldest unread record is {span_text(snapshot.lag.behind_s)} old; the retention is "
+            f"the oldest unread record is {span_text(lag.behind_s)} old; the retention is "
             f"{span_text(view.retention_hours * 3600)}"
         )
 

@@ -1,8 +1,9 @@
 """Find out from outside whether an application keeps up: how far each checkpoint is behind, and whether it moves.
 
 A look makes a GetShardIterator and mostly one GetRecords call for each shard with an unfinished lease, side by side: it
-reads when the next record behind the checkpoint arrived. A single look says where a lease stands, not whether it moves;
-so a verdict follows from looks over a window of time, and what one look cannot say is not known yet.
+reads when the next record behind the checkpoint arrived. A single look says where a lease stands. Whether it moves
+follows from looks over a window of time, or from the row of a Penstock worker, which tells for how long its oldest
+record is not settled. A shard that is far behind is never said to be well only because one look does not know it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.leases import LeaseRow
+    from penstock.core.leases.membership import WorkerRow
     from penstock.core.leases.row import Checkpoint
     from penstock.inspect.applications import ApplicationRows
     from penstock.inspect.inspector import Inspector
@@ -50,6 +52,9 @@ WINDOW_MIN_S = 5.0
 """Two looks less far apart show no trend."""
 FAILOVER_S = 10.0
 """The KCL's default failover time. An owner whose counter stands still for twice this time has stopped."""
+WARNING_OF_RETENTION = 0.25
+CRITICAL_OF_RETENTION = 0.5
+"""The parts of the retention from which on a lag is a warning, or critical: the alarms' rules have the same."""
 STEADY = 0.05
 """A lag that changes by less than this, in seconds per second, is steady."""
 HISTORY_S = 3600.0
@@ -89,11 +94,28 @@ class State(StrEnum):
     CATCHING_UP = "catching up"
     STEADY = "steady"
     FALLING_BEHIND = "falling behind"
+    FAR_BEHIND = "far behind"
+    """Records wait for as long as a stalled shard's would, and the looks do not tell whether the checkpoint moves."""
     STALLED = "stalled"
     REWOUND = "rewound"
     STOPPED = "stopped"
     UNOWNED = "unowned"
     GONE = "gone"
+
+
+class LossRisk(StrEnum):
+    """How much of the retention a lag has used up: the rest is the time until records are lost."""
+
+    NONE = "none"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @classmethod
+    def of(cls, used: float | None, *, may_have_lost: bool = False) -> LossRisk:
+        """Return the risk by the part of the retention that is used, from 0 to 1; None: it is not known."""
+        if may_have_lost or (used or 0.0) > CRITICAL_OF_RETENTION:
+            return cls.CRITICAL
+        return cls.WARNING if (used or 0.0) > WARNING_OF_RETENTION else cls.NONE
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +136,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the oldest record that is not settled arrived; 0 at the tip. None: it was not found out."""
     by_query: bool = False
     """True: a Spark query keeps the row up to date, so that no worker owns the lease."""
+    exact: bool = True
+    """False: ``behind_s`` is an upper bound, so that perhaps no record waits."""
+    unsettled_s: float | None = None
+    """Seconds for which the owner's oldest fetched record is not settled, as its own row tells; 0: it makes progress.
+    None: the owner does not tell it, as KCL workers do not.
+    """
+    silent_s: float | None = None
+    """Seconds since the owner wrote its own row. None: it has none, or the row does not tell it."""
 
 
 class Judged(NamedTuple):
@@ -149,6 +179,16 @@ class ShardLag(msgspec.Struct, frozen=True, kw_only=True):
     """
     may_have_lost: bool
     """True: the checkpoint is older than the retention, so that records behind it may be gone."""
+    retention_used: float | None = None
+    """The part of the retention that the lag has used up, from 0 to 1. None: the lag or the retention is not known."""
+    loss_risk: LossRisk = LossRisk.NONE
+    """``warning`` from a quarter of the retention on, ``critical`` from a half on or where records may be lost."""
+    unsettled_s: float | None = None
+    """Seconds for which the owner's oldest fetched record is not settled, as the owner tells; None: it does not tell
+    it.
+    """
+    unmoved_s: float | None = None
+    """Seconds for which the looks have shown the same checkpoint. None: one look only."""
 
 
 class LagReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,10 +207,15 @@ class LagReport(msgspec.Struct, frozen=True, kw_only=True):
     loses_in_s: float | None
     """The shortest `ShardLag.loses_in_s` of all shards."""
     shards: list[ShardLag]
+    """All shards, the worst first."""
     without_lease: list[str]
     """Open shards for which there is no lease."""
     missing: list[Missing]
     calls: dict[str, int]
+    loss_risk: LossRisk = LossRisk.NONE
+    """The worst `ShardLag.loss_risk` of all shards."""
+    not_known: int = 0
+    """Shards whose lag is not known, so that ``behind_s`` leaves them out."""
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -180,6 +225,16 @@ def worst(states: Sequence[State]) -> State:
     """Return the worst of several states; OK for none."""
     order = list(State)
     return max(states, key=order.index, default=State.OK)
+
+
+def urgency(one: ShardLag) -> tuple[int, float, str]:
+    """Return the key by which shards stand, the worst first."""
+    return -list(State).index(one.state), -(one.behind_s or 0.0), one.shard_id
+
+
+def report_urgency(report: LagReport) -> tuple[int, float, str]:
+    """Return the key by which applications stand, the worst first."""
+    return -list(State).index(report.state), -(report.behind_s or 0.0), report.application
 
 
 def judge(
@@ -196,13 +251,18 @@ def judge(
     still_s = _still_s(looks)
     if last.owner is not None and still_s > 2 * failover_s:
         return Judged(State.STOPPED, f"{last.owner} has not renewed the lease for {span_text(still_s)}")
+    if last.owner is not None and (last.silent_s or 0.0) > 2 * failover_s and not _renewed(looks, 2 * failover_s):
+        return Judged(State.STOPPED, f"{last.owner} has not written its own row for {span_text(last.silent_s or 0.0)}")
     if last.behind_s is None:
         return Judged(State.UNKNOWN, "it is not known where the next record is")
     if last.behind_s <= ok_s:
         return Judged(State.OK, "at the tip" if last.behind_s == 0 else f"{span_text(last.behind_s)} behind")
+    if (last.unsettled_s or 0.0) >= stalled_s:
+        why = f"its oldest record is not settled for {span_text(last.unsettled_s or 0.0)}, as its worker tells"
+        return Judged(State.STALLED, why)
     window_s = last.at_s - first.at_s
     if window_s < WINDOW_MIN_S:
-        return Judged(State.UNKNOWN, "one look does not tell whether it moves: look again, or give --window")
+        return _unmoved(last, stalled_s, "one look does not tell whether it moves: look again, or give --window")
     return _trend(looks, last.behind_s, window_s, stalled_s)
 
 
@@ -217,13 +277,31 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
             else:
                 why = f"the lease is renewed, but {why}"
             return Judged(State.STALLED, why, slope)
-        return Judged(State.UNKNOWN, f"the checkpoint has not moved in {span_text(window_s)}: look for longer", slope)
+        return _unmoved(last, stalled_s, f"the checkpoint has not moved in {span_text(window_s)}: look for longer")
     if slope is None or abs(slope) < STEADY:
         return Judged(State.STEADY, f"it stays {span_text(behind_s)} behind", slope)
     if slope > 0:
         return Judged(State.FALLING_BEHIND, f"the lag grows by {slope:.2f} s each second", slope)
     left_s = behind_s / -slope
     return Judged(State.CATCHING_UP, f"at this pace it is at the tip in {span_text(left_s)}", slope, left_s)
+
+
+def _unmoved(last: Look, stalled_s: float, why: str) -> Judged:
+    """Return the verdict on a shard that is behind, and of which the looks do not say that it moves."""
+    if last.unsettled_s is not None and last.unsettled_s > 0:
+        why = f"its oldest record is not settled for {span_text(last.unsettled_s)}; {why}"
+    elif last.unsettled_s is not None:
+        why = f"its worker settles records; {why}"
+    is_far = last.exact and (last.behind_s or 0.0) > stalled_s
+    return Judged(State.FAR_BEHIND if is_far else State.UNKNOWN, why)
+
+
+def _renewed(looks: Sequence[Look], within_s: float) -> bool:
+    """Return True where the looks of this time have seen the lease's counter move."""
+    last = looks[-1]
+    return any(
+        (one.owner, one.counter) != (last.owner, last.counter) for one in looks if last.at_s - one.at_s <= within_s
+    )
 
 
 def _rewound(looks: Sequence[Look]) -> Judged | None:
@@ -242,6 +320,16 @@ def _still_s(looks: Sequence[Look]) -> float:
     since_s = last.at_s
     for one in reversed(looks):
         if (one.owner, one.counter) != (last.owner, last.counter):
+            break
+        since_s = one.at_s
+    return last.at_s - since_s
+
+
+def _unmoved_s(looks: Sequence[Look]) -> float:
+    """Return for how many seconds the looks have shown the same checkpoint."""
+    last, since_s = looks[-1], looks[-1].at_s
+    for one in reversed(looks):
+        if _position(one) != _position(last):
             break
         since_s = one.at_s
     return last.at_s - since_s
@@ -272,6 +360,8 @@ class Ahead(NamedTuple):
     exact: bool = True
     gone: bool = False
     """True: the shard, or the position, is not in the stream."""
+    refused: str | None = None
+    """The error code with which the service refused the read; None: it was not refused."""
 
 
 class Lags:
@@ -287,7 +377,7 @@ class Lags:
         """The stream's retention in seconds; infinite where the credentials do not show it."""
         self._rows: dict[str, LeaseRow] = {}
         self._ahead: dict[str, Ahead] = {}
-        self._failover_s: dict[str, float] = {}
+        self._workers: dict[str, WorkerRow] = {}
         self._without: list[str] = []
 
     def remember(self, looks: Mapping[str, Sequence[Look]], history_s: float = HISTORY_S) -> None:
@@ -304,7 +394,7 @@ class Lags:
         self._rows = {row.key: row for row in rows.listing.rows if of_stream(row, self._stream)}
         if not self._rows and rows.listing.rows:
             raise OptionError(f"{self._application} has leases, but none of the stream {self._stream}")
-        self._failover_s = {row.worker_id: row.failover_s for row in rows.workers}
+        self._workers = {row.worker_id: row for row in rows.workers}
         there = None if shards is None else {shard.shard_id for shard in shards}
         leased = {LeaseKey.parse(key).shard_id for key in self._rows}
         self._without = sorted(
@@ -332,8 +422,19 @@ class Lags:
                 pending=None if row.pending is None else row.pending.text,
                 behind_s=self._ahead[key].behind_s if key in self._ahead else None,
                 by_query=query_position(row) is not None,
+                exact=self._ahead[key].exact if key in self._ahead else True,
+                **self._told_of(row, now_s),
             )
             self.looks[key] = [*self.looks.get(key, []), seen][-LOOKS_MAX:]
+
+    def _told_of(self, row: LeaseRow, now_s: float) -> dict[str, float]:
+        """Return what the owner's own row tells of its lease; nothing where it has none that says it."""
+        worker = self._workers.get(row.actual_owner or "")
+        if worker is None or worker.written_ms is None:
+            return {}
+        silent_s = max(0.0, now_s - worker.written_ms / 1000)
+        told_s = worker.unsettled.get(row.key, 0.0)
+        return {"silent_s": silent_s, "unsettled_s": told_s + silent_s if told_s else 0.0}
 
     async def _find(self, shard_id: str, checkpoint: Checkpoint) -> Ahead:
         at = start_of(checkpoint)
@@ -356,11 +457,12 @@ class Lags:
             return Ahead(None, gone=True)
         except (AccessDeniedError, ThrottledError) as fault:
             inspector.lacks(f"the records of {self._stream}", "kinesis", fault)
+            return found._replace(refused=fault.code)
         return found
 
     def report(self, times: LagTimes) -> LagReport:
         """Return what the looks so far say."""
-        shards = [self._lag_of(row, times) for _, row in sorted(self._rows.items())]
+        shards = sorted((self._lag_of(row, times) for row in self._rows.values()), key=urgency)
         behind = [one.behind_s for one in shards if one.behind_s is not None]
         loses = [one.loses_in_s for one in shards if one.loses_in_s is not None]
         looked_s = [look.at_s for key in self._rows for look in self.looks[key]]
@@ -377,18 +479,27 @@ class Lags:
             without_lease=self._without,
             missing=list(inspector.missing),
             calls=inspector.calls,
+            loss_risk=max((one.loss_risk for one in shards), key=list(LossRisk).index, default=LossRisk.NONE),
+            not_known=sum(one.behind_s is None and one.state is not State.ENDED for one in shards),
         )
 
     def _lag_of(self, row: LeaseRow, times: LagTimes) -> ShardLag:
         ahead = self._ahead.get(row.key, Ahead(None))
-        failover_s = self._failover_s.get(row.actual_owner or "", FAILOVER_S)
-        judged = judge(self.looks[row.key], failover_s=failover_s, ok_s=times.ok_s, stalled_s=times.stalled_s)
+        worker = self._workers.get(row.actual_owner or "")
+        failover_s = FAILOVER_S if worker is None else worker.failover_s
+        looks = self.looks[row.key]
+        judged = judge(looks, failover_s=failover_s, ok_s=times.ok_s, stalled_s=times.stalled_s)
         state, why = judged.state, judged.why
+        if ahead.refused is not None and state is State.UNKNOWN:
+            why = f"the read of the shard was refused ({ahead.refused}): how far it is behind is not known"
         if ahead.gone:
             state, why = State.GONE, "the stream has no such shard or position: it is trimmed, or of another stream"
-        loses_in_s = None
-        if ahead.behind_s is not None and ahead.behind_s > 0 and math.isfinite(self._retention_s):
-            loses_in_s = max(0.0, self._retention_s - ahead.behind_s)
+        loses_in_s = used = None
+        if ahead.behind_s is not None and math.isfinite(self._retention_s):
+            used = ahead.behind_s / self._retention_s
+            if ahead.behind_s > 0:
+                loses_in_s = max(0.0, self._retention_s - ahead.behind_s)
+        may_have_lost = self._may_have_lost(row)
         return ShardLag(
             lease=row.key,
             shard_id=LeaseKey.parse(row.key).shard_id,
@@ -402,7 +513,11 @@ class Lags:
             slope=judged.slope,
             left_s=judged.left_s,
             loses_in_s=loses_in_s,
-            may_have_lost=self._may_have_lost(row),
+            may_have_lost=may_have_lost,
+            retention_used=used,
+            loss_risk=LossRisk.of(used if ahead.exact else None, may_have_lost=may_have_lost),
+            unsettled_s=looks[-1].unsettled_s,
+            unmoved_s=_unmoved_s(looks) if len(looks) > 1 else None,
         )
 
     def _may_have_lost(self, row: LeaseRow) -> bool:

@@ -55,6 +55,11 @@ def place(text: str, now_s: float) -> IteratorAt:
     return IteratorAt.at_timestamp(moment_s(text, now_s))
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun: ``1 lease``, ``3 leases``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def span_text(seconds: float) -> str:
     """Return a span of time as a text: ``850 ms``, ``12 s``, ``3 m 20 s``, ``5 h 4 m``, ``2 d 3 h``."""
     if seconds < 0:

@@ -82,6 +82,8 @@ WORKER_COLUMNS: Mapping[str, Column] = MappingProxyType(
         members.AVOIDS: Column("avoids", TEXTS),
         members.STREAM: Column("stream", TEXT),
         members.PROCESS: Column("process", TEXT),
+        members.WRITTEN_MILLIS: Column("written_ms", NUMBER),
+        members.UNSETTLED: Column("unsettled", TEXT),
     }
 )
 

@@ -75,6 +75,10 @@ class PolledStream:
         self._rng = rng
         self._on_event = on_event
 
+    @property
+    def now_s(self) -> float:
+        return self._source.now_s
+
     async def list_shards(self) -> Sequence[ListedShard]:
         return await self._source.shards()
 

@@ -37,6 +37,7 @@ class Listed:
     """A stream whose shards are listed, and not read."""
 
     name = "orders"
+    now_s = 0.0
 
     def __init__(self, *shards: ListedShard) -> None:
         self._shards = shards

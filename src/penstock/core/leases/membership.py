@@ -90,14 +90,24 @@ AVOIDS = "avoids"
 STREAM = "stream"
 APPLICATION = "application"
 PROCESS = "process"
+WRITTEN_MILLIS = "writtenMillis"
+UNSETTLED = "unsettled"
 
 WRITES_PER_FAILOVER = 5
 """The least number of times that a worker writes its row within the failover time."""
+
+UNSETTLED_FROM_S = 10.0
+"""A row names a lease whose oldest unsettled record has been the oldest for this time, and no other one: a worker that
+makes progress writes no more than before.
+"""
+UNSETTLED_LEASES_MAX = 200
+"""The leases that a row names so: those with the oldest records. It bounds the row's size."""
 
 FORGET_AFTER_FAILOVERS = 60
 """The row of a worker that did not end well is removed when it has not moved for this many failover times."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NONE_UNSETTLED: Mapping[str, float] = MappingProxyType({})
 
 
 class NotAWorkerError(ValueError):
@@ -134,6 +144,15 @@ class WorkerRow:
 
     process: str = ""
     """The process of this id, as leases name it (`penstock.core.leases.row.process_name`)."""
+    written_ms: int | None = None
+    """When the row was written, by the service's time (epoch milliseconds). It is for those that look from outside: no
+    worker compares it, since each worker times the counters of others on its own clock. None: a version wrote the row
+    that did not say it.
+    """
+    unsettled: Mapping[str, float] = field(default_factory=lambda: _NONE_UNSETTLED, hash=False)
+    """The seconds, by lease keys, for which the oldest record that is fetched and not settled has been the oldest one.
+    A lease that makes progress is not named (`UNSETTLED_FROM_S`).
+    """
 
     def next(self) -> WorkerRow:
         """Return the row as it is written next."""
@@ -156,6 +175,8 @@ class WorkerRow:
             STREAM: self.stream,
             APPLICATION: self.application,
             PROCESS: self.process,
+            WRITTEN_MILLIS: "" if self.written_ms is None else self.written_ms,
+            UNSETTLED: json.dumps(dict(self.unsettled), sort_keys=True) if self.unsettled else "",
         }
         return {name: value for name, value in values.items() if isinstance(value, int) or value}
 
@@ -178,9 +199,33 @@ def worker_row(attributes: Mapping[str, Any]) -> WorkerRow:
             stream=attributes.get(STREAM) or "",
             application=attributes.get(APPLICATION) or "",
             process=attributes.get(PROCESS) or "",
+            written_ms=_millis_of(attributes.get(WRITTEN_MILLIS)),
+            unsettled=_unsettled_of(attributes.get(UNSETTLED)),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as fault:
         raise NotAWorkerError(f"the row {attributes.get(WORKER_ID)!r} cannot be read: {fault!r}") from fault
+
+
+def longest_unsettled(seconds: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what a worker's row says of these leases: those that make no progress, whole seconds, within the bound."""
+    stands = sorted(
+        ((key, float(int(one_s))) for key, one_s in seconds.items() if one_s >= UNSETTLED_FROM_S),
+        key=lambda one: (-one[1], one[0]),
+    )
+    return MappingProxyType(dict(stands[:UNSETTLED_LEASES_MAX])) if stands else _NONE_UNSETTLED
+
+
+def _unsettled_of(text: object) -> Mapping[str, float]:
+    # No worker acts on it, so what cannot be read of it must not hide the row, and with it the worker.
+    try:
+        found = json.loads(text) if isinstance(text, str) and text else {}
+        return MappingProxyType({str(key): float(seconds) for key, seconds in found.items()})
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        return _NONE_UNSETTLED
+
+
+def _millis_of(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def worker_rows(items: Iterable[Mapping[str, Any]]) -> list[WorkerRow]:

@@ -78,6 +78,11 @@ class OpenStream:
         return self.source.stream
 
     @property
+    def now_s(self) -> float:
+        """The service's time, in epoch seconds, as its answers have shown it."""
+        return self.source.now_s
+
+    @property
     def facts(self) -> StreamFacts:
         """The facts that the service gave about the stream when it was opened, or last described."""
         assert self._facts is not None

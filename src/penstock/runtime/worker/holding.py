@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.assignment.kcl import Fleet
 from penstock.core.assignment.strategies import lease_view
 from penstock.core.handoff import OwnerInput
+from penstock.core.leases.membership import longest_unsettled
 from penstock.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
 from penstock.core.ledger.grouping import PARTS_MAX
 from penstock.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
@@ -19,12 +20,13 @@ from penstock.runtime.shard.tenure_keeper import TenureKeeper
 from penstock.tasks import spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
     from penstock.core.feeding.pages import ChildShard, FeedCursor
     from penstock.core.ledger.ledger import Ending
     from penstock.core.worker import Input, Mine
+    from penstock.model import Position
     from penstock.options import ConsumerOptions
     from penstock.runtime.background import Chores
     from penstock.runtime.dead_letters import LetterSink
@@ -133,6 +135,10 @@ class Holding(ShardListener):
         """Note that a write to the worker's own row was confirmed."""
         for keeper in (*(held.keeper for held in self.held.values()), *self.claims.values()):
             keeper.alive(sent_s)
+
+    def unsettled(self, now_s: float) -> Mapping[str, float]:
+        """Return for how long each lease's oldest unsettled record has been the oldest, in seconds."""
+        return longest_unsettled({key: held.unsettled_s(now_s) for key, held in self.held.items()})
 
     def begin(self, key: str, keeper: TenureKeeper) -> None:
         """Begin a tenure: at once, or when the take is confirmed."""
@@ -298,6 +304,8 @@ class HeldShard(ShardListener):
         reader.listen(self)
         self._key = keeper.row.key
         self._cursor = cursor
+        self._oldest: Position | None = None
+        self._oldest_since_s = clock()
         self._measured_s = clock()
         self._measured_bytes = cursor.payload_bytes
         self._throughput_kib_s: float | None = None
@@ -314,6 +322,15 @@ class HeldShard(ShardListener):
             self._learnt(OwnerInput.ENDED)
         else:
             self._learnt(OwnerInput.LOST)
+
+    def unsettled_s(self, now_s: float) -> float:
+        """Return for how long the shard's oldest unsettled record has been the oldest, as the calls so far have seen
+        it; 0 where all that was fetched is settled.
+        """
+        # A handler that hangs, one that fails, and a program that does not ask for records any more all show here.
+        if (oldest := self.reader.ledger.oldest) != self._oldest:
+            self._oldest, self._oldest_since_s = oldest, now_s
+        return 0.0 if oldest is None else now_s - self._oldest_since_s
 
     def measure(self) -> None:
         """Have the next renewal store how much is read, and the time up to which all is settled."""

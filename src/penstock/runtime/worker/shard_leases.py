@@ -47,6 +47,10 @@ class ShardedStream(Protocol):
     def name(self) -> str:
         """The stream's name or ARN, as messages show it."""
 
+    @property
+    def now_s(self) -> float:
+        """The service's time, in epoch seconds, as its answers have shown it."""
+
     async def list_shards(self) -> Sequence[ListedShard]:
         """Return all shards that the retention still covers."""
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.assignment.kcl import Fleet
@@ -111,7 +112,7 @@ class Worker:
         self._is_doing = False
         self._mine = mine = Mine(_terms(worker_id, options), options.leases.assignment, rng)
         self._chores = chores = Chores(self._fail)
-        self._presence = Presence(table, mine, retry_s=retry_s, clock=clock)
+        self._presence = Presence(table, mine, self._shown, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, options, clock)
         self._sight = Sight(
             mine, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
@@ -130,6 +131,12 @@ class Worker:
             tell=self._hear,
         )
         self.held = self._holding.held
+
+    def _shown(self, now_s: float, counter: int) -> WorkerRow:
+        """Return the worker's own row as it is written now, with what those want to know that look from outside."""
+        service_s = next(iter(self._parts.values())).stream.now_s
+        row = self._mine.shown(now_s, counter)
+        return replace(row, written_ms=int(service_s * 1000), unsettled=self._holding.unsettled(now_s))
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -529,12 +536,23 @@ much to show writes more often.
 class Presence:
     """Writes the worker's own row at every change, and often enough to be known as alive."""
 
-    def __init__(self, table: LeaseTable, mine: Mine, *, retry_s: float, clock: Callable[[], float]) -> None:
-        """``mine`` says what is shown. ``retry_s`` is the pause after a write that was not confirmed."""
+    def __init__(
+        self,
+        table: LeaseTable,
+        mine: Mine,
+        shown: Callable[[float, int], WorkerRow],
+        *,
+        retry_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """``shown`` returns the row by the time and its counter. ``retry_s`` is the pause after a write that was not
+        confirmed.
+        """
         self.alive_s: float | None = None
         """The send time of the last confirmed write; None: no other worker can have seen this one yet."""
         self._table = table
         self._mine = mine
+        self._shown = shown
         self._retry_s = retry_s
         self._told_s = float("-inf")
         self._counter = 0
@@ -554,7 +572,7 @@ class Presence:
             self._now.clear()
             sent_s = self._clock()
             self._counter += 1
-            row = self._mine.shown(sent_s, self._counter)
+            row = self._shown(sent_s, self._counter)
             try:
                 outcome = await self._table.put_worker(row)
             except PenstockError as error:
