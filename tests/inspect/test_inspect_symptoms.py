@@ -923,6 +923,28 @@ def d046_a_few(make: Make) -> Snapshot:
     return with_old_leases(make, 3)
 
 
+@ill
+def d047_ten_minutes_behind_in_one_look(make: Make) -> Snapshot:
+    scene = make()
+    numbers = [scene.put(0), scene.put(1)]
+    scene.put(0)
+    scene.leases(*numbers)
+    scene.advance(600)
+    return scene.snapshot()
+
+
+@sound
+def d047_ten_minutes_behind_and_its_worker_settles(make: Make) -> Snapshot:
+    scene = make(kind="penstock")
+    numbers = [scene.put(0), scene.put(1)]
+    scene.put(0)
+    scene.leases(*numbers)
+    scene.advance(600)
+    scene.table("-Workers", key="workerId")
+    scene.row(worker("w0", written_ms=int(scene.local.clock.now() * 1000)).attributes(), "-Workers")
+    return scene.snapshot()
+
+
 # --- the tests ------------------------------------------------------------------------------------
 
 

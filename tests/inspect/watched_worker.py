@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from penstock import BufferOptions, CheckpointOptions, Consumer, Prompt
+from penstock import BufferOptions, CheckpointOptions, Consumer
+from penstock.checkpoints import Prompt
 from penstock.model import StartingPosition
 
 

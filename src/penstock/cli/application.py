@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.lag_table import headline, lag_lines, painted
 from penstock.cli.looking import Earlier, lag_since, looking
-from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing, warn
+from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.tables import Line, table_of, terminal_columns
 from penstock.errors import OptionError
-from penstock.inspect.moments import span_s, span_text, time_text
+from penstock.inspect.moments import span_s, time_text
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
@@ -190,22 +192,4 @@ def _remarks(leader: bool, leaving: bool) -> str | None:
 
 
 def _lagging(report: LagReport) -> str:
-    head = ("SHARD", "VERDICT", "BEHIND", "LOSES DATA IN", "OWNER", "WHY")
-    rows = [
-        (
-            one.shard_id,
-            one.state.value,
-            None if one.behind_s is None else ("" if one.exact else "up to ") + span_text(one.behind_s),
-            "may have lost" if one.may_have_lost else None if one.loses_in_s is None else span_text(one.loses_in_s),
-            one.owner,
-            one.why,
-        )
-        for one in report.shards
-    ]
-    rows += [
-        (one, "unowned", None, None, None, "there is no lease for this open shard") for one in report.without_lease
-    ]
-    behind = "" if report.behind_s is None else f", {span_text(report.behind_s)} behind"
-    loses = "" if report.loses_in_s is None else f", loses data in {span_text(report.loses_in_s)}"
-    summary = f"{report.application} on {report.stream}: {report.state.value}{behind}{loses}"
-    return "\n".join([pairs_of([("", summary)]).strip(), table_of(head, rows)])
+    return "\n".join(painted(one) for one in [Line(headline(report)), *lag_lines(report, terminal_columns())])

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from penstock.cli.output import Output, Shape, replace_file, say, show_report, table_of
+from penstock.cli.output import Output, Shape, replace_file, say, show_report
 from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.tables import table_of
 from penstock.errors import OptionError
 from penstock.wiring import ConnectionOptions
 

@@ -27,8 +27,9 @@ from penstock.cli.application import (
     earlier_of,
 )
 from penstock.cli.looking import Earlier, lag_since, looking, snapshot_since
-from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, table_of, tell_missing
+from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
+from penstock.cli.tables import table_of
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import span_s
 from penstock.shown import one_line

@@ -18,14 +18,15 @@ import typer
 
 from penstock.cli.application import Name, OfStream, StoreText, Table
 from penstock.cli.looking import looking
-from penstock.cli.output import Output, Rate, Shape, pairs_of, say, show_report, table_of, tell_missing, warn
+from penstock.cli.output import Output, Rate, Shape, pairs_of, say, show_report, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.tables import is_wide, table_of
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, span_s, span_text, time_text
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from penstock.inspect import Applied, Inspector, Plan, PositionsReport, Store
+    from penstock.inspect import Applied, Inspector, Move, Plan, PositionsReport, Store
 
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 
@@ -288,17 +289,20 @@ def _create(path: Path, content: bytes, option: str) -> None:
 
 
 def _shown(plan: Plan) -> str:
-    head = ("SHARD", "FROM", "TO", "NEXT RECORD", "WAS", "DISTANCE", "OWNER", "WHY")
+    shows_numbers = is_wide.get()  # two sequence numbers have 112 digits: the times say where a lease goes
+    numbers = ("FROM", "TO") if shows_numbers else ()
+    head = ("SHARD", "WAS", "NEXT RECORD", "DISTANCE", "OWNER", *numbers, "WHY")
     rows = [
         (
             one.shard_id,
-            "(no row)" if one.before is None else _place(one.before.checkpoint, one.before.sub_sequence_number),
-            _place(one.checkpoint, one.sub_sequence_number) + ("" if one.exact else " (not exact)"),
-            time_text(one.next_after),
             time_text(one.next_before),
+            time_text(one.next_after),
             _distance(one.distance_s),
             one.life.value if one.before is None or one.before.owner is None else f"{one.before.owner}: {one.life}",
-            one.why + ("; the prepared checkpoint is dropped" if one.before and one.before.pending else ""),
+            *(_numbers(one) if shows_numbers else ()),
+            ("" if one.exact else "not exact: ")
+            + one.why
+            + ("; the prepared checkpoint is dropped" if one.before and one.before.pending else ""),
         )
         for one in plan.moves
     ]
@@ -310,6 +314,15 @@ def _shown(plan: Plan) -> str:
     if plan.live:
         lines.append(f"{len(plan.live)} of them have live owners: stop these, or have them hand over (--handoff)")
     return "\n".join(lines)
+
+
+def _numbers(move: Move) -> tuple[str, str]:
+    """Return where a lease stands, and where it is to stand, as its row says it."""
+    before = move.before
+    return (
+        "(no row)" if before is None else _place(before.checkpoint, before.sub_sequence_number),
+        _place(move.checkpoint, move.sub_sequence_number),
+    )
 
 
 def _place(checkpoint: str, sub: int) -> str:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from penstock.cli.tables import cell, is_wide
 from penstock.errors import OptionError
 from penstock.inspect.moments import moment_s
-from penstock.shown import json_line, lines, one_line
+from penstock.shown import json_line, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,8 +100,6 @@ def replace_file(path: Path, data: bytes) -> None:
 # --- reports --------------------------------------------------------------------------------------
 # The tools that look show by these functions what they have found.
 
-CELL_CHARACTERS_MAX = 200
-"""A longer cell is cut in a table; the other shapes show it whole."""
 AHEAD_S = 60.0
 """Seconds. A time that is no further ahead than this may be due to clocks that differ."""
 
@@ -109,13 +108,26 @@ class Shape(StrEnum):
     """Shapes of what is shown."""
 
     table = "table"
+    wide = "wide"
     json = "json"
     jsonl = "jsonl"
     yaml = "yaml"
 
 
+def _shape_of(shape: Shape) -> Shape:
+    """Take ``wide`` as a table that is shown whole: no command has to tell the two apart."""
+    is_wide.set(shape is Shape.wide)
+    return Shape.table if shape is Shape.wide else shape
+
+
 Output = Annotated[
-    Shape, typer.Option("--output", "-o", help="table; or json (the whole report), jsonl (a line per row), yaml.")
+    Shape,
+    typer.Option(
+        "--output",
+        "-o",
+        help="table, as the terminal has room; wide; or json (the whole report), jsonl (a line per row), yaml.",
+        callback=_shape_of,
+    ),
 ]
 Rate = Annotated[
     float, typer.Option(help="Read calls a second of each shard, of the 5 that all its readers share.", metavar="CALLS")
@@ -169,36 +181,11 @@ def tell_missing(missing: Iterable[Missing]) -> None:
         warn(f"not shown: {one.what}. {one.told[0].upper()}{one.told[1:]}")
 
 
-def table_of(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return columns of text, as wide as they must be. Numbers stand to the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    right = [all(_is_number(row[place]) for row in cells) and bool(cells) for place in range(len(head))]
-    widths = [max(len(row[place]) for row in [[*head], *cells]) for place in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        aligned = (
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(row, widths, right, strict=True)
-        )
-        return "  ".join(aligned).rstrip()
-
-    return "\n".join([line([*head]), *map(line, cells)])
-
-
 def pairs_of(pairs: Iterable[tuple[str, Any]]) -> str:
     """Return names and values, a line each; names without a value are left out."""
-    told = [(name, _cell(value)) for name, value in pairs if value is not None and value != ""]
+    told = [(name, cell(value)) for name, value in pairs if value is not None and value != ""]
     width = max((len(name) for name, _ in told), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in told)
-
-
-def _cell(value: Any) -> str:
-    text = "-" if value is None else one_line(str(value))
-    return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 3] + "..."
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
 
 
 def _printable(text: str) -> str:

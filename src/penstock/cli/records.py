@@ -15,8 +15,9 @@ import typer
 
 from penstock.cli.interrupt import Stopping
 from penstock.cli.looking import looking
-from penstock.cli.output import Rate, Shape, Since, begin_of, of_bytes, show_report, table_of, warn
+from penstock.cli.output import Rate, Shape, Since, begin_of, of_bytes, show_report, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
+from penstock.cli.tables import table_of
 from penstock.errors import OptionError
 from penstock.inspect.moments import HOW, moment_s, time_text
 from penstock.model import IteratorAt, Position

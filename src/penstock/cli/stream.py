@@ -18,10 +18,10 @@ from penstock.cli.output import (
     of_bytes,
     pairs_of,
     show_report,
-    table_of,
     tell_missing,
 )
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
+from penstock.cli.tables import table_of
 from penstock.inspect.moments import span_text, time_text
 from penstock.wiring import ConnectionOptions
 

@@ -12,18 +12,19 @@ import os
 import signal
 import sys
 import time
-import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
 from penstock.cli.interrupt import StoppedError, Stopping
+from penstock.cli.lag_table import COLOURS, RED, headline, lag_lines, painted
 from penstock.cli.looking import Earlier, looking
-from penstock.cli.output import Output, Rate, Shape, Since, begin_of, show_report, table_of
+from penstock.cli.output import Output, Rate, Shape, Since, begin_of, show_report
 from penstock.cli.producing import EndpointUrl, Profile, Region
+from penstock.cli.tables import Line, cut, is_wide, terminal_columns
 from penstock.errors import OptionError, PenstockError
-from penstock.inspect.moments import span_s, span_text
+from penstock.inspect.moments import span_s
 from penstock.shown import one_line
 from penstock.tasks import wait_set
 from penstock.wiring import ConnectionOptions
@@ -31,7 +32,7 @@ from penstock.wiring import ConnectionOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.inspect import Inspector, LagReport, LagTimes, Look, ShardLag, Store
+    from penstock.inspect import Inspector, LagReport, LagTimes, Look, Store
 
 ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -118,15 +119,18 @@ class Watching:
 
 
 async def _printed(watching: Watching, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
+    from penstock.inspect.lag import report_urgency
+
     stopping = Stopping()
     with stopping.listening(), contextlib.suppress(StoppedError):
         for number in range(frames):
             if number:
                 await stopping.unless_asked(asyncio.sleep(every_s))
             await stopping.unless_asked(watching.look(inspector))
-            for report in watching.reports.values():
+            for report in sorted(watching.reports.values(), key=report_urgency):
                 if shape is Shape.table:
-                    show_report(report, [], "\n".join(_lines([report])), shape)
+                    text = "\n".join(painted(one) for one in _lines([report], terminal_columns()))
+                    show_report(report, [], text, shape)
                 else:
                     show_report(report, [report], "", shape)
 
@@ -181,57 +185,44 @@ class Screen:
     def _show(self, note: str | None = None) -> None:
         size = os.get_terminal_size(sys.stdout.fileno())
         watching = self._watching
-        lines = _lines(list(watching.reports.values()))
+        lines = _lines(list(watching.reports.values()), None if is_wide.get() else size.columns)
         room = max(1, size.lines - 1)
         self._offset = min(self._offset, max(0, len(lines) - room))
-        _write(frame(lines[self._offset :], note or watching.fault or KEYS, size.columns, size.lines))
+        foot = note or watching.fault or KEYS
+        is_coloured = not os.environ.get("NO_COLOR")
+        _write(frame(lines[self._offset :], foot, size.columns, size.lines, is_coloured=is_coloured))
 
 
-def frame(lines: Sequence[str], foot: str, columns: int, height: int) -> str:
+def frame(lines: Sequence[Line], foot: str, columns: int, height: int, *, is_coloured: bool = False) -> str:
     """Return a screen: the lines that fit, and the foot in reverse. It is written over what was there."""
     room = max(0, height - 1)
-    shown = [cut(one, columns) + TO_LINE_END for one in lines[:room]]
+    shown = []
+    for one in lines[:room]:
+        text = cut(one.text, columns)
+        shown.append((f"{one.tone}{text}{PLAIN}" if is_coloured and one.tone else text) + TO_LINE_END)
     shown += [TO_LINE_END] * (room - len(shown))
     last = f"{REVERSED}{cut(one_line(foot), columns)}{PLAIN}{TO_LINE_END}"
     return BEGIN_FRAME + HOME + "\r\n".join([*shown, last]) + TO_END + END_FRAME
 
 
-def cut(text: str, columns: int) -> str:
-    """Return as much of a line as fits into ``columns``: some characters take two columns, and some none."""
-    width = 0
-    for place, one in enumerate(text):
-        width += 0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
-        if width > columns:
-            return text[:place]
-    return text
+def _lines(reports: Sequence[LagReport], columns: int | None) -> list[Line]:
+    """Return what is shown of several applications, the worst first. Their headlines come before all tables: with many
+    shards the second application would not be in sight.
+    """
+    from penstock.inspect.lag import report_urgency
 
-
-def _lines(reports: Sequence[LagReport]) -> list[str]:
-    lines: list[str] = []
-    for report in reports:
-        behind = "" if report.behind_s is None else f", {span_text(report.behind_s)} behind"
-        loses = "" if report.loses_in_s is None else f", loses data in {span_text(report.loses_in_s)}"
-        at = f"{report.taken_at:%H:%M:%S} UTC"
-        head = f"{report.application} on {report.stream}: {report.state.value}{behind}{loses}   {at}"
-        rows = [_row(one) for one in sorted(report.shards, key=_worst_first)]
-        rows += [(one, "unowned", None, None, None, None, "there is no lease for it") for one in report.without_lease]
-        columns = ("SHARD", "VERDICT", "BEHIND", "TREND", "LOSES DATA IN", "OWNER", "WHY")
-        lines += [one_line(head), *table_of(columns, rows).split("\n"), ""]
-        lines += [f"not shown: {one_line(one.what)} ({one_line(one.action)})" for one in report.missing]
+    lines: list[Line] = []
+    ordered = sorted(reports, key=report_urgency)
+    if len(ordered) > 1:
+        lines = [_head(one) for one in ordered] + [Line("")]
+    for report in ordered:
+        lines += [_head(report), *lag_lines(report, columns, trend=True), Line("")]
+        lines += [Line(f"not shown: {one_line(one.what)} ({one_line(one.action)})") for one in report.missing]
     return lines
 
 
-def _row(one: ShardLag) -> tuple[Any, ...]:
-    trend = None if one.slope is None else f"{one.slope:+.2f} s/s"
-    loses = "may have lost" if one.may_have_lost else None if one.loses_in_s is None else span_text(one.loses_in_s)
-    behind = None if one.behind_s is None else ("" if one.exact else "up to ") + span_text(one.behind_s)
-    return one.shard_id, one.state.value, behind, trend, loses, one.owner, one.why
-
-
-def _worst_first(one: ShardLag) -> tuple[int, float, str]:
-    from penstock.inspect import State
-
-    return -list(State).index(one.state), -(one.behind_s or 0.0), one.shard_id
+def _head(report: LagReport) -> Line:
+    return Line(f"{headline(report)}   {report.taken_at:%H:%M:%S} UTC", tone=COLOURS.get(report.state.value, RED))
 
 
 # --- the terminal ---------------------------------------------------------------------------------
