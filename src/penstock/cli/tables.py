@@ -139,6 +139,8 @@ def _fitted(head: Sequence[str], cells: list[list[str]], columns: int) -> tuple[
 
 
 def _wrapped(text: str, room: int) -> list[str]:
+    if not text:
+        return []
     if text.isascii():
         return textwrap.wrap(text, room)
     found = []
