@@ -446,6 +446,8 @@ class ReadRefused(Event, frozen=True, gc=False):
     calls_per_s: float
     """The rate at which this reader goes on: it assumes that the others leave this much."""
     retry_in_s: float
+    refused_for_s: float = 0.0
+    """Seconds since the first of the reads that were refused without one between them that was not."""
 
 
 class ReadFailed(Event, frozen=True, gc=False):

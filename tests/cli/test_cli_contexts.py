@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ import typer.main
 
 from penstock.cli.app import app
 from penstock.cli.contexts import WRITES, _leaves
+from penstock.core.leases import LeaseRow
+from penstock.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +77,7 @@ def test_for_each_command_it_is_decided_whether_it_writes() -> None:
     assert set(commands) == READS | set(WRITES)
     for name, writes in WRITES.items():
         defaults = {one.name: one.default for one in commands[name].params}
-        assert writes(defaults) is (name not in ("app import", "app seek", "console"))
+        assert writes(defaults) is (name not in ("app import", "app seek", "app skip", "console"))
 
 
 @pytest.mark.parametrize(
@@ -164,14 +167,59 @@ def asked(**words: str) -> str:
 
 
 def test_each_shell_gets_the_commands_that_begin_so() -> None:
-    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock app s", COMP_CWORD="2").split() == ["seek"]
-    zsh = asked(_PENSTOCK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="penstock app s")
+    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock app se", COMP_CWORD="2").split() == ["seek"]
+    zsh = asked(_PENSTOCK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="penstock app se")
     assert '"seek"' in zsh
     assert '"lag"' not in zsh
     fish = {"_PENSTOCK_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert asked(**fish, _TYPER_COMPLETE_ARGS="penstock app s").split()[0] == "seek"
+    assert asked(**fish, _TYPER_COMPLETE_ARGS="penstock app se").split()[0] == "seek"
     options = asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock app lag --win", COMP_CWORD="3")
     assert options.split() == ["--window"]
+
+
+def test_streams_and_applications_are_completed_by_their_names(
+    run: Run, local: LocalKinesis, away: LocalKinesis
+) -> None:
+    run("context", "set", "here", "--endpoint-url", away.endpoint_url, "--region", away.region)
+    for words, place in (
+        (f"penstock stream describe --endpoint-url {away.endpoint_url} o", "5"),
+        ("penstock --context here stream describe o", "5"),
+        ("penstock --context here doctor billing --stream o", "6"),
+    ):
+        assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place).split() == ["orders"]
+    nothing = asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock stream describe o", COMP_CWORD="3")
+    assert nothing.split() == [], "what cannot be reached gives no words, and no complaint"
+
+
+def test_applications_of_a_file_are_completed(run: Run, tmp_path: Path) -> None:
+    async def made() -> None:
+        table = SqliteLeaseTable(tmp_path / "leases.sqlite").of("billing")
+        await table.ensure()
+        await table.create(LeaseRow(key="shardId-000000000000"))
+        await table.close()
+
+    asyncio.run(made())
+    words = f"penstock app lag --store sqlite:{tmp_path}/leases.sqlite b"
+    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="5").split() == ["billing"]
+
+
+@pytest.mark.parametrize("module", ["penstock.cli.app", "typer", "penstock.cli.contexts"])
+@pytest.mark.parametrize("completes", [False, True])
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(module: str, completes: bool) -> None:
+    program = f"""
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+{PROGRAM}
+"""
+    words = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock a", "COMP_CWORD": "1"} if completes else {}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "stream", "ls"], env={**os.environ, **words}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_contexts_are_completed_by_their_names(run: Run, home: Path) -> None:
@@ -189,6 +237,6 @@ def test_bash_itself_completes_by_the_script(run: Run, tmp_path: Path) -> None:
     script.write_text(run("completion", "bash").stdout)
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{PROGRAM}' \"$@\"\n")
     program.chmod(0o755)
-    lines = f'. {script}; COMP_WORDS=(penstock app s); COMP_CWORD=2; _penstock_completion {program}; echo "$COMPREPLY"'
+    lines = f'. {script}; COMP_WORDS=(penstock app se); COMP_CWORD=2; _penstock_completion {program}; echo "$COMPREPLY"'
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["seek"]

@@ -194,6 +194,17 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "orders: s-1: a read was refused for the shard's limits; 2.5 calls/s are left, the next in 0.3 s",
     ),
     (
+        events.ReadRefused("orders", "s-1", 0.2, 5.0, 59.9),
+        logging.DEBUG,
+        "orders: s-1: a read was refused for the shard's limits; 0.2 calls/s are left, the next in 5.0 s",
+    ),
+    (
+        events.ReadRefused("orders", "s-1", 0.2, 5.0, 60.0),
+        logging.WARNING,
+        "orders: s-1: all reads have been refused for 60 s: other programs use up the shard's limits; 0.2 calls/s are "
+        "left, the next in 5.0 s",
+    ),
+    (
         events.ReadFailed("orders", "s-1", "InternalFailure", 0.5, "GetRecords: InternalFailure: no message"),
         logging.WARNING,
         "orders: s-1: a read failed, and is tried again in 0.5 s: GetRecords: InternalFailure: no message",

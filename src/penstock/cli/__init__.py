@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130
+"""The status by which shells know that Ctrl-C ended a command."""
+
 
 def main() -> int:
     """Run the command line, and return the process's exit status."""
     try:
         from penstock.cli.app import run
+
+        return run()
     except ModuleNotFoundError as fault:
         if fault.name not in ("typer", "click", "rich"):
             raise
         print('The penstock command needs its extra: pip install "penstock[cli]"', file=sys.stderr)
         return 1
-    return run()
+    except KeyboardInterrupt:  # also while modules are imported, when no command listens for it yet
+        return INTERRUPTED

@@ -50,27 +50,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Carries records from Amazon Kinesis Data Streams to where they are used, and back.",
 )
-app.command("local")(local.command)
-app.command("put")(put.command)
-app.command("load")(load.command)
-app.command("run")(run_job.command)
-app.command("java-archive")(run_job.archive_command)
-app.add_typer(dead_letters.app, name="dead-letters")
-app.command("kclpy")(kclpy.command)
-app.add_typer(stream.app, name="stream")
-app.add_typer(application.app, name="app")
+RUN, WRITE, LOOK, CHECK, SET_UP = "Run", "Write", "Look", "Check", "Set up"
+"""What a command is for: the help shows the commands under these."""
+
+app.command("run", rich_help_panel=RUN)(run_job.command)
+app.command("kclpy", rich_help_panel=RUN)(kclpy.command)
+app.command("local", rich_help_panel=RUN)(local.command)
+app.command("put", rich_help_panel=WRITE)(put.command)
+app.command("load", rich_help_panel=WRITE)(load.command)
+app.add_typer(dead_letters.app, name="dead-letters", rich_help_panel=WRITE)
+app.add_typer(stream.app, name="stream", rich_help_panel=LOOK)
+app.add_typer(application.app, name="app", rich_help_panel=LOOK)
+app.add_typer(records.app, name="records", rich_help_panel=LOOK)
+app.command("top", rich_help_panel=LOOK)(top.command)
+app.command("console", rich_help_panel=LOOK)(console.command)
+app.command("doctor", rich_help_panel=CHECK)(doctor.command)
+app.add_typer(doctor.checks, name="check", rich_help_panel=CHECK)
+app.command("cost", rich_help_panel=CHECK)(doctor.cost_command)
+app.add_typer(contexts.app, name="context", rich_help_panel=SET_UP)
+app.command("completion", rich_help_panel=SET_UP)(contexts.completion_command)
+app.command("java-archive", rich_help_panel=SET_UP)(run_job.archive_command)
 application.app.command("export")(moving.export_command)
 application.app.command("seek")(moving.seek_command)
+application.app.command("skip")(moving.skip_command)
 application.app.command("import")(moving.import_command)
 application.app.command("apply")(moving.apply_command)
-app.add_typer(records.app, name="records")
-app.add_typer(doctor.checks, name="check")
-app.command("doctor")(doctor.command)
-app.command("cost")(doctor.cost_command)
-app.command("top")(top.command)
-app.command("console")(console.command)
-app.add_typer(contexts.app, name="context")
-app.command("completion")(contexts.completion_command)
 
 
 def _show_version(wanted: bool) -> None:

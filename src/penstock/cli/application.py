@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.completing import complete_applications, complete_streams
 from penstock.cli.lag_table import headline, lag_lines, painted
 from penstock.cli.looking import Earlier, lag_since, looking
 from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing, warn
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Applications: their leases and workers, and how far they are behind.")
 
-Name = Annotated[str, typer.Argument(help="Name of the application.", metavar="APPLICATION")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the application.", metavar="APPLICATION", autocompletion=complete_applications)
+]
 StoreText = Annotated[
     str, typer.Option("--store", help="dynamodb, sqlite:FILE or postgresql://HOST/DATABASE.", metavar="STORE")
 ]
@@ -34,7 +37,13 @@ Table = Annotated[
     typer.Option("--lease-table", help="Lease table; else the application's name in DynamoDB, and leases elsewhere."),
 ]
 OfStream = Annotated[
-    str | None, typer.Option("--stream", help="Stream of the leases, where they do not name it.", metavar="STREAM")
+    str | None,
+    typer.Option(
+        "--stream",
+        help="Stream of the leases, where they do not name it.",
+        metavar="STREAM",
+        autocompletion=complete_streams,
+    ),
 ]
 Window = Annotated[
     str, typer.Option(help="Look again for so long, as in 30s: one look shows no trend.", metavar="SPAN")

@@ -60,6 +60,7 @@ WRITES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "app apply": _always,
     "app import": _applied,
     "app seek": _applied,
+    "app skip": _applied,
     "console": _writers_come,
     "dead-letters replay": _always,
     "kclpy": _always,

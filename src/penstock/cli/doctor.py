@@ -26,6 +26,7 @@ from penstock.cli.application import (
     Window,
     earlier_of,
 )
+from penstock.cli.completing import complete_applications, complete_streams
 from penstock.cli.looking import Earlier, lag_since, looking, snapshot_since
 from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
@@ -46,11 +47,19 @@ SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 
 OptionalName = Annotated[
     str | None,
-    typer.Argument(help="Name of the application.", metavar="[APPLICATION]", show_default=False),
+    typer.Argument(
+        help="Name of the application.",
+        metavar="[APPLICATION]",
+        show_default=False,
+        autocompletion=complete_applications,
+    ),
 ]
 INCOMPLETE = 3
 """The exit status of a doctor that found nothing, and looked too short for some symptoms."""
-SnapshotStream = Annotated[str | None, typer.Option("--stream", help="Stream to look at.", metavar="STREAM")]
+SnapshotStream = Annotated[
+    str | None,
+    typer.Option("--stream", help="Stream to look at.", metavar="STREAM", autocompletion=complete_streams),
+]
 SnapshotWindow = Annotated[str, typer.Option(help="How long to look: one look shows no trend.", metavar="SPAN")]
 
 

@@ -9,6 +9,7 @@ import asyncio
 import datetime as dt
 import os
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,11 +23,16 @@ from penstock.cli.output import Output, Rate, Shape, pairs_of, say, show_report,
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.tables import is_wide, table_of
 from penstock.errors import OptionError
-from penstock.inspect.moments import HOW, span_s, span_text, time_text
+from penstock.inspect.moments import HOW, counted, span_s, span_text, time_text
 from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from penstock.inspect import Applied, Inspector, Move, Plan, PositionsReport, Store
+    from collections.abc import Awaitable, Callable
+
+    from penstock.core.ledger.letter import Letter
+    from penstock.dead_letters import DeadLettersToFile, DeadLettersToStream
+    from penstock.inspect import Applied, Inspector, Move, Plan, PositionsReport, Skip, Store
+    from penstock.model import Position
 
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 
@@ -127,6 +133,134 @@ def seek_command(
     _go_on(plan, plan_file, output, lambda: _Writing(where, connection, yes, handoff, False, save), apply=apply)
 
 
+def skip_command(
+    name: Name,
+    shard: Annotated[str, typer.Option("--shard", help="The shard that stands still.", metavar="SHARD")],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="The record, so that no other one is passed over.", metavar="NUMBER[/INDEX]"),
+    ] = None,
+    letters: Annotated[
+        Path | None,
+        typer.Option(help="File of dead letters; else APPLICATION-TIME.dead-letters.jsonl.", metavar="FILE"),
+    ] = None,
+    letters_stream: Annotated[
+        str | None, typer.Option("--letters-stream", help="Stream of dead letters.", metavar="STREAM")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for the dead letter.", metavar="TEXT")] = "",
+    stream: OfStream = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    save: Save = None,
+    failover: Failover = "10s",
+    store: StoreText = "dynamodb",
+    table: Table = None,
+    rate: Rate = 2.0,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    output: Output = Shape.table,
+) -> None:
+    """Pass over the one record that a shard stands still at, and keep it as a dead letter; it shows what it would do.
+
+    With --apply a live Penstock worker hands the shard over, the letter is written, and the checkpoint moves behind the
+    record. Records of other shards are handled meanwhile. A live worker of a KCL has to be stopped first.
+    """
+    from penstock.inspect import Store, plan_skip
+
+    connection, where = (
+        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
+        Store.parse(store, table),
+    )
+    if letters is not None and letters_stream is not None:
+        raise OptionError("choose one of --letters FILE and --letters-stream STREAM")
+    position = None if at is None else _position(at)
+
+    async def look(inspector: Inspector) -> Skip:
+        return await plan_skip(
+            inspector,
+            name,
+            shard,
+            position,
+            stream=stream,
+            store=where,
+            failover_s=span_s(failover),
+        )
+
+    say("penstock: looking whether the owners of leases live")
+    skip = asyncio.run(looking(connection, look, calls_per_s=rate))
+    skip = skip._replace(letter=replace(skip.letter, error_message=reason))
+    choice = _letters_of(name, letters, letters_stream)
+    if output is Shape.table:
+        say(_skipped(skip, letters_stream or str(getattr(choice, "path", ""))))
+
+    async def keep_letter(found: PositionsReport) -> None:
+        _check_in_the_way(skip, found)
+        await _write_letter(choice, skip.letter, connection)
+
+    def writing() -> _Writing:
+        return _Writing(where, connection, yes, True, False, save, keep_letter)
+
+    _go_on(skip.plan, None, output, writing, apply=apply)
+
+
+def _position(text: str) -> Position:
+    from penstock.model import Position
+
+    number, _, index = text.removeprefix("seq:").partition("/")
+    if not (number.isascii() and number.isdigit() and (index or "0").isascii() and (index or "0").isdigit()):
+        raise OptionError(f"--at {text}: write a sequence number, with /INDEX inside of an aggregate")
+    return Position(int(number), int(index or 0))
+
+
+def _letters_of(name: str, path: Path | None, stream: str | None) -> DeadLettersToFile | DeadLettersToStream:
+    from penstock.dead_letters import DeadLettersToFile, DeadLettersToStream
+
+    if stream is not None:
+        return DeadLettersToStream(stream=stream)
+    return DeadLettersToFile(path=path or Path(f"{name}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.dead-letters.jsonl"))
+
+
+async def _write_letter(
+    choice: DeadLettersToFile | DeadLettersToStream, letter: Letter, connection: ConnectionOptions
+) -> None:
+    """Write the letter for good. Raises OptionError where it cannot be: then the checkpoint does not move."""
+    from penstock.runtime.dead_letters import open_letters
+
+    sink = open_letters(choice, connection)
+    assert sink is not None
+    try:
+        await sink.start()
+        await sink.write(letter)
+    except OSError as fault:
+        raise OptionError(f"the dead letter cannot be written: {fault.strerror or type(fault).__name__}") from fault
+    finally:
+        await sink.close()
+    say("penstock: the dead letter is written")
+
+
+def _check_in_the_way(skip: Skip, found: PositionsReport) -> None:
+    """Raise OptionError where the worker has settled the record before it handed the shard over."""
+    letter = skip.letter
+    now = found.shards.get(skip.plan.moves[0].lease)
+    if now is None or now.at != "after" or now.sequence_number is None:
+        return
+    settled = int(now.sequence_number), now.sub_sequence_number or 0
+    if settled >= (letter.position.sequence_number, letter.position.sub_sequence_number):
+        raise OptionError("nothing was written: the worker has settled the record meanwhile")
+
+
+def _skipped(skip: Skip, place: str) -> str:
+    from penstock.inspect.skipping import position_text
+
+    letter = skip.letter
+    return (
+        f"the record {position_text(letter.position)} of {letter.shard_id}, which arrived at "
+        f"{time_text(letter.arrived_at)} and has {len(letter.data or b'')} bytes, is passed over, and kept as a dead "
+        f"letter in {place}"
+    )
+
+
 def import_command(
     name: Name,
     file: Annotated[Path, typer.Argument(help="The document; of Spark its checkpoint directory.")],
@@ -217,7 +351,12 @@ class _Writing:
         handoff: bool,
         accept_inexact: bool,
         save: Path | None,
+        before: Callable[[PositionsReport], Awaitable[None]] | None = None,
     ) -> None:
+        """``before`` is awaited with the positions as they are, before anything is written; where it raises, nothing is
+        written.
+        """
+        self._before = before
         self.store, self.connection, self.yes, self.save = store, connection, yes, save
         self.handoff, self.accept_inexact = handoff, accept_inexact
 
@@ -228,13 +367,18 @@ class _Writing:
             raise OptionError(f"the plan is for {plan.store}: name the store (--store)")
         path = self.save or Path(f"{plan.application}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.positions.json")
 
+        async def keep(found: PositionsReport) -> None:
+            _keep(path, found)
+            if self._before is not None:
+                await self._before(found)
+
         async def write() -> Applied:
             table = lease_table(self.store, plan.application, self.connection)
             try:
                 return await apply_plan(
                     plan,
                     table,
-                    keep=lambda found: _keep(path, found),
+                    keep=keep,
                     handoff=self.handoff,
                     accept_inexact=self.accept_inexact,
                 )
@@ -249,9 +393,16 @@ class _Writing:
             return
         if not sys.stdin.isatty():
             raise OptionError("nothing was written: there is no terminal to confirm it; give --yes")
-        say(f"This writes {len(plan.moves)} leases of {plan.application}. Type the application's name to go on:")
+        say(f"This writes {counted(len(plan.moves), 'lease')} of {plan.application}, {_where(plan)}.")
+        say("Type the application's name to go on:")
         if sys.stdin.readline().strip() != plan.application:
             raise OptionError("nothing was written: it was not confirmed")
+
+
+def _where(plan: Plan) -> str:
+    """Return where the stream of a plan is: staging and production have the same names."""
+    _, _, _, region, account, *_ = [*plan.stream_arn.split(":"), "", "", "", "", ""]
+    return f"of the stream {plan.stream} in {region or 'an unknown region'}, account {account or 'unknown'}"
 
 
 def _go_on(plan: Plan, plan_file: Path | None, output: Shape, writing: Any, *, apply: bool) -> None:
@@ -306,7 +457,8 @@ def _shown(plan: Plan) -> str:
         )
         for one in plan.moves
     ]
-    lines = [f"{plan.application} on {plan.stream}: {len(plan.moves)} leases move, {len(plan.stays)} stay"]
+    lines = [f"{plan.application}: {counted(len(plan.moves), 'lease')} of {len(plan.moves) + len(plan.stays)} move"]
+    lines[0] += f", {_where(plan)}"
     if rows:
         lines.append(table_of(head, rows))
     if plan.stays:
@@ -338,7 +490,7 @@ def _distance(distance_s: float | None) -> str | None:
 
 
 def _told(applied: Applied) -> str:
-    lines = [f"{len(applied.written)} leases of {applied.application} are written"]
+    lines = [f"{counted(len(applied.written), 'lease')} of {applied.application} written"]
     lines += [f"{key} was refused: {why}" for key, why in applied.refused.items()]
     lines += [f"{key}: it is not known whether it is written: {why}" for key, why in applied.unknown.items()]
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 import typer
 
+from penstock.cli.completing import complete_streams
 from penstock.cli.interrupt import StoppedError, Stopping
 from penstock.cli.output import of_bytes, of_seconds, show, warn
 from penstock.errors import (
@@ -308,7 +309,7 @@ def _not_negative(seconds: float) -> float:
     return seconds
 
 
-Stream = Annotated[str, typer.Argument(help="Name or ARN of the stream.")]
+Stream = Annotated[str, typer.Argument(help="Name or ARN of the stream.", autocompletion=complete_streams)]
 Region = Annotated[str | None, typer.Option(help="AWS region. Without it, the AWS SDK's rules find the region.")]
 EndpointUrl = Annotated[
     str | None, typer.Option("--endpoint-url", help="Address of Kinesis, in place of AWS's own.", metavar="URL")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.application import OfStream, OkText, StalledText, StoreText, Table
+from penstock.cli.completing import complete_applications
 from penstock.cli.interrupt import StoppedError, Stopping
 from penstock.cli.lag_table import COLOURS, RED, headline, lag_lines, painted
 from penstock.cli.looking import Earlier, looking
@@ -47,7 +48,10 @@ _UP, _DOWN = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
 
 
 def command(
-    names: Annotated[list[str], typer.Argument(help="Names of applications.", metavar="APPLICATION...")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Names of applications.", metavar="APPLICATION...", autocompletion=complete_applications),
+    ],
     stream: OfStream = None,
     interval: Annotated[str, typer.Option(help="Between two looks.", metavar="SPAN")] = "5s",
     frames: Annotated[

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
     from penstock.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
     from penstock.inspect.registries import Registries
+    from penstock.inspect.skipping import Skip, plan_skip
     from penstock.inspect.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
     from penstock.inspect.tables import Store
     from penstock.inspect.values import (
@@ -135,6 +136,7 @@ __all__ = [
     "ShardLag",
     "ShardLimits",
     "ShardView",
+    "Skip",
     "Snapshot",
     "State",
     "Status",
@@ -161,6 +163,7 @@ __all__ = [
     "look_for_renewals",
     "plan_import",
     "plan_seek",
+    "plan_skip",
     "positions_from",
     "positions_of",
     "prices_from",
@@ -231,6 +234,7 @@ _HOMES = {
     "ShardLag": "penstock.inspect.lag",
     "ShardLimits": "penstock.inspect.values",
     "ShardView": "penstock.inspect.values",
+    "Skip": "penstock.inspect.skipping",
     "Snapshot": "penstock.inspect.snapshots",
     "State": "penstock.inspect.lag",
     "Status": "penstock.inspect.checks",
@@ -257,6 +261,7 @@ _HOMES = {
     "look_for_renewals": "penstock.inspect.checks",
     "plan_import": "penstock.inspect.plans",
     "plan_seek": "penstock.inspect.plans",
+    "plan_skip": "penstock.inspect.skipping",
     "positions_from": "penstock.inspect.positions",
     "positions_of": "penstock.inspect.positions",
     "prices_from": "penstock.inspect.costs",

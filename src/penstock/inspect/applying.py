@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import inspect
 import secrets
 import time
 from dataclasses import replace
@@ -110,8 +111,9 @@ async def apply_plan(
     accept_inexact: bool = False,
     waiting: Waiting | None = None,
 ) -> Applied:
-    """Write what the plan says. ``keep`` gets the positions as they are before anything is written; where it raises,
-    nothing is written. ``handoff``: live Penstock workers are asked for their leases.
+    """Write what the plan says. ``keep`` gets the positions as they are before anything is written, and what it returns
+    is awaited if that can be; where it raises, nothing is written. ``handoff``: live Penstock workers are asked for
+    their leases.
 
     Raises ChangedError where a row is not as the plan saw it, OptionError for a plan that must not be written.
     """
@@ -128,7 +130,9 @@ async def apply_plan(
     try:
         await applying.look(handoff=handoff)
         await applying.ask()
-        keep(applying.positions())
+        kept = keep(applying.positions())
+        if inspect.isawaitable(kept):
+            await kept
         await applying.write()
     finally:
         await asyncio.shield(applying.let_go())

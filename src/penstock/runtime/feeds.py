@@ -130,6 +130,7 @@ class PollingFeed:
         self.on_event = on_event
         """The function that hears the feed's events."""
         self._iterator: str | None = None
+        self._refused_since_s: float | None = None
 
     async def next(self) -> Taken:
         """Return the next page: maybe an empty one, and after the last one (``ended``) none.
@@ -157,8 +158,10 @@ class PollingFeed:
                 return taken
             except ThrottledError:
                 self.pace.refused(now_s := loop.time())
+                self._refused_since_s = now_s if self._refused_since_s is None else self._refused_since_s
+                refused_for_s, wait_s = now_s - self._refused_since_s, self.pace.wait_s(now_s)
                 self.on_event(
-                    ReadRefused(self.source.stream, self.shard_id, self.pace.calls_per_s, self.pace.wait_s(now_s))
+                    ReadRefused(self.source.stream, self.shard_id, self.pace.calls_per_s, wait_s, refused_for_s)
                 )
             except PenstockError as error:
                 if not error.retryable:
@@ -168,6 +171,7 @@ class PollingFeed:
                 wait_s = self.pace.wait_s(now_s)
                 self.on_event(ReadFailed(self.source.stream, self.shard_id, code, wait_s, str(error)))
             else:
+                self._refused_since_s = None
                 if taken is not None:
                     emit_taken(self.source.stream, self.shard_id, taken, self.on_event)
                     return taken

@@ -216,6 +216,15 @@ REQUEST_FAILED = Line(
     every_s=10,
 )
 """The line for a `PutRecordsDone` with an error code, in place of the table's line."""
+REFUSED_FOR_S = 60.0
+"""A shard whose every read is refused for this long is not read: other programs use up its limits."""
+READS_REFUSED = Line(
+    WARNING,
+    "{shard_id}: all reads have been refused for {refused_for_s:.0f} s: other programs use up the shard's limits; "
+    "{calls_per_s:.1f} calls/s are left, the next in {retry_in_s:.1f} s",
+    every_s=60,
+)
+"""The line for a `ReadRefused` that has lasted so long, in place of the table's line."""
 
 
 class _Held:
@@ -338,6 +347,8 @@ def _plain(value: object) -> object:
 def _line_of(event: events.Event) -> Line:
     if isinstance(event, events.PutRecordsDone) and event.error_code is not None:
         return REQUEST_FAILED
+    if isinstance(event, events.ReadRefused) and event.refused_for_s >= REFUSED_FOR_S:
+        return READS_REFUSED
     return LINES[type(event)]
 
 
