@@ -190,7 +190,7 @@ def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) ->
     assert done.status == 1
     assert done.stdout == (
         "2026-05-04T03:02:01+0000  orders shardId-000000000000 17/0  3 attempts  ValueError\n"
-        "1 dead letters: 1 ValueError\n"
+        "1 dead letter: 1 ValueError\n"
     )
     assert done.stderr == "penstock: line 3: it is not JSON: no dead letter\n"
     assert "no such customer" in run("dead-letters", "list", path, "--messages").stdout
@@ -267,6 +267,18 @@ def test_no_letter_gives_orders_to_the_terminal(run: Run, tmp_path: Path, option
     assert len(done.stdout.splitlines()) == (1 if "jsonl" in options else 2)
     assert all(line.isprintable() for line in done.stdout.splitlines())
     assert "owned" in done.stdout
+
+
+def test_letters_stand_by_their_errors_and_many_of_one_error_are_counted(run: Run, tmp_path: Path) -> None:
+    answer = {"ShardId": "shardId-000000000000", "SequenceNumber": "17"}
+    common, rare = (json.loads(letter_of(answer, error_type=name).to_json()) for name in ("KeyError", "OSError"))
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*[common] * 30, rare, *[common] * 30]))
+    lines = run("dead-letters", "list", str(path)).stdout.splitlines()
+    assert ["KeyError" in one for one in lines] == [True] * 11 + [False, True]
+    assert lines[10] == "and 50 more with KeyError, written from 2026-05-04T03:02:01Z to 2026-05-04T03:02:01Z"
+    assert lines[-1] == "61 dead letters: 60 KeyError, 1 OSError"
+    assert len(run("dead-letters", "list", str(path), "-o", "jsonl").stdout.splitlines()) == 61
 
 
 @pytest.mark.usefixtures("local")

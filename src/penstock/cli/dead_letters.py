@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import importlib
 import os
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,11 +17,12 @@ import typer
 from penstock.cli.output import Lines, OutputLines, OutputWhole, Since, Whole, begin_of, show, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError, PenstockError
+from penstock.inspect.moments import counted, time_text
 from penstock.shown import one_line
 from penstock.wiring import ConnectionOptions, sink_for, source_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from penstock.core.ledger.letter import Letter
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     Letters = AbstractAsyncContextManager[AsyncIterator[Letter | BadLetter]]
 
 SHOWN_MAX = 10
-"""The complaints of each kind that are shown."""
+"""The complaints of each kind, and the letters with each error, that are shown as text."""
+GROUPS_MAX = 200
+OTHERS = "other errors"
+"""The group of all errors beyond the bound of groups."""
 
 app = typer.Typer(no_args_is_help=True, help="Records that were given up: list them, or replay them.")
 
@@ -59,7 +63,10 @@ def list_command(
     profile: Profile = None,
     output: OutputLines = Lines.text,
 ) -> None:
-    """List dead letters, one a line, and count them by error. The exit status is 1 if a line is no dead letter."""
+    """List dead letters by their errors, and count them. The exit status is 1 if a line is no dead letter.
+
+    As text it shows the first ten with each error; -o jsonl writes each letter, in the order in which they lie there.
+    """
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     letters = _letters(file, from_stream, connection, since)
     asyncio.run(_list(letters, messages=messages, data=data, as_json=output is Lines.jsonl))
@@ -101,27 +108,61 @@ def replay_command(
 async def _list(source: Letters, *, messages: bool, data: bool, as_json: bool) -> None:
     import msgspec
 
-    errors: Counter[str] = Counter()
+    groups: dict[str, _Group] = {}
     bad = []
     async with source as letters:
         async for letter in letters:
             if isinstance(letter, Exception):
                 bad.append(str(letter))
                 continue
-            errors[letter.error_type] += 1
+            name = letter.error_type if letter.error_type in groups or len(groups) < GROUPS_MAX else OTHERS
+            group = groups.setdefault(name, _Group())
             values: dict[str, Any] = msgspec.json.decode((letter if data else letter.without_data()).to_json())
             if not messages:
                 values.pop("error_message", None)
             values["data_bytes"] = None if letter.data is None else len(letter.data)
             message = f": {letter.error_message}" if messages and letter.error_message else ""
             text = f"{_named(letter)}  {letter.attempts} attempts  {letter.error_type}{message}"
-            show(values, one_line(text), as_json=as_json)
+            group.add(letter, one_line(text))
+            if as_json:
+                show(values, "", as_json=True)
     if not as_json:
-        kinds = ", ".join(f"{count} {name}" for name, count in errors.most_common())
-        typer.echo(one_line(f"{errors.total()} dead letters{': ' + kinds if kinds else ''}"))
+        _show_groups(groups)
     _complain(bad, "no dead letter")
     if bad:
         raise typer.Exit(1)
+
+
+class _Group:
+    """The letters with one error: how many, the first ones, and the time in which they were written."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lines: list[str] = []
+        self.first_at: dt.datetime | None = None
+        self.last_at: dt.datetime | None = None
+
+    def add(self, letter: Letter, line: str) -> None:
+        """Count a letter, and keep its line where there is room."""
+        self.count += 1
+        if len(self.lines) < SHOWN_MAX:
+            self.lines.append(line)
+        self.first_at = min(self.first_at or letter.written_at, letter.written_at)
+        self.last_at = max(self.last_at or letter.written_at, letter.written_at)
+
+
+def _show_groups(groups: Mapping[str, _Group]) -> None:
+    """Show letters by their errors, the most common error first: with a thousand letters one seeks the errors."""
+    ordered = sorted(groups.items(), key=lambda one: -one[1].count)
+    for name, group in ordered:
+        for line in group.lines:
+            typer.echo(line)
+        if (more := group.count - len(group.lines)) > 0:
+            written = f"written from {time_text(group.first_at)} to {time_text(group.last_at)}"
+            typer.echo(one_line(f"and {more} more with {name}, {written}"))
+    kinds = ", ".join(f"{group.count} {name}" for name, group in ordered)
+    total = sum(group.count for group in groups.values())
+    typer.echo(one_line(f"{counted(total, 'dead letter')}{': ' + kinds if kinds else ''}"))
 
 
 async def _replay(

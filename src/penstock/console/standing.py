@@ -10,14 +10,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.inspect.lag import OK_S, STEADY, State
+from penstock.inspect.lag import CRITICAL_OF_RETENTION, OK_S, STEADY, WARNING_OF_RETENTION, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.inspect import LagReport
 
-USED_BAD, USED_WARN = 0.5, 0.25
+USED_BAD, USED_WARN = CRITICAL_OF_RETENTION, WARNING_OF_RETENTION
 """Parts of the retention that a lag has used: from the first on the page warns in red, from the second on in yellow.
 The alarms that Penstock's guides set up have the same two steps.
 """

@@ -69,6 +69,9 @@ async def test_what_fails_is_repeated_and_nothing_is_left_out(local: LocalKinesi
         assert await read(feed, 6) == [b"%d" % number for number in range(6)]
     told = {"throttle": ReadRefused, "expired_iterator": None}.get(fault.how, ReadFailed)
     assert [type(event) for event in events] == ([told] * 3 if told else [])
+    lasted_s = [event.refused_for_s for event in events if isinstance(event, ReadRefused)]
+    assert lasted_s == sorted(lasted_s)
+    assert lasted_s[:1] == ([0.0] if told is ReadRefused else []), "the first refusal begins the time"
     assert all(event.shard_id == SHARD_ID and event.stream == STREAM for event in events)
 
 
@@ -172,3 +175,4 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
     assert calls["answered"] >= 12, "the stranger is pushed aside"
     assert pages >= 12, "the reader is pushed aside"
     assert refused <= pages / 3
+    assert sum(event.refused_for_s for event in events if isinstance(event, ReadRefused)) < 8, "each read ends the time"
