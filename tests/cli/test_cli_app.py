@@ -387,6 +387,23 @@ def test_check_lag_says_which_part_of_it_is_not_made(
     assert done.status == (0 if operation in ("DescribeStreamSummary", "ListShards") else 3)
 
 
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [("access_denied", "AccessDeniedException"), ("throttle", "ProvisionedThroughputExceededException")],
+)
+def test_a_shard_whose_read_was_refused_says_so(
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, how: str, code: str
+) -> None:
+    name = f"refused-{how.replace('_', '-')}"
+    stream_of(kinesis, name, 1)
+    make_table(dynamodb, name, lease(SHARDS[0], put(kinesis, name, 0)))
+    local.faults.add(Fault(how=how, operation="GetRecords"))
+    done = run("app", "lag", name, "--stream", name)
+    assert f"the read of the shard was refused ({code})" in done.stdout
+    assert f"{name} on {name}: not known yet, of 1 shard it is not known" in done.stdout
+    assert "not shown: the records of" in done.stderr
+
+
 def test_doctor_compares_with_what_earlier_runs_saw(
     run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, tmp_path: Path
 ) -> None:
