@@ -228,8 +228,9 @@ def worst(states: Sequence[State]) -> State:
 
 
 def urgency(one: ShardLag) -> tuple[int, float, str]:
-    """Return the key by which shards stand, the worst first."""
-    return -list(State).index(one.state), -(one.behind_s or 0.0), one.shard_id
+    """Return the key by which shards stand, the worst first. Those that are well keep their order from look to look."""
+    is_well = one.state in (State.OK, State.ENDED)
+    return -list(State).index(one.state), 0.0 if is_well else -(one.behind_s or 0.0), one.shard_id
 
 
 def report_urgency(report: LagReport) -> tuple[int, float, str]:
