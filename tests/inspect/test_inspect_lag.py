@@ -58,6 +58,7 @@ def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:
         (looks(7, counter=lambda _: 7), State.STEADY, "stays"),
         (looks(8, sequence_number=lambda _: 100), State.FAR_BEHIND, "has not moved in 21 s: look for longer"),
         (looks(8, sequence_number=lambda _: 100, behind_s=lambda _: 90.0), State.UNKNOWN, "has not moved in 21 s"),
+        (looks(41, sequence_number=lambda _: 100, exact=lambda _: False), State.UNKNOWN, "perhaps none waits"),
         (looks(41, sequence_number=lambda _: 100), State.STALLED, "has not moved for 2 m while records wait"),
         (looks(4, sequence_number=lambda n: [100, 150, 90, 95][n]), State.REWOUND, "went back"),
         (looks(4, sequence_number=lambda n: [100, 150, 90, 151][n]), State.STEADY, "stays"),

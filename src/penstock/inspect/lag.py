@@ -271,6 +271,8 @@ def _trend(looks: Sequence[Look], behind_s: float, window_s: float, stalled_s: f
     slope = _slope(looks)
     first, last = looks[0], looks[-1]
     if _position(first) == _position(last):
+        if not last.exact:  # a shard that was silent for long: to say that records wait there would be a guess
+            return Judged(State.UNKNOWN, "no record was found behind the checkpoint yet: perhaps none waits")
         if window_s >= stalled_s:
             why = f"its checkpoint has not moved for {span_text(window_s)} while records wait"
             if last.by_query:
