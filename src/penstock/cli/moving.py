@@ -168,40 +168,32 @@ def skip_command(
     """
     from penstock.inspect import Store, plan_skip
 
-    connection, where = (
-        ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
-        Store.parse(store, table),
-    )
-    if letters is not None and letters_stream is not None:
-        raise OptionError("choose one of --letters FILE and --letters-stream STREAM")
-    position = None if at is None else _position(at)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    where, choice = Store.parse(store, table), _letters_of(name, letters, letters_stream)
+    position, wait_s = None if at is None else _position(at), span_s(failover)
 
     async def look(inspector: Inspector) -> Skip:
-        return await plan_skip(
-            inspector,
-            name,
-            shard,
-            position,
-            stream=stream,
-            store=where,
-            failover_s=span_s(failover),
-        )
+        return await plan_skip(inspector, name, shard, position, stream=stream, store=where, failover_s=wait_s)
 
     say("penstock: looking whether the owners of leases live")
     skip = asyncio.run(looking(connection, look, calls_per_s=rate))
     skip = skip._replace(letter=replace(skip.letter, error_message=reason))
-    choice = _letters_of(name, letters, letters_stream)
     if output is Shape.table:
-        say(_skipped(skip, letters_stream or str(getattr(choice, "path", ""))))
+        say(_skipped(skip, choice))
+    before = _keeping_letter(skip, choice, connection)
+    _go_on(skip.plan, None, output, lambda: _Writing(where, connection, yes, True, False, save, before), apply=apply)
 
-    async def keep_letter(found: PositionsReport) -> None:
+
+def _keeping_letter(
+    skip: Skip, choice: DeadLettersToFile | DeadLettersToStream, connection: ConnectionOptions
+) -> Callable[[PositionsReport], Awaitable[None]]:
+    """Return what is done before the checkpoint moves: the letter is written, unless it is not wanted any more."""
+
+    async def keep(found: PositionsReport) -> None:
         _check_in_the_way(skip, found)
         await _write_letter(choice, skip.letter, connection)
 
-    def writing() -> _Writing:
-        return _Writing(where, connection, yes, True, False, save, keep_letter)
-
-    _go_on(skip.plan, None, output, writing, apply=apply)
+    return keep
 
 
 def _position(text: str) -> Position:
@@ -216,6 +208,8 @@ def _position(text: str) -> Position:
 def _letters_of(name: str, path: Path | None, stream: str | None) -> DeadLettersToFile | DeadLettersToStream:
     from penstock.dead_letters import DeadLettersToFile, DeadLettersToStream
 
+    if path is not None and stream is not None:
+        raise OptionError("choose one of --letters FILE and --letters-stream STREAM")
     if stream is not None:
         return DeadLettersToStream(stream=stream)
     return DeadLettersToFile(path=path or Path(f"{name}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.dead-letters.jsonl"))
@@ -250,10 +244,10 @@ def _check_in_the_way(skip: Skip, found: PositionsReport) -> None:
         raise OptionError("nothing was written: the worker has settled the record meanwhile")
 
 
-def _skipped(skip: Skip, place: str) -> str:
+def _skipped(skip: Skip, choice: DeadLettersToFile | DeadLettersToStream) -> str:
     from penstock.inspect.skipping import position_text
 
-    letter = skip.letter
+    letter, place = skip.letter, getattr(choice, "path", None) or getattr(choice, "stream", None)
     return (
         f"the record {position_text(letter.position)} of {letter.shard_id}, which arrived at "
         f"{time_text(letter.arrived_at)} and has {len(letter.data or b'')} bytes, is passed over, and kept as a dead "
