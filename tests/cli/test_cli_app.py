@@ -388,16 +388,20 @@ def test_check_lag_says_which_part_of_it_is_not_made(
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [("access_denied", "AccessDeniedException"), ("throttle", "ProvisionedThroughputExceededException")],
+    ("fault", "code"),
+    [
+        (Fault(how="access_denied", operation="GetRecords"), "AccessDeniedException"),
+        (Fault(how="throttle", operation="GetRecords"), "ProvisionedThroughputExceededException"),
+    ],
+    ids=["permission", "rate"],
 )
 def test_a_shard_whose_read_was_refused_says_so(
-    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, how: str, code: str
+    run: Run, kinesis: Any, dynamodb: Any, local: LocalKinesis, fault: Fault, code: str
 ) -> None:
-    name = f"refused-{how.replace('_', '-')}"
+    name = f"refused-{code.lower()}"
     stream_of(kinesis, name, 1)
     make_table(dynamodb, name, lease(SHARDS[0], put(kinesis, name, 0)))
-    local.faults.add(Fault(how=how, operation="GetRecords"))
+    local.faults.add(fault)
     done = run("app", "lag", name, "--stream", name)
     assert f"the read of the shard was refused ({code})" in done.stdout
     assert f"{name} on {name}: not known yet, of 1 shard it is not known" in done.stdout

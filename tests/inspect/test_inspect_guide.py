@@ -79,8 +79,8 @@ def tell(scene: Scene, *names: str, **unsettled: dict[str, float]) -> None:
     """Write the rows of workers that live, by default of two; ``unsettled`` has more of them, and what they tell."""
     scene.table("-Workers", key="workerId")
     now_ms = int(scene.local.clock.now() * 1000)
-    found = {name: {} for name in names or (() if unsettled else ("w0", "w1"))} | unsettled
-    for name, told in found.items():
+    quiet: dict[str, dict[str, float]] = {name: {} for name in names or (() if unsettled else ("w0", "w1"))}
+    for name, told in (quiet | unsettled).items():
         row = WorkerRow(worker_id=name, failover_s=10.0, written_ms=now_ms, unsettled=told)
         scene.row(row.attributes(), "-Workers")
 
