@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.cut import (
     OVERSHOOT,
+    SHARD_BYTES_PER_MS,
     SHARD_ROWS_PER_MS,
+    WORST,
     CutSearch,
+    Profile,
     expected,
     latest_cut_within,
+    latest_sure_cut,
     total_share,
 )
 from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
@@ -48,6 +53,30 @@ def test_the_latest_cut_keeps_within_the_cap(times: list[int], rows: int) -> Non
     assert inside <= rows or cut_ms == min(times) + 1
     if cut_ms < 20_000:
         assert sum(time_ms < cut_ms + 1 for time_ms in times) > rows
+
+
+def test_a_second_of_writes_may_lie_in_the_moment_behind_what_was_seen() -> None:
+    """A shard takes what it may be written in a second in one millisecond too, and no sample shows that."""
+    second = 1000 * SHARD_ROWS_PER_MS
+    one = look(0, 10_000, 20_000)
+    rows, size = Profile(one).worst(20_001)
+    assert rows >= 3 + second
+    assert size >= 300 + 1000 * SHARD_BYTES_PER_MS
+    assert Profile(one).worst(20_000) == (2, 200), "before that, what was seen is what there is"
+    assert Profile(look(0, 10, beyond=Beyond.TIP)).worst(1_000) == (2, 200)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("cap", [100, 300, 400, 2_000])
+def test_a_sure_cut_holds_for_the_worst_that_shards_may_be_written(cap: int, shards: int) -> None:
+    """At the worst each shard is written a second's records behind what was seen, and then at its full rate."""
+    quiet = [look(*range(0, 20_001, 1_000)) for _ in range(shards)]
+    cut_ms = latest_sure_cut(Caps(cap, None), quiet, 20_001, 60_000)
+    span_ms = cut_ms - 20_000
+    written = shards * (21 + 1000 * SHARD_ROWS_PER_MS + span_ms * SHARD_ROWS_PER_MS)
+    assert written <= WORST * cap or cut_ms == 20_001
+    later = written + shards * SHARD_ROWS_PER_MS
+    assert later > WORST * cap, "no later cut is sure"
 
 
 def test_caps_add_up_to_the_fuller_one() -> None:
