@@ -354,6 +354,98 @@ def test_a_query_names_its_files_and_replaces_them_when_a_commit_is_lost(
     assert seen(folder) == data_of(*batches)
 
 
+def run_into(target: BatchFolder, stream: Any, checkpoint: Path) -> tuple[str, str]:
+    """Run the stream into a folder. Return the id of the query, and what it failed of."""
+    writing = stream.load().writeStream.foreachBatch(target.write).trigger(availableNow=True)
+    query = writing.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(query.id), str(error)
+    finally:
+        query.stop()
+    return str(query.id), ""
+
+
+def test_a_writers_name_belongs_to_one_checkpoint_directory(stream: Any, written: Any, tmp_path: Path) -> None:
+    """A new checkpoint directory counts from batch 0: the files of the old one are not this query's to replace."""
+    folder, batches = tmp_path / "orders", [batch_of(written, name) for name in "ab"]
+    for batch in batches:
+        stream.add(batch)
+    query_id, failed = run_into(ParquetFolder(str(folder), writer="q"), stream, tmp_path / "one")
+    assert failed == ""
+    files, query = parquet_files(folder), query_id.partition("-")[0]
+    assert {re.sub(r".*/batch-\d{9}-(.*)-\d{5}\.parquet", r"\1", file) for file in files} == {f"q-{query}"}
+
+    _, failed = run_into(ParquetFolder(str(folder), writer="q"), stream, tmp_path / "other")
+    assert f"files of writer q from another checkpoint directory (query {query}; batches 0 to 1)" in failed
+    assert "Give this query a name of its own, writer=..." in failed
+    assert (parquet_files(folder), seen(folder)) == (files, data_of(*batches))
+
+    for name in ("1", ".1.crc"):
+        (tmp_path / "one" / "commits" / name).unlink()
+    assert run_into(ParquetFolder(str(folder), writer="q"), stream, tmp_path / "one") == (query_id, "")
+    assert seen(folder) == data_of(*batches), "its own last batch is replaced"
+
+    _, failed = run_into(ParquetFolder(str(folder), writer="q_2"), stream, tmp_path / "third")
+    assert (failed, seen(folder)) == ("", data_of(*batches, *batches))
+
+
+def test_files_without_a_querys_id_are_not_taken_for_those_of_a_new_query(
+    frame: Frame, stream: Any, written: Any, tmp_path: Path
+) -> None:
+    """Versions 0.1 and 0.2 wrote none beside a given name, and neither does a call outside of a query."""
+    folder, batch = tmp_path / "orders", batch_of(written, "a")
+    for number in range(3):
+        ParquetFolder(str(folder), writer="q").write(frame(batch), number)
+    stream.add(batch)
+    _, failed = run_into(ParquetFolder(str(folder), writer="q"), stream, tmp_path / "checkpoint")
+    assert "another checkpoint directory (a query without an id; batches 0 to 2)" in failed
+    assert seen(folder) == data_of(batch, batch, batch)
+
+
+def test_a_call_outside_of_a_query_takes_no_querys_files_away(
+    frame: Frame, stream: Any, written: Any, tmp_path: Path
+) -> None:
+    folder, batch = tmp_path / "orders", batch_of(written, "a")
+    stream.add(batch)
+    assert run_into(ParquetFolder(str(folder), writer="q"), stream, tmp_path / "checkpoint")[1] == ""
+    with pytest.raises(OptionError, match="another checkpoint directory"):
+        ParquetFolder(str(folder), writer="q").write(frame(batch), 0)
+    assert seen(folder) == data_of(batch)
+
+
+def test_a_second_try_in_the_process_sweeps_what_the_first_moved(
+    frame: Frame, written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tries may divide the rows into files in two ways: no file of the first is left beside those of the second."""
+    folder, first, second = tmp_path / "orders", batch_of(written, "a"), batch_of(written, "b", hours=1)
+    writing = ParquetFolder(str(folder), writer="q")
+    writing.write(frame(first), 0)
+    place = writing._place
+    assert place is not None
+    moved: list[str] = []
+
+    class FullDisk(LocalFiles):
+        def move(self, file: str, folder: str, name: str) -> None:
+            if len(moved) == 2:
+                raise OptionError("staging: the disk is full")
+            super().move(file, folder, name)
+            moved.append(name)
+
+    monkeypatch.setattr(writing, "_place", place._replace(files=FullDisk(frame([]).sparkSession)))
+    with (
+        pytest.raises(OptionError, match="the disk is full"),
+        writing.staged(frame(second).repartition(3, "data"), 1, as_divided=True) as staged,
+    ):
+        staged.put()
+    assert len(moved) == 2, "two files of more are in place"
+    monkeypatch.setattr(writing, "_place", place)
+    with writing.staged(frame(second).coalesce(1), 1, as_divided=True) as staged:
+        staged.put()
+    assert seen(folder) == data_of(first, second)
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_json_lines_by_any_columns_are_written_once_too(
     frame: Frame, written: Any, tmp_path: Path, compression: str

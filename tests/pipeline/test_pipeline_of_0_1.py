@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "spark" / "query_0_1.json"
+QUERY = re.compile(r"-orders-[0-9a-f]{8}-")
 MORE = range(len(FIRST), len(FIRST) + 10)
 
 
 def files_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """The rows of each file: their data, and their shard. Of a file that a batch wrote twice there is one."""
+    """The rows of each file: their data, and their shard. Of a file that a batch wrote twice there is one.
+
+    A file's name is that of version 0.1, which had no query's id behind the writer's name.
+    """
     return {
-        file.name: [(row["data"], row["shard_id"]) for row in map(json.loads, file.read_text().splitlines())]
+        QUERY.sub("-orders-", file.name): [
+            (row["data"], row["shard_id"]) for row in map(json.loads, file.read_text().splitlines())
+        ]
         for file in sorted((folder / "out").glob("batch-*.json"))
     }
 
@@ -43,6 +50,7 @@ def test_it_goes_on_and_its_last_batch_replaces_what_it_wrote(spark: SparkSessio
         local.clock.advance(10.0)
         run(spark, local, tmp_path)
     after = files_of(tmp_path)
+    assert len(after) == len(list((tmp_path / "out").glob("batch-*.json"))), "no file of a batch is there twice"
     assert {name: sorted(rows) for name, rows in after.items() if name in before} == {
         name: sorted(rows) for name, rows in before.items()
     }

@@ -103,6 +103,35 @@ def test_other_records_under_a_number_are_refused(
     assert len(log) == 1
 
 
+@pytest.mark.parametrize("bounds", [True, False])
+def test_a_writers_name_belongs_to_one_checkpoint_directory(
+    stream: Any, written: Any, run: Callable[..., str], *, bounds: bool
+) -> None:
+    """Also where the table cannot say of which records a batch was, no row of the second is left out in silence."""
+    stream.add([written.record("x")])
+    log: list[Commit] = []
+    assert run(Listed(log, writer="orders").write, "one") == ""
+    log[0] = log[0] if bounds else log[0]._replace(bounds=None)
+    failed = run(Listed(log, writer="orders").write, "other")
+    assert f"batches of writer orders from another checkpoint directory (query {log[0].query})" in failed
+    assert "Give this query a name of its own, writer=..." in failed
+    assert len(log) == 1
+    assert run(Listed(log, writer="orders_2").write, "third") == ""
+    assert run(Listed(log).write, "fourth") == ""
+    assert len({one.query for one in log}) == len(log) == 3
+
+
+def test_a_way_out_of_a_refusal_fits_a_writer_with_a_name(
+    stream: Any, written: Any, run: Callable[..., str], tmp_path: Path
+) -> None:
+    stream.add([written.record("x")])
+    log: list[Commit] = []
+    assert run(Listed(log, writer="orders").write) == ""
+    forget(tmp_path, "commits/0")
+    log[0] = log[0]._replace(batch_id=7)
+    assert "with a new checkpoint directory and another writer=..." in run(Listed(log, writer="orders").write)
+
+
 def test_an_older_batch_that_the_table_does_not_know_is_refused(
     stream: Any, written: Any, run: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -213,6 +242,7 @@ def test_what_is_wrong_with_a_sink(spark: SparkSession) -> None:
 def test_what_commits_say_of_themselves() -> None:
     told = _told('{"penstock": {"writer": "q/1", "batch": 3, "bounds": null}}')
     assert told == Commit("q/1", 3, None)
+    assert _told('{"penstock": {"writer": "q", "batch": 3, "bounds": "b", "query": "1"}}') == Commit("q", 3, "b", "1")
     others = (None, "", "nightly load", "3", "[]", '{"penstock": 1}', '{"penstock": {"writer": "q"}}')
     assert [_told(text) for text in others] == [None] * len(others)
 

@@ -1,7 +1,9 @@
 """Write a folder of files in which any reader sees each row once, whenever the query that writes it was killed.
 
 Spark runs a batch again when it cannot know whether the batch was finished. So what a batch wrote has to be found and
-replaced: its files carry the batch's number, and the query's.
+replaced: its files carry the batch's number, and the query's id. Where the caller names the writer, they carry both
+names, ``batch-000000012-WRITER-3f2a9c41-00000.parquet``: a query with another checkpoint directory counts from batch 0
+under the same writer's name, and must not take these files for its own.
 
 ::
 
@@ -46,6 +48,10 @@ _CONTAINERS = ("parquet", "orc")
 """Formats whose compression is inside of the file: its name does not have to tell it."""
 
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
+_OURS = re.compile(r"batch-(\d{9})-[A-Za-z0-9_]+(?:-([0-9a-f]{8}))?-\d{5}\.")
+"""The pattern of the beginning of a file's name in the folder; its groups are the batch, and the query that stands
+behind a given writer's name.
+"""
 _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
 """The pattern of the name of a file that Spark wrote, whose group is the suffix: part-00000-UUID-c000.json, or
 part-00000-UUID.c000.json.gz in a partition.
@@ -61,6 +67,21 @@ FILES_MAX = 4
 """The number of files up to which a batch is said to have few, however small they are."""
 _FIRST_FILE = "part-00000-"
 """The beginning of Spark's name of the first partition's file."""
+
+
+class _Author(NamedTuple):
+    """The names by which the files of one query are known."""
+
+    writer: str
+    query: str | None
+    """The beginning of the query's id, where the writer's name was given; None where the name is that beginning, and
+    outside of a query.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in files and below the staging folder."""
+        return self.writer if self.query is None else f"{self.writer}-{self.query}"
 
 
 class _Place(NamedTuple):
@@ -91,7 +112,8 @@ class BatchFolder:
     UTC. ``key``: with it, the rows of a batch lie in its files sorted by this column and by position, which has to be
     among the columns; all rows of one key and one folder lie in one file. ``writer``: the query's name in file names,
     of letters, digits and ``_``; by default the beginning of Spark's own query id, which stays with the checkpoint
-    directory. A query with a new checkpoint directory therefore adds to what is there and replaces nothing.
+    directory. A query with a new checkpoint directory therefore adds to what is there and replaces nothing. A given
+    name belongs to one checkpoint directory: a query with another one needs another name, and is refused under this.
     ``staging``: the folder for files that are being written, on the same file system; by default the folder's name
     with ``.staging`` behind it.
 
@@ -151,11 +173,16 @@ class BatchFolder:
         self._check_names(names)
         direct = as_divided and self._takes_any_order
         run = query_run(batch)
-        place, writer = self._at(batch.sparkSession), self._writer or _writer_of(run)
-        with one_write(place.identity, writer, run, batch_id, why=_SECOND):
-            self._begin(place, writer, batch_id)
-            self._stage(batch, place, writer, makes_hour=self._makes_hour(names), direct=direct)
-            yield StagedBatch(self, writer, batch_id, direct=direct)
+        place, author = self._at(batch.sparkSession), self._author(run)
+        with one_write(place.identity, author.writer, run, batch_id, why=_SECOND):
+            self._begin(place, author, batch_id)
+            self._stage(batch, place, author, makes_hour=self._makes_hour(names), direct=direct)
+            yield StagedBatch(self, author, batch_id, direct=direct)
+
+    def _author(self, run: BatchRun | None) -> _Author:
+        if self._writer is None:
+            return _Author(_writer_of(run), None)
+        return _Author(self._writer, None if run is None else _query_of(run))
 
     def _at(self, spark: SparkSession) -> _Place:
         """Return the folder's place. What Spark makes of the path is kept as long as it is the same Spark."""
@@ -185,9 +212,9 @@ class BatchFolder:
     def write_nothing(self, batch: DataFrame, batch_id: int) -> None:
         """Take away what an earlier run of a batch wrote. The batch is known to have no rows, and is not run."""
         run = query_run(batch)
-        place, writer = self._at(batch.sparkSession), self._writer or _writer_of(run)
-        with one_write(place.identity, writer, run, batch_id, why=_SECOND):
-            self._begin(place, writer, batch_id)
+        place, author = self._at(batch.sparkSession), self._author(run)
+        with one_write(place.identity, author.writer, run, batch_id, why=_SECOND):
+            self._begin(place, author, batch_id)
             self._finished = batch_id
 
     def check(self, batch: DataFrame) -> None:
@@ -209,23 +236,46 @@ class BatchFolder:
     def _makes_hour(self, columns: Collection[str]) -> bool:
         return HOUR in self._partition_by and HOUR not in columns
 
-    def _begin(self, place: _Place, writer: str, batch_id: int) -> None:
+    def _begin(self, place: _Place, author: _Author, batch_id: int) -> None:
         follows, self._finished = self._finished, None
-        place.files.remove(f"{place.staging}/{writer}")
-        if follows is None or batch_id != follows + 1:
-            self._sweep(place, writer, batch_id)
-
-    def _sweep(self, place: _Place, writer: str, batch_id: int) -> None:
-        """Remove what this or a later batch of this writer left: the batch is written again now, or will be."""
-        folders = "*=*/" * len(self._partition_by)
-        for file in place.files.glob(place.folder, f"{folders}batch-{_at_least(batch_id)}-{writer}-*.*"):
+        left = [] if follows is not None and batch_id == follows + 1 else self._left(place, author, batch_id)
+        place.files.remove(f"{place.staging}/{author.name}")
+        for file in left:
             place.files.remove(file)
 
-    def _stage(self, batch: DataFrame, place: _Place, writer: str, *, makes_hour: bool, direct: bool) -> None:
+    def _left(self, place: _Place, author: _Author, batch_id: int) -> list[str]:
+        """Return what this or a later batch of this query left: the batch is written again now, or will be.
+
+        Raises OptionError where the files are those of a query with another checkpoint directory.
+        """
+        folders = "*=*/" * len(self._partition_by)
+        found = place.files.glob(place.folder, f"{folders}batch-{_at_least(batch_id)}-{author.writer}-*.*")
+        others: dict[str | None, list[int]] = {}
+        for file in found:
+            named = _OURS.match(file.rsplit("/", 1)[-1])
+            # Versions 0.1 and 0.2 wrote no query beside a given name. A query that has come to a later batch wrote such
+            # files itself; one at its first batch did not, unless it was killed in it.
+            if named is not None and named[2] != author.query and (named[2] is not None or batch_id == 0):
+                others.setdefault(named[2], []).append(int(named[1]))
+        if others:
+            raise OptionError(self._told_of_others(author, batch_id, others))
+        return found
+
+    def _told_of_others(self, author: _Author, batch_id: int, others: Mapping[str | None, Sequence[int]]) -> str:
+        queries = ", ".join(sorted(f"query {query}" if query else "a query without an id" for query in others))
+        numbers = [number for of_one in others.values() for number in of_one]
+        return (
+            f"{self._path}: the folder has files of writer {author.writer} from another checkpoint directory "
+            f"({queries}; batches {min(numbers)} to {max(numbers)}), and batch {batch_id} of this one would take their "
+            "place. Nothing was removed or written. Give this query a name of its own, writer=..., or none: then it "
+            "adds to what is there. Where it is to write all of that again, remove those files before"
+        )
+
+    def _stage(self, batch: DataFrame, place: _Place, author: _Author, *, makes_hour: bool, direct: bool) -> None:
         rows: Any = batch._jdf
         if makes_hour:
             rows = rows.withColumn(HOUR, place.hour)
-        staging = f"{place.staging}/{writer}"
+        staging = f"{place.staging}/{author.name}"
         if direct:
             self._save(rows, place, staging)
             return
@@ -244,14 +294,14 @@ class BatchFolder:
             writing = writing.partitionBy(place.folders)
         writing.save(staging)
 
-    def _finish(self, writer: str, batch_id: int) -> None:
+    def _finish(self, author: _Author, batch_id: int) -> None:
         place = self._begun_at
-        place.files.remove(f"{place.staging}/{writer}")
+        place.files.remove(f"{place.staging}/{author.name}")
         self._finished = batch_id
 
-    def _move(self, writer: str, batch_id: int, *, without_first: bool) -> None:
+    def _move(self, author: _Author, batch_id: int, *, without_first: bool) -> None:
         place = self._begun_at
-        staging, name = f"{place.staging}/{writer}", f"batch-{batch_id:09d}-{writer}"
+        staging, name = f"{place.staging}/{author.name}", f"batch-{batch_id:09d}-{author.name}"
         depth = len(self._partition_by)
         staged = place.files.parts(staging, depth)
         if without_first:  # Spark makes a file of the first partition also where that has no row
@@ -269,9 +319,9 @@ class BatchFolder:
 class StagedBatch:
     """A batch of a folder whose files are written beside it, and not in it yet."""
 
-    def __init__(self, folder: BatchFolder, writer: str, batch_id: int, *, direct: bool) -> None:
+    def __init__(self, folder: BatchFolder, author: _Author, batch_id: int, *, direct: bool) -> None:
         self._folder = folder
-        self._writer = writer
+        self._author = author
         self._batch_id = batch_id
         self.is_direct = direct
         """True where each partition of the batch was written as it is."""
@@ -279,12 +329,12 @@ class StagedBatch:
     def put(self, *, first_is_empty: bool = False) -> None:
         """Move the files into the folder. ``first_is_empty``: the batch's first partition has no row for it."""
         without_first = self.is_direct and first_is_empty
-        self._folder._move(self._writer, self._batch_id, without_first=without_first)
-        self._folder._finish(self._writer, self._batch_id)
+        self._folder._move(self._author, self._batch_id, without_first=without_first)
+        self._folder._finish(self._author, self._batch_id)
 
     def put_nothing(self) -> None:
         """End a batch that turned out to have no row for the folder: what is staged is removed."""
-        self._folder._finish(self._writer, self._batch_id)
+        self._folder._finish(self._author, self._batch_id)
 
 
 class ParquetFolder(BatchFolder):
@@ -369,9 +419,12 @@ def _at_least(batch_id: int) -> str:
 
 
 def _writer_of(run: BatchRun | None) -> str:
-    """Return the first part of the id of the streaming query that runs this batch; the id stays with the checkpoint
-    directory.
-    """
+    """Return the name of a query whose writer is not named."""
     if run is None:
         raise OptionError("write() was called outside of foreachBatch: name the writer, ParquetFolder(..., writer=...)")
+    return _query_of(run)
+
+
+def _query_of(run: BatchRun) -> str:
+    """Return the first part of the id of a streaming query; the id stays with the checkpoint directory."""
     return run.query_id.partition("-")[0]

@@ -43,6 +43,10 @@ class Commit(NamedTuple):
     writer: str
     batch_id: int
     bounds: str | None = None
+    query: str | None = None
+    """The id of the streaming query, which stays with its checkpoint directory; None outside of a query, and in commits
+    of versions 0.1 and 0.2.
+    """
 
 
 class Newest(NamedTuple):
@@ -110,12 +114,13 @@ class TableSink(ABC):
         """Append a batch, unless the table has it: then nothing is written. Return True when it was written.
 
         Raises OptionError when a column is missing, when the table's history says that it has other rows under this
-        number, or cannot say whether it has them. The table is then as before.
+        number, or batches of this writer from another checkpoint directory, or cannot say whether it has the batch.
+        The table is then as before.
         """
         self.check(batch)
         run = batch_run(batch, batch_id)
         writer = self._writer_of(run)
-        commit = Commit(writer, batch_id, None if run is None else run.bounds)
+        commit = Commit(writer, batch_id, *((None, None) if run is None else (run.bounds, run.query_id)))
         with one_write(self._place, writer, run, batch_id, why=_SECOND):
             follows, self._finished = self._finished == (writer, batch_id - 1), None
             history = None if follows else self._history(batch.sparkSession, writer)
@@ -166,15 +171,23 @@ class TableSink(ABC):
         """Return what the table knows of a writer's commits; there are none where there is no table yet."""
 
     def _has(self, history: History, commit: Commit, run: BatchRun | None) -> bool:
+        others = {one.query for one in history.commits.values()} - {None, commit.query}
+        if others and commit.query is not None:
+            raise OptionError(
+                f"{self._place}: the table has batches of writer {commit.writer} from another checkpoint directory "
+                f"(query {', '.join(sorted(str(query) for query in others))}), which counts its batches itself: batch "
+                f"{commit.batch_id} of this one could be taken for one of them, and be left out. Nothing was written. "
+                "Give this query a name of its own, writer=..., or none: then it adds to what is there"
+            )
         if commit.batch_id in history.commits:
-            _same(self._place, history.commits[commit.batch_id], commit)
+            _same(self._place, history.commits[commit.batch_id], commit, self._fresh)
             return True
         newest = max(history.commits, default=-1)
         if newest > commit.batch_id:
             raise OptionError(
                 f"{self._place}: batch {commit.batch_id} comes after batch {newest} of the same query, and the table "
                 "does not know it: another run of the query is writing, or the checkpoint directory was set back. "
-                "Nothing was written. Start the query with a new checkpoint directory, at the position to go on from"
+                f"Nothing was written. Start the query with {self._fresh}, at the position to go on from"
             )
         planned_at_s = None if run is None else run.planned_at_s
         if history.newest is not None and history.newest.batch_id >= commit.batch_id:
@@ -187,7 +200,7 @@ class TableSink(ABC):
             raise OptionError(
                 f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table: it was begun before "
                 "the oldest commit that the table keeps. Nothing was written. Look for its rows; then start the "
-                "query with a new checkpoint directory, behind them or at them"
+                f"query with {self._fresh}, behind them or at them"
             )
         return False
 
@@ -202,8 +215,14 @@ class TableSink(ABC):
             f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table. It has taken the "
             f"batches of this query up to {until}, and its history no longer says of which records this one was: the "
             "checkpoint directory was set back, or the batch is one of long ago. Nothing was written. Look for its "
-            "rows; then start the query with a new checkpoint directory, behind them or at them"
+            f"rows; then start the query with {self._fresh}, behind them or at them"
         )
+
+    @property
+    def _fresh(self) -> str:
+        """The words for what makes a query a new one to the table: a given name outlives the checkpoint directory."""
+        named = "" if self._writer is None else " and another writer=..."
+        return f"a new checkpoint directory{named}"
 
     def _writer_of(self, run: BatchRun | None) -> str:
         if self._writer is not None:
@@ -236,13 +255,13 @@ def _is_newest(newest: Newest, commit: Commit, planned_at_s: float | None) -> bo
     return newest.at_s is None or planned_at_s is None or planned_at_s <= newest.at_s
 
 
-def _same(place: str, there: Commit, now: Commit) -> None:
+def _same(place: str, there: Commit, now: Commit, fresh: str) -> None:
     """Raises OptionError where a batch has other bounds than the one that was written under its number."""
     if there.bounds is not None and now.bounds is not None and there.bounds != now.bounds:
         raise OptionError(
             f"{place}: the table has a batch {now.batch_id} of this writer, of other records: the checkpoint directory "
             "has lost its newest entries, or is not the one that the table was written with. Nothing was written. "
-            "Start the query with a new checkpoint directory, at the position it is to go on from"
+            f"Start the query with {fresh}, at the position it is to go on from"
         )
 
 
@@ -280,7 +299,7 @@ class DeltaSink(TableSink):
     column ``time``, in UTC. ``options``: those of Delta's writer; columns that the table does not have are an error
     unless ``mergeSchema`` is true. ``writer``: the writer's name in the table's log; by default the id of the
     streaming query, which stays with its checkpoint directory, and the table. Two sinks that write one batch into one
-    table need two names.
+    table need two names, and so do two checkpoint directories.
 
     Spark needs Delta's package and settings (``delta_settings``). A table that has a
     ``delta.setTransactionRetentionDuration`` forgets a writer after that time.
@@ -322,7 +341,7 @@ class DeltaSink(TableSink):
         making.saveAsTable(self._place)
 
     def _commit(self, rows: DataFrame, commit: Commit) -> None:
-        about = {"writer": commit.writer, "batch": commit.batch_id, "bounds": commit.bounds}
+        about = {"writer": commit.writer, "batch": commit.batch_id, "bounds": commit.bounds, "query": commit.query}
         with few_files(rows.sparkSession):
             writing = rows.hint("rebalance", *self._partition_by).write.format("delta").mode("append")
             writing = writing.partitionBy(*self._partition_by).options(**self._options)
@@ -394,7 +413,7 @@ def _told(text: str | None) -> Commit | None:
     """Return what a commit says of itself; None for a commit of another program."""
     try:
         about = json.loads(text or "")[_KEY]
-        return Commit(str(about["writer"]), int(about["batch"]), about["bounds"])
+        return Commit(str(about["writer"]), int(about["batch"]), about["bounds"], about.get("query"))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -411,7 +430,8 @@ def _told(text: str | None) -> Commit | None:
 
 _PREFIX = "snapshot-property."
 _OURS = "penstock."
-_SUMMARY_WRITER, _BATCH, _BOUNDS = _OURS + "writer", _OURS + "batch", _OURS + "bounds"
+_SUMMARY_WRITER, _BATCH = _OURS + "writer", _OURS + "batch"
+_BOUNDS, _QUERY = _OURS + "bounds", _OURS + "query"
 _BRANCH = "branch"
 
 
@@ -424,12 +444,13 @@ class IcebergSink(TableSink):
     that the table does not have is an error unless the table (``write.spark.accept-any-schema``) and the options
     (``merge-schema``) allow it.
     ``writer``: the writer's name in the snapshots; by default the id of the streaming query, which stays with its
-    checkpoint directory, and the table. Two sinks that write one batch into one table need two names.
+    checkpoint directory, and the table. Two sinks that write one batch into one table need two names, and so do two
+    checkpoint directories.
 
     Only one driver may write at a time: of two that write one batch at the same moment both could commit.
     """
 
-    RESERVED = tuple(_PREFIX + name for name in (_SUMMARY_WRITER, _BATCH, _BOUNDS))
+    RESERVED = tuple(_PREFIX + name for name in (_SUMMARY_WRITER, _BATCH, _BOUNDS, _QUERY))
 
     def __init__(
         self,
@@ -448,7 +469,7 @@ class IcebergSink(TableSink):
         spark = rows.sparkSession
         self._make_if_missing(spark, rows)
         about = {_SUMMARY_WRITER: commit.writer, _BATCH: str(commit.batch_id)}
-        about |= {} if commit.bounds is None else {_BOUNDS: commit.bounds}
+        about |= {name: text for name, text in ((_BOUNDS, commit.bounds), (_QUERY, commit.query)) if text is not None}
         with few_files(spark):
             # A table with partitions distributes rows by them itself.
             writing = (rows if self._partition_by else rows.hint("rebalance")).writeTo(self._place)
@@ -486,6 +507,6 @@ def _descent(snapshots: Mapping[int, Any], head: int | None, writer: str) -> His
             return History(newest_of(commits), since_s)
         said = snapshot["ours"] or {}
         if said.get(_SUMMARY_WRITER) == writer:
-            commits.append(Commit(writer, int(said[_BATCH]), said.get(_BOUNDS)))
+            commits.append(Commit(writer, int(said[_BATCH]), said.get(_BOUNDS), said.get(_QUERY)))
         at, since_s = snapshot["parent_id"], snapshot["at_ms"] / 1000
     return History(newest_of(commits))
