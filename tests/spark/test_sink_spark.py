@@ -164,6 +164,11 @@ def test_the_options_are_those_of_the_code() -> None:
     assert all(f"`{option.name}`" in PAGE for option in SINK_OPTIONS)
 
 
+def test_the_page_says_by_what_an_envelope_is_known() -> None:
+    assert "magic and version and the CRC-32 is right, the data begins at 12 + n" in PAGE
+    assert PAGE.count("4d17794c") == 1, "the CRC of the example stands in the example alone"
+
+
 def test_the_envelope_of_the_page_is_opened() -> None:
     example = re.search(r"```text\n(f5.*?)\n```", PAGE, re.DOTALL)
     assert example is not None

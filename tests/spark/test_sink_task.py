@@ -221,7 +221,9 @@ def test_a_task_that_does_not_get_on_gives_up_and_writes_nothing_later(stream: S
 
 def test_a_stream_that_does_not_exist(stream: Stream) -> None:
     other = Stream(stream.local, StreamName("ordres"))
-    with pytest.raises(PenstockError, match="there is no stream ordres for these credentials"):
+    with pytest.raises(
+        PenstockError, match=f"there is no stream ordres in region {stream.local.region} for these credentials"
+    ):
         write(other, numbered(10))
     other.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,7 +114,11 @@ def _timestamp(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromtimestamp(float(text), dt.UTC)
     except (ValueError, OverflowError, OSError):
-        pass
+        if _MILLISECONDS.fullmatch(text.strip()):
+            seconds = int(text) / 1000
+            raise ValueError(
+                f"must be epoch seconds, and {text!r} looks like milliseconds: give {seconds:.3f}"
+            ) from None
     try:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError:
@@ -325,6 +330,10 @@ ALIASES = {"endpoint": "endpointUrl", "initialposition": "startingPosition", "re
 """Names that other connectors use for the same thing, lower case."""
 
 _CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretaccesskey", "sessiontoken"}
+_FAN_OUT = {"consumermode", "consumertype", "consumername", "consumernameprefix", "consumerarn", "fanoutconsumerarn"}
+"""Names, in lower case, by which other connectors ask for enhanced fan-out."""
+_STREAM_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_MILLISECONDS = re.compile(r"\d{12,14}")
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
 
 
@@ -450,10 +459,12 @@ def values_of(
     """Return the values of the options of a table, by name; what is wrong is added to ``faults``."""
     known = {option.name.lower(): option for option in table}
     values: dict[str, Any] = {}
+    strange: list[str] = []
     for key, text in given.items():
         option = known.get(ALIASES.get(key.lower(), key).lower())
         if option is None:
-            _unknown(key, faults, writing=table is not READ_OPTIONS)
+            if not _unknown(key, faults, table):
+                strange.append(key)
         elif not (option.stream if streaming else option.batch):
             faults.append(f"{option.name} is for {'batch' if streaming else 'streaming'} reads only")
         elif option.name in values:
@@ -463,6 +474,11 @@ def values_of(
                 values[option.name] = option.parse(str(text))
             except ValueError as error:
                 faults.append(f"{option.name} {error}")
+    if strange:
+        right = ", ".join(option.name for option in table)
+        use = "reading" if table is READ_OPTIONS else "writing"
+        which = f"no option {strange[0]}" if len(strange) == 1 else f"no options {', '.join(strange)}"
+        faults.append(f"there {'is' if len(strange) == 1 else 'are'} {which}; those for {use} are {right}")
     faults += [
         f"{name} is given without roleArn: it has no meaning alone"
         for name in ("roleSessionName", "roleExternalId", "stsEndpointUrl")
@@ -475,28 +491,35 @@ def _names(table: Sequence[Option]) -> set[str]:
     return {option.name.lower() for option in table}
 
 
-def _unknown(key: str, faults: list[str], *, writing: bool) -> None:
-    lower = key.lower()
+def _unknown(key: str, faults: list[str], table: Sequence[Option]) -> bool:
+    """Say what is wrong with an option that a table lacks. Return False where nothing is known of it: the right ones
+    are then listed once, for all of these.
+    """
+    writing, lower = table is not READ_OPTIONS, key.lower()
     if lower in _SPARKS_OWN or lower.startswith("__"):
-        return
+        return True
     if lower in _CREDENTIALS:
         faults.append(
             f"{key} is not taken: options are shown in plans and sent to every executor. Credentials come from the AWS "
             "SDK's chain on each machine (environment, profile, instance or pod role); roleArn assumes a role"
         )
-        return
+        return True
+    if lower in _FAN_OUT:
+        faults.append(f"{key} is not taken: this source reads by GetRecords, and has no enhanced fan-out")
+        return True
     if lower in SPARK_OPTIONS:
         faults.append(f"{key} {is_called(SPARK_OPTIONS[lower])}")
-        return
+        return True
     elsewhere = {option.name.lower(): option.name for option in (READ_OPTIONS if writing else SINK_OPTIONS)}
     name = elsewhere.get(ALIASES.get(lower, lower).lower())
     if name is not None:
         faults.append(f"{name} is for {'reading' if writing else 'writing'} only")
-        return
-    names = list(dict.fromkeys(option.name for option in (*READ_OPTIONS, *SINK_OPTIONS)))
-    near = difflib.get_close_matches(lower, [name.lower() for name in names], n=1, cutoff=0.6)
-    hint = next((f": did you mean {name}?" for name in names if near and name.lower() == near[0]), "")
-    faults.append(f"there is no option {key}{hint or '; the reference pages list all: ' + ', '.join(names)}")
+        return True
+    names = {option.name.lower(): option.name for option in table}
+    near = difflib.get_close_matches(lower, names, n=1, cutoff=0.6)
+    if near:
+        faults.append(f"there is no option {key}: did you mean {names[near[0]]}?")
+    return bool(near)
 
 
 def stream_of(values: dict[str, Any], faults: list[str]) -> StreamName | None:
@@ -519,6 +542,12 @@ def stream_of(values: dict[str, Any], faults: list[str]) -> StreamName | None:
         return None
     if name.startswith("arn:"):
         faults.append("streamName holds an ARN: give it as streamARN")
+        return None
+    if "," in name:
+        faults.append("streamName holds several names: a source reads one stream; read each, and join them with union")
+        return None
+    if not _STREAM_NAME.fullmatch(name):
+        faults.append("streamName must be 1 to 128 letters, digits, _ . and -")
         return None
     return StreamName(name=name)
 

@@ -414,7 +414,8 @@ def _write(task: SinkTask, portions: Iterator[Rows]) -> SinkCommit:
     try:
         producer = take_producer(wanted)
     except NotFoundError as error:
-        where = f" in region {options.region}" if options.region else ""
+        region = options.region or task.connection.region  # the driver's, where no option says it
+        where = f" in region {region}" if region else ""
         raise PenstockError(
             f"there is no stream {options.stream}{where} for these credentials: check streamName, region and "
             f"endpointUrl ({error})"
