@@ -70,6 +70,10 @@ def command(
             metavar="PORT",
         ),
     ] = None,
+    payloads: Annotated[
+        bool,
+        typer.Option("--payloads", help="Errors show the values of rows that they have, and not only class and place."),
+    ] = False,
 ) -> None:
     """Run a job file until its stream's end, or SIGTERM or Ctrl-C, which finish the batch.
 
@@ -83,10 +87,15 @@ def command(
         return
     if job is None:
         raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
-    as_json = output is Lines.jsonl
-    raise typer.Exit(
-        int(run_file(job, check=check, as_json=as_json, log_level=spark_log.value, metrics_port=metrics_port))
+    status = run_file(
+        job,
+        check=check,
+        as_json=output is Lines.jsonl,
+        log_level=spark_log.value,
+        metrics_port=metrics_port,
+        payloads=payloads,
     )
+    raise typer.Exit(int(status))
 
 
 # --- an archive of classes ------------------------------------------------------------------------

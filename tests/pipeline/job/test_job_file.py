@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import shlex
 from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -228,11 +232,92 @@ def test_secrets_never_show(write_job: Write) -> None:
     assert job_file.secrets.options == {"url", "password", "user", "spark.hadoop.x"}
 
 
+PEM = (
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nq7rJx0s1Z+secret/line==\n"
+    "-----END PRIVATE KEY-----\n"
+)
+HARD = "pa ss/wö'rd#\"%1\\x"
+
+
+@pytest.mark.parametrize("secret", [PEM, HARD, "Abc/+def=ghi", f"  {HARD}\n"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        str,
+        str.strip,
+        repr,
+        json.dumps,
+        shlex.quote,
+        quote,
+        quote_plus,
+        lambda text: quote(text.strip(), safe=""),
+        lambda text: re.sub("%..", lambda found: found[0].lower(), quote(text.strip(), safe="")),
+        lambda text: quote(quote(text.strip(), safe=""), safe=""),
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: repr(text.strip().encode()),
+        lambda text: "\n  ".join(text.strip().splitlines()),
+        lambda text: max(text.splitlines(), key=len).strip(),
+        lambda text: repr(max(text.splitlines(), key=len).strip()),
+    ],
+)
+def test_a_secret_is_hidden_in_each_form_in_which_a_message_may_quote_it(
+    write_job: Write, secret: str, form: Callable[[str], str]
+) -> None:
+    text = GOOD.replace(
+        'format = "parquet"\npath = "lake/orders"', 'format = "jdbc"\n[sinks.options]\nkey = "${KEY_PEM}"'
+    )
+    secrets = load_job(write_job(text), {"KEY_PEM": secret}).secrets
+    said = secrets.hide(f"the driver says: {form(secret)} is wrong")
+    for piece in ("MIIEvQ", "q7rJx0s1Z", "secret/line", "ss/w", "ss%2Fw", "ss%2fw", "Abc/", "Abc%2F", "ghi"):
+        assert piece not in said
+    assert said.startswith("the driver says: ")
+    assert said.endswith(" is wrong")
+
+
+def test_a_private_key_is_hidden_wherever_it_comes_from(write_job: Write) -> None:
+    said = load_job(write_job(GOOD), {}).secrets.hide(f"cannot read {PEM.replace('MII', 'XYZ')}: no")
+    assert said == "cannot read ***\n: no"
+
+
 def test_a_fault_does_not_show_a_secret(write_job: Write) -> None:
     text = GOOD.replace('"eu-west-1"', '"${MY_API_TOKEN}"')
     assert faults(write_job(text), MY_API_TOKEN="not a region") == [
         "6: source.region: region must look like eu-west-1, not '***'"
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"parquet"', '"parket"', r"sinks\[0\].format: Spark has no format parket: did you mean parquet\?"),
+        ('"parquet"', '"detla"', r"sinks\[0\].format: Spark has no format detla: did you mean delta\?"),
+        (
+            'path = "lake/orders"',
+            'path = "lake/orders"\npartition_by = ["houre"]',
+            r"partition_by\[0\]: there is no column houre: did you mean hour\?",
+        ),
+        ('streamName = "orders"', 'streamName = "a,b"', "streamName holds several names: a source reads one stream"),
+        ('streamName = "orders"', 'streamName = "a b"', "streamName must be 1 to 128 letters"),
+        (
+            'region = "eu-west-1"',
+            'startingTimestamp = "1795559947363"',
+            "must be epoch seconds, and '1795559947363' looks like milliseconds: give 1795559947.363",
+        ),
+        ('region = "eu-west-1"', 'consumerMode = "efo"', "consumerMode is not taken: this source reads by GetRecords"),
+    ],
+)
+def test_a_mistake_has_its_hint_at_the_check(write_job: Write, old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    (fault,) = faults(write_job(GOOD.replace(old, new)))
+    assert re.search(said, fault)
+
+
+def test_the_right_options_are_listed_once_and_of_one_direction(write_job: Write) -> None:
+    text = GOOD.replace('region = "eu-west-1"', "xylophone = 1\nzebra = 2\nqueue = 3")
+    (fault,) = faults(write_job(text))
+    assert "there are no options xylophone, zebra, queue; those for reading are streamName, " in fault
+    assert fault.count("startingPosition") == fault.count("region") == 1
+    assert "bufferBytesMax" not in fault
 
 
 # --- what the sinks promise -----------------------------------------------------------------------
@@ -259,11 +344,10 @@ def test_what_a_sink_promises(write_job: Write, sink: str, how: str, why: str) -
     assert (dead.sink, dead.how) == ("dead letters parquet lake/dead", "exactly once")
 
 
-def test_a_format_that_is_nearly_one_of_sparks_gets_a_note(write_job: Write) -> None:
-    job = load_job(write_job(GOOD.replace('"parquet"', '"parqet"'))).job
-    assert deliveries(job)[0].note == "parqet is no format of Spark's own: did you mean parquet?"
-    own = load_job(write_job(GOOD.replace('"parquet"', '"com.example.Own"'))).job
-    assert deliveries(own)[0].note == ""
+def test_a_format_of_a_package_is_taken_as_it_is(write_job: Write) -> None:
+    for name in ("com.example.Own", "mongodb", "bigquery"):
+        own = load_job(write_job(GOOD.replace('"parquet"', f'"{name}"'))).job
+        assert deliveries(own)[0].note == ""
 
 
 def test_discarded_dead_letters_are_told(write_job: Write) -> None:

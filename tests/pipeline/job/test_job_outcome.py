@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.job.account import by_the_data, message_of, source_failed
+from penstock.pipeline.job.account import by_the_data, source_failed
+from penstock.pipeline.job.error_text import message_of
 
 WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n"
 STACK = (
@@ -20,7 +21,8 @@ def test_a_function_that_raises_on_a_row_is_told_with_its_place_and_without_the_
         error = RuntimeError(f"{WORKER}{STACK}ValueError: no number: {quoted}\n")
         assert by_the_data(error)
         assert not source_failed(error)
-        assert message_of(error).endswith("ValueError: no number: '…' (prices.py, line 9, in parsed)")
+        assert message_of(error) == "ValueError (prices.py, line 9, in parsed)"
+        assert message_of(error, payloads=True).startswith(f"RuntimeError: ValueError: no number: {quoted}")
 
 
 def test_what_a_writer_raises_is_not_the_datas_failure() -> None:
@@ -47,4 +49,4 @@ def test_a_value_that_spark_quotes_is_left_out() -> None:
     error = RuntimeError(text)
     assert by_the_data(error)
     assert "top-secret" not in message_of(error)
-    assert '"STRING"' in message_of(error)
+    assert message_of(error) == '[CAST_INVALID_INPUT] a value of "STRING", "INT" in a row; SQLSTATE: 22018'

@@ -142,7 +142,7 @@ def test_a_sink_that_fails_half_way_is_one_message_and_loses_nothing(world: Worl
     ended = world.run(text)
     assert ended.code is ExitCode.SINK
     assert ended.message == (
-        "sinks[1] function job_functions:fail_once failed in batch 0: OSError: the disk is on fire"
+        "sinks[1] function job_functions:fail_once failed in batch 0: OSError (job_functions.py, line 22, in fail_once)"
     )
     assert ended.summary["outcome"] == "failed"
     world.put(order(10))
@@ -150,24 +150,34 @@ def test_a_sink_that_fails_half_way_is_one_message_and_loses_nothing(world: Worl
     assert world.rows("orders", "order_id") == sorted((f"order-{number}",) for number in range(11))
 
 
+def test_the_console_sink_hands_no_escape_sequence_to_the_terminal(world: World) -> None:
+    world.put(b"\x1b]0;owned\x07 \x1b[2Jred \xc2\x9b31m")
+    ended = world.run(
+        HEAD + '[[sinks]]\nformat = "console"\nsql = "SELECT CAST(data AS STRING) AS d FROM rows"\n' + ONCE
+    )
+    assert ended.code is ExitCode.DONE
+    assert "\\x1b]0;owned" in ended.errors, "the rows go to standard error beside lines of JSON"
+    assert all(one.isprintable() or one == "\n" for one in ended.errors)
+
+
 def test_what_spark_finds_wrong_is_told_before_anything_is_read(world: World) -> None:
     world.put(order(1))
     faults = {
         '[transform]\nsql = "SELEC 1"\n' + PARQUET: ["transform.sql: [PARSE_SYNTAX_ERROR]"],
         '[transform]\nsql = "SELECT value.orderid FROM records"\n' + PARQUET: ["transform.sql: [FIELD_NOT_FOUND]"],
-        PARQUET + 'partition_by = ["country"]\nkey = "customer"\n'
+        PARQUET + 'partition_by = ["country"]\nkey = "customer"\nsql = "SELECT * FROM rows"\n'
         '[[sinks]]\nformat = "console"\nsql = "SELECT x FROM rows"\n':
             ["sinks[0]: the batch has no column country", "sinks[0]: the batch has no column customer",
              "sinks[1].sql: [UNRESOLVED_COLUMN"],
         '[transform]\nfunction = "job_functions:no_frame"\n' + PARQUET: [],
         '[transform]\nfunction = "job_functions:raising"\n' + PARQUET: [],
-        '[[sinks]]\nformat = "parqet"\npath = "x"\n': [],
+        '[[sinks]]\nformat = "parcels"\npath = "x"\n': [],
         '[[sinks]]\nformat = "delta"\npath = "x"\n': [],
     }  # fmt: skip
     others = [
         (ExitCode.TRANSFORM, "job_functions:no_frame returned int, and no DataFrame"),
         (ExitCode.TRANSFORM, "job_functions:raising raised: ZeroDivisionError: on purpose"),
-        (ExitCode.NOT_READY, "Spark finds no format parqet: did you mean parquet?"),
+        (ExitCode.NOT_READY, "Spark finds no format parcels: is its package on the class path?"),
         (ExitCode.NOT_READY, "Spark finds no format delta: "),
     ]
     for text, wanted in faults.items():

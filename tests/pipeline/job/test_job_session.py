@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline.job import session
 from penstock.pipeline.job.packages import packages_named
-from penstock.pipeline.job.session import _why_java_ended, java_version, least_work, zips_left_out
+from penstock.pipeline.job.session import _keep_to_loopback, _why_java_ended, java_version, least_work, zips_left_out
 
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 PYSPARK = os.path.dirname(pyspark.__file__)
@@ -159,3 +159,26 @@ def test_the_zip_files_are_taken_off_the_path(path: str | None, kept: str) -> No
     command = [session._UNZIPPED_PYTHON, "-c", asked, "two words", "*"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [kept, "['two words', '*']"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "address", "ui"),
+    [
+        ({"spark.master": "local[*]"}, None, "127.0.0.1", None),
+        ({"spark.master": "local"}, "0.0.0.0", "0.0.0.0", None),
+        ({"spark.master": "local[2]", "spark.driver.host": "10.0.0.1"}, None, None, None),
+        ({"spark.master": "spark://a:7077"}, None, None, "false"),
+        ({"spark.master": "spark://a:7077", "spark.ui.enabled": "true"}, None, None, "true"),
+    ],
+)
+def test_sparks_pages_are_on_loopback_unless_they_are_asked_for_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], given: str | None, address: str | None, ui: str | None
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setenv("SPARK_LOCAL_IP", given or "")
+    if given is None:
+        monkeypatch.delenv("SPARK_LOCAL_IP")
+    made = dict(settings)
+    _keep_to_loopback(made)
+    assert os.environ.get("SPARK_LOCAL_IP") == address
+    assert made.get("spark.ui.enabled") == ui

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.local import LocalKinesis
 from penstock.pipeline import delta_settings
-from penstock.pipeline.job import ExitCode, JobFileError, load_job, packages
+from penstock.pipeline.job import ExitCode, JobFileError, load_job, packages, run_file
 from penstock.pipeline.job.model import Job, Sink
 from penstock.pipeline.job.packages import TABLE_PACKAGES, Spark
 from penstock.pipeline.job.writing import deliveries, with_tables
@@ -95,6 +95,40 @@ def test_the_check_names_the_package_that_is_missing(monkeypatch: pytest.MonkeyP
         "its package here is for Spark 4.1, and this is Spark 4.2.1: none is known for Spark 4.2; the newest is for "
         f'Spark 4.1: {ICEBERG_41}, as "spark.jars.packages" under [spark] or with spark-submit --packages'
     )
+
+
+@pytest.mark.parametrize(
+    ("sink", "versions", "pyspark"),
+    [
+        ('format = "delta"\npath = "lake"', "4.0, 4.1, 4.2", "pyspark<4.3"),
+        ('format = "iceberg"\ntable = "lake.shop.orders"', "4.0, 4.1", "pyspark<4.2"),
+    ],
+)
+def test_the_check_ends_where_a_spark_has_no_package(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sink: str,
+    versions: str,
+    pyspark: str,
+) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setattr(packages, "here", lambda: Spark("4.3.0", "2.13"))
+    job = tmp_path / "job.toml"
+    text = f'name = "a"\ncheckpoint = "c"\n[source]\nstreamName = "orders"\n[[sinks]]\n{sink}\n'
+    job.write_text(text)
+    assert run_file(job, check=True) == ExitCode.NOT_READY
+    said = capsys.readouterr().err
+    assert f"job.toml:6: sinks[0].format: {sink.split(chr(34))[1]} has no package for Spark 4.3" in said
+    assert f'only for {versions}: pip install "{pyspark}"' in said
+    job.write_text(text + '[spark]\n"spark.master" = "spark://elsewhere:7077"\n')
+    assert run_file(job, check=True) == ExitCode.DONE, "a cluster has its packages from elsewhere"
+    monkeypatch.setattr(packages, "here", lambda: Spark("4.1.0", "2.13"))
+    job.write_text(text)
+    assert run_file(job, check=True) == ExitCode.DONE
+    later = Spark("4.3.0", "2.13")
+    given = {"spark.jars.packages": "io.delta:delta-spark_4.3_2.13:4.9.0"}
+    assert packages.unpublished("delta", given, later) == "", "one that comes later is taken at its word"
 
 
 def test_packages_of_a_cluster_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Say what a job did and how its run ended: numbers of each batch, their sums, exit codes, an error as one message."""
+"""Say what a job did and how its run ended: numbers of each batch, their sums, exit codes, and whose an error is."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import msgspec
 from penstock import shown
 from penstock.errors import PenstockError
 from penstock.pipeline.deduplication import EXACT_DUPLICATES, late_rows
+from penstock.pipeline.job.error_text import OURS, PYTHON_WORKER, is_of_data, whole_text
 from penstock.pipeline.metrics import OBSERVATION, stream_metrics
-from penstock.spark.source import READING
+from penstock.spark.source import ADMISSION, READING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,6 @@ class StepError(PenstockError):
         super().__init__(message)
 
 
-_OURS = re.compile(r"penstock\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
 _SOURCE_SAYS = re.compile(
     rf"PYTHON_DATA_SOURCE_ERROR|PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR|penstock\.spark\.reading|{READING} "
 )
@@ -67,41 +67,27 @@ _STACK = re.compile(r"\n\s+at [^\n]*")
 _STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
 _JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")
 _WRITE_FAILED = re.compile(r"TASK_WRITE_FAILED|Task failed while writing")
-_JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
-_TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
-_PYTHON_TRACE = re.compile(r"Traceback \(most recent call last\):.*?\n(?=\S)([^\n]*)", re.DOTALL)
-_FRAME = re.compile(r'File "(?:[^"\n]*/)?([^"/\n]+)", line (\d+), in (\S+)')
-_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22")
-_PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
 _PYTHON_WRITER = re.compile(r"write_into_data_source")
-_IMPORTS = ("ModuleNotFoundError:", "ImportError:")
-"""The errors of imports, which are shown whole: the code names what cannot be imported, and not the data, and the name
-is all that helps, as an executor lacks the module.
-"""
-_QUOTED = re.compile(r"'[^'\n]*'")
-_QUOTED_IN_PYTHON = re.compile(r"""'[^'\n]*'|"[^"\n]*\"""")
-_CAUSES_MAX = 20
-MESSAGE_CHARS_MAX = 2_000
 
 
 def source_failed(error: BaseException) -> bool:
     """True when it was reading the stream that failed, wherever Spark noticed it."""
-    return _SOURCE_SAYS.search(_whole(error)) is not None
+    return _SOURCE_SAYS.search(whole_text(error)) is not None
 
 
 def state_is_of_another_kind(error: BaseException) -> bool:
     """True when the checkpoint directory has the state of another way to de-duplicate than the query's."""
-    return _OTHER_STATE.search(_whole(error)) is not None
+    return _OTHER_STATE.search(whole_text(error)) is not None
 
 
 def state_cannot_be_read(error: BaseException) -> bool:
     """True when the checkpoint directory's state is not there or cannot be read, wherever Spark noticed it."""
-    return _NO_STATE.search(_whole(error)) is not None
+    return _NO_STATE.search(whole_text(error)) is not None
 
 
 def state_cannot_be_stored(error: BaseException) -> bool:
     """True when what a batch changed of the state could not be written to the checkpoint directory."""
-    return _STATE_NOT_STORED.search(_whole(error)) is not None
+    return _STATE_NOT_STORED.search(whole_text(error)) is not None
 
 
 def by_the_data(error: BaseException) -> bool:
@@ -109,78 +95,19 @@ def by_the_data(error: BaseException) -> bool:
 
     False for what a writer in Python raises in a task, ours or that of another Python data source.
     """
-    whole = _whole(error)
-    if _DATA_EXCEPTION.search(whole) is not None:
+    if is_of_data(error):
         return True
-    of_a_writer = _OURS.search(whole) is not None or _PYTHON_WRITER.search(whole) is not None
-    return _PYTHON_WORKER.search(whole) is not None and not of_a_writer
+    whole = whole_text(error)
+    of_a_writer = OURS.search(whole) is not None or _PYTHON_WRITER.search(whole) is not None
+    return PYTHON_WORKER.search(whole) is not None and not of_a_writer
 
 
 def failed_before_writing(error: BaseException) -> bool:
     """True when tasks failed by what comes before a write of files, in the same action: steps, shuffles, the state."""
-    whole = _STACK.sub("", _whole(error))  # whatever fails behind a state has that in its stack
+    whole = _STACK.sub("", whole_text(error))  # whatever fails behind a state has that in its stack
     if _STATE.search(whole) is not None or by_the_data(error):
         return True
     return _JOB_FAILED.search(whole) is not None and _WRITE_FAILED.search(whole) is None
-
-
-def message_of(error: BaseException) -> str:
-    """Return the one message that says what happened: the deepest cause that says anything, without stacks.
-
-    A value that Spark quotes from the data (its error classes of SQLSTATE 22) is left out, and so is what an error of a
-    Python function on the executors quotes; the message says where in the function that was.
-    """
-    if isinstance(error, PenstockError):
-        return str(error)
-    whole = _whole(error)
-    ours = _OURS.search(whole)
-    if ours is not None:
-        return ours[2].strip()[:MESSAGE_CHARS_MAX]
-    causes = _causes(error)
-    text = _first_line(causes[-1]) if causes else _first_line(str(error))
-    if not causes and not hasattr(error, "_desc"):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if _DATA_EXCEPTION.search(text):
-        text = _QUOTED.sub("'…'", text)
-    return text[:MESSAGE_CHARS_MAX]
-
-
-def _whole(error: BaseException) -> str:
-    return "\n".join([str(error), *_causes(error)])
-
-
-def _causes(error: BaseException) -> list[str]:
-    """Return what the Java exceptions behind a PySpark error say, from the outermost to the deepest one."""
-    origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    found: list[str] = []
-    while origin is not None and len(found) < _CAUSES_MAX:
-        said = origin.getMessage()
-        name = origin.getClass().getSimpleName()
-        if said:
-            told = str(said).lstrip().startswith("[") or name.startswith(("Spark", "Analysis", "Parse", "Python"))
-            found.append(str(said) if told else f"{name}: {said}")
-        else:
-            found.append(name)
-        origin = origin.getCause()
-    return found
-
-
-def _first_line(text: str) -> str:
-    """Return the line that says what happened."""
-    task = _TASK_FAILED.search(text)
-    if task is not None:
-        text = task[1]
-    python = _PYTHON_TRACE.search(text)
-    if python is not None:
-        said = python[1].strip()
-        if _PYTHON_WORKER.search(text) is None or said.startswith(_IMPORTS):
-            return said
-        frames = _FRAME.findall(python[0])
-        where = " ({}, line {}, in {})".format(*frames[-1]) if frames else ""
-        return _QUOTED_IN_PYTHON.sub("'…'", said) + where
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    stripped = _JAVA_CLASS.sub("", line)
-    return (stripped or line).rstrip(";")
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -226,7 +153,9 @@ class BatchReport(msgspec.Struct, frozen=True):
     seconds: float
     """Seconds from the trigger to the commit."""
     lag_s: dict[str, float]
-    """How old the oldest record is that is not read yet, in seconds, by stream; 0 when none is known."""
+    """How old the oldest record is that is not read yet, in seconds, by stream; 0 when none is known. On Spark 4.0 and
+    4.1 the time since the batch's cut.
+    """
     dead_letters: int
     duplicates: int
     """Rows that the deduplication removed."""
@@ -360,6 +289,11 @@ def _exact(progress: Mapping[str, Any]) -> int:
     return sum(int(one.get(EXACT_DUPLICATES) or 0) for one in found)
 
 
+LAG = "lag" if ADMISSION else "since the cut"
+"""The words for the seconds of ``lag_s`` in lines for people: Spark 4.0 and 4.1 do not tell what is unread, so they are
+the time since the batch's cut, which also grows where nothing is left to read.
+"""
+
 # --- showing them ---------------------------------------------------------------------------------
 # A run shows lines for people, or one line of JSON for each event.
 
@@ -407,10 +341,10 @@ class Show:
     def batch(self, report: BatchReport) -> None:
         """Show the report of a batch that is committed."""
         self._event("batch", **msgspec.to_builtins(report))
-        lag = ", ".join(f"{seconds:,.1f} s" for seconds in report.lag_s.values())
+        lag = ", ".join(f"{LAG} {seconds:,.1f} s" for seconds in report.lag_s.values())
         self._text(
             f"batch {report.batch}: {report.rows:,} records in {report.seconds:,.1f} s ({report.rows_per_s:,.0f}/s), "
-            f"lag {lag}, {report.dead_letters:,} dead letters, {report.duplicates:,} duplicates, {report.late:,} late"
+            f"{lag}, {report.dead_letters:,} dead letters, {report.duplicates:,} duplicates, {report.late:,} late"
             + (f", {report.aggregates_outside_range:,} aggregates outside" if report.aggregates_outside_range else "")
             + (f", {report.possible_losses:,} possible losses" if report.possible_losses else "")
             + (f", state {_state(report.state)}" if report.state is not None else "")
@@ -443,7 +377,7 @@ class Show:
             ),
             *([("losses", f"{totals.possible_losses:,} possible")] if totals.possible_losses else []),
             *([("state", _state(totals.state))] if totals.state is not None else []),
-            *((f"lag of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
+            *((f"{LAG} of {stream}", f"{lag:,.1f} s") for stream, lag in totals.lag_s.items()),
         ):
             lines.append(f"  {label:<14} {value}")
         self._text("\n".join(lines))

@@ -25,7 +25,6 @@ from penstock.pipeline.job.account import (
     StepError,
     by_the_data,
     failed_before_writing,
-    message_of,
     source_failed,
     state_cannot_be_read,
     state_cannot_be_stored,
@@ -432,7 +431,7 @@ class Batches:
         try:
             yield
         except Exception as error:
-            what = self.file.secrets.hide(message_of(error))
+            what = self.file.told_of(error)
             if source_failed(error):
                 step, code = "source", ExitCode.SOURCE
             elif state_cannot_be_read(error):

@@ -4,14 +4,19 @@ job are here too.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import difflib
+import json
 import os
 import re
+import shlex
 import tomllib
 import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -19,10 +24,12 @@ from penstock.core.given import JOB_FIELDS, is_called
 from penstock.errors import OptionError
 from penstock.pipeline.hadoop_files import collide, identity
 from penstock.pipeline.job import model
+from penstock.pipeline.job.error_text import message_of
 from penstock.pipeline.job.faults import Fault, JobFileError, line_of, lines_of, nearest
 from penstock.pipeline.job.model import Job, as_options
 from penstock.pipeline.job.packages import load_function
-from penstock.pipeline.job.writing import FOLDER_FORMATS, is_table, reserved_options
+from penstock.pipeline.job.steps import KEPT
+from penstock.pipeline.job.writing import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
 from penstock.spark.options import parse_read_options, parse_sink_options
 from penstock.spark.ranges import SPARK_TYPES
 
@@ -40,6 +47,12 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_]\w*)(:-([^}]*))?\}|\$\{")
 _SECRET_NAME = re.compile(r"secret|passw|pwd|token|credential|access_?key|api_?key|private|auth", re.IGNORECASE)
 _SHOWN = "***"
+_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+"""The pattern of a private key as text, wherever it comes from."""
+_MISSPELT = 0.75
+"""How near the name of a format is to one that is there, to be taken for that."""
+_LINE_SHORTEST = 8
+"""The least length of a line that is hidden for itself, where a secret has several."""
 _SHORTEST = 3
 """The least length of a text that is hidden: a shorter secret would blot out half of every message, and hide nothing.
 """
@@ -58,9 +71,8 @@ class Secrets:
         """Names of the options that hold a secret, for Spark's own redaction of plans."""
 
     def add(self, text: str, path: KeyPath) -> None:
-        """Never show this text."""
-        if len(text) >= _SHORTEST:
-            self._texts.add(text)
+        """Never show this text, in none of the forms in which messages quote it."""
+        self._texts |= {form for form in _forms_of(text) if len(form) >= _SHORTEST}
         if path and isinstance(path[-1], str):
             self.options.add(path[-1])
 
@@ -68,10 +80,35 @@ class Secrets:
         """Return the text with stars in place of every secret."""
         for secret in sorted(self._texts, key=len, reverse=True):
             text = text.replace(secret, _SHOWN)
-        return text
+        return _PEM.sub(_SHOWN, text)
 
     def __repr__(self) -> str:
         return f"Secrets({len(self._texts)})"
+
+
+def _forms_of(text: str) -> set[str]:
+    """Return a secret as messages may have it: stripped, a line of it, percent-encoded, in Base64, or as Python, JSON
+    and a shell write it between quotes.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    parts = {text, text.strip(), *(line for line in lines if len(line) >= _LINE_SHORTEST)}
+    forms = set(parts)
+    for part in parts:
+        encoded, data = quote(part, safe=""), part.encode("utf-8", "surrogateescape")
+        forms |= {quote(part), encoded, quote_plus(part), encoded.replace("%", "%25"), _small_hex(encoded)}
+        forms |= {
+            repr(part)[1:-1],
+            repr(data)[2:-1],
+            json.dumps(part)[1:-1],
+            json.dumps(part, ensure_ascii=False)[1:-1],
+        }
+        forms |= {shlex.quote(part).strip("'"), part.replace("'", "\\'"), part.replace("'", "''")}
+        forms.add(base64.b64encode(data).decode())
+    return forms
+
+
+def _small_hex(encoded: str) -> str:
+    return re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
 
 
 def looks_secret(name: str) -> bool:
@@ -266,11 +303,17 @@ class JobFile:
     path: Path
     secrets: Secrets
     lines: Mapping[KeyPath, int]
+    payloads: bool = False
+    """True where errors are to be shown with the values of rows that they have."""
 
     @property
     def folder(self) -> Path:
         """The folder in which schemas, queries and modules are looked for."""
         return self.path.resolve().parent
+
+    def told_of(self, error: BaseException) -> str:
+        """Return what an error says, in one line without secrets, and without values of rows unless they are wanted."""
+        return self.secrets.hide(message_of(error, payloads=self.payloads))
 
     def told(self, fault: Fault) -> str:
         """Return a fault as ``job.toml:12: sinks[0].path: what``, without secrets."""
@@ -431,7 +474,8 @@ def faults_of(job: Job, folder: Path, unknown: Collection[str] = ()) -> list[Fau
     faults += _deduplicate(job, None if "decode" in unknown else _value_fields(job))
     faults += _transform(job, folder)
     for number, sink in enumerate(job.sinks):
-        faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in _sink(sink, folder)]
+        found = _sink(sink, folder) + (_partitions(job, sink) if "decode" not in unknown else [])
+        faults += [fault._replace(path=("sinks", number, *fault.path)) for fault in found]
     faults += place_faults(job)
     if job.stamps is not None and job.stamps.window is not None and job.deduplicate is not None:
         faults.append(
@@ -600,8 +644,9 @@ def _sink(sink: Sink, folder: Path) -> list[Fault]:
     if (sink.format is None) == (sink.function is None):
         return [Fault((), "give a sink either a format or a function")]
     faults = _function(sink.function, ("function",), folder)
-    is_folder = sink.format in FOLDER_FORMATS
-    if is_folder and sink.path is None and sink.table is None:
+    faults += _format(sink)
+    of_files = sink.format in FOLDER_FORMATS
+    if of_files and sink.path is None and sink.table is None:
         faults.append(Fault((), f"path is missing: where the {sink.format} files go"))
     if sink.path is not None and sink.table is not None:
         faults.append(Fault(("table",), "is given beside path: give one of them"))
@@ -611,18 +656,40 @@ def _sink(sink: Sink, folder: Path) -> list[Fault]:
         "table": sink.table is not None and (sink.function is not None or sink.format in ("console", "penstock")),
         "partition_by": bool(sink.partition_by)
         and (sink.function is not None or sink.format in ("console", "penstock")),
-        "key": sink.key is not None and not is_folder,
+        "key": sink.key is not None and not of_files,
         "mode": sink.mode != "append" and (sink.format is None or sink.format in ("console", "penstock")),
         "options": bool(sink.options) and sink.function is not None,
     }
     faults += [Fault((name,), f"has no meaning for {sink.label}") for name, wrong in unused.items() if wrong]
-    if is_folder and sink.table is None and sink.mode != "append":
+    if of_files and sink.table is None and sink.mode != "append":
         faults.append(Fault(("mode",), "has no meaning for a folder: each batch adds to it, once"))
-    if is_folder and sink.table is not None and sink.key is not None:
+    if of_files and sink.table is not None and sink.key is not None:
         faults.append(Fault(("key",), "has no meaning for a table"))
     if sink.format == "penstock":
         faults += _option_faults(sink.options, ("options",), parse_sink_options)
     return faults
+
+
+def _format(sink: Sink) -> list[Fault]:
+    """Return the fault of a format whose name nearly is that of one that is there."""
+    if sink.format is None or sink.format in KNOWN_FORMATS or "." in sink.format:
+        return []
+    near = difflib.get_close_matches(sink.format.lower(), KNOWN_FORMATS, n=1, cutoff=_MISSPELT)
+    return [Fault(("format",), f"Spark has no format {sink.format}: did you mean {near[0]}?")] if near else []
+
+
+def _partitions(job: Job, sink: Sink) -> list[Fault]:
+    """Return the columns to partition by that rows do not have, where the file says which columns they have."""
+    fields = _value_fields(job)
+    if job.transform is not None or sink.sql is not None or fields is None:
+        return []
+    value = ["value"] if job.decode.format in ("text", "bytes") else fields
+    columns = {name.lower(): name for name in (*value, *KEPT, *(["hour"] if is_folder(sink) or is_table(sink) else []))}
+    return [
+        Fault(("partition_by", at), f"there is no column {name}{nearest(name, columns.values())}")
+        for at, name in enumerate(sink.partition_by)
+        if name.lower() not in columns
+    ]
 
 
 def _table(sink: Sink) -> list[Fault]:

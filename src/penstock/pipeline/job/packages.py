@@ -75,12 +75,47 @@ def hint(name: str, spark: Spark) -> str:
         by_spark = TABLE_PACKAGES[name]
         if spark.short in by_spark:
             return f"give it {by_spark[spark.short].format(scala=spark.scala)}, {HOW}"
-        newest = max(by_spark, key=lambda short: [int(part) for part in short.split(".")])
+        newest = _newest(by_spark)
         package = by_spark[newest].format(scala=spark.scala)
         return f"none is known for Spark {spark.short}; the newest is for Spark {newest}: {package}, {HOW}"
     if name in _OWN:
         return f"give it {_OWN[name].format(scala=spark.scala, version=spark.version)}, {HOW}"
     return ""
+
+
+def _newest(by_spark: Mapping[str, str]) -> str:
+    return max(by_spark, key=_number)
+
+
+def _number(short: str) -> list[int]:
+    return [int(part) for part in short.split(".")]
+
+
+def unpublished(name: str, settings: Mapping[str, Scalar], spark: Spark | None = None) -> str:
+    """Return what is wrong where there is no package of a table's format for this machine's Spark; empty where there is
+    one, where one that is named here says that it is for this Spark, and where Spark runs elsewhere.
+    """
+    spark = here() if spark is None else spark
+    by_spark = TABLE_PACKAGES[name]
+    if spark.short in by_spark or _is_elsewhere(settings):
+        return ""
+    given = " ".join([*(str(settings.get(one, "")) for one in _GIVEN), *_given_here()])
+    found = _FOR_SPARK[name].search(given)
+    if found is not None and found[1] == spark.short:
+        return ""
+    newest = _newest(by_spark)
+    versions = ", ".join(sorted(by_spark, key=_number))
+    above = f"{newest.split('.')[0]}.{int(newest.split('.')[1]) + 1}"
+    return (
+        f"{name} has no package for Spark {spark.short}, only for {versions}: "
+        f'pip install "pyspark<{above}", then name {by_spark[newest].format(scala=spark.scala)} {HOW}'
+    )
+
+
+def _is_elsewhere(settings: Mapping[str, Scalar]) -> bool:
+    """True where the job runs on a Spark that has its packages from elsewhere: under spark-submit, or on a cluster."""
+    master = str(settings.get("spark.master", "local"))
+    return "PYSPARK_GATEWAY_PORT" in os.environ or not master.startswith("local")
 
 
 def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = None) -> str:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +32,20 @@ from penstock.pipeline.job.account import (
     Totals,
     batch_report,
     cut_ms,
-    message_of,
     source_failed,
     state_cannot_be_read,
     state_is_of_another_kind,
     was_a_batch,
 )
 from penstock.pipeline.job.batches import Batches
+from penstock.pipeline.job.error_text import message_of
 from penstock.pipeline.job.faults import Fault, JobFileError
 from penstock.pipeline.job.files import load_job, place_faults
 from penstock.pipeline.job.model import job_schema
+from penstock.pipeline.job.packages import unpublished
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
-from penstock.pipeline.job.writing import deliveries, require_format, stream_of
+from penstock.pipeline.job.writing import deliveries, is_table, require_format, stream_of
 from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
 from penstock.spark.ranges import SCHEMA
 from penstock.spark.source import ADMISSION
@@ -125,7 +127,7 @@ class _Rehearsal:
         try:
             return steps.transformed(good, self._job, self._file.folder)
         except Exception as error:
-            fault = Fault(("transform", "function"), f"{transform.function} raised: {message_of(error)}")
+            fault = Fault(("transform", "function"), f"{transform.function} raised: {message_of(error, payloads=True)}")
             raise StepError(self._file.told(fault), step="transform", code=ExitCode.TRANSFORM) from error
 
     def _try(self, step: Callable[[], Any], path: KeyPath) -> Any:
@@ -138,7 +140,7 @@ class _Rehearsal:
         except OptionError as error:
             self._faults += [Fault(path, what) for what in error.faults]
         except PySparkException as error:
-            self._faults.append(Fault(path, message_of(error)))
+            self._faults.append(Fault(path, message_of(error, payloads=True)))
         return None
 
 
@@ -467,7 +469,7 @@ class _Run:
             return self._batches.failure
         if isinstance(error, StepError):
             return error
-        what = self._file.secrets.hide(message_of(error))
+        what = self._file.told_of(error)
         if source_failed(error):
             return StepError(f"source failed: {what}", step="source", code=ExitCode.SOURCE)
         if state_cannot_be_read(error):
@@ -514,14 +516,16 @@ def run_file(
     as_json: bool = False,
     log_level: str | None = QUIET,
     metrics_port: int | None = None,
+    payloads: bool = False,
 ) -> int:
     """Check a job file and run it. Return the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the
-    place of the file's port.
+    place of the file's port. ``payloads``: errors are shown with the values of rows that they have.
     """
     show, began_s = Show(as_json=as_json), time.time()
     try:
-        job_file = load_job(path)
+        job_file = replace(load_job(path), payloads=payloads)
         show.checked(job_file, deliveries(job_file.job))
+        check_packages(job_file)
         if check:
             return ExitCode.DONE
         with exporters_of(job_file.job.metrics, metrics_port, show) as on_event:
@@ -539,6 +543,16 @@ def run_file(
     except StepError as error:
         show.wrong([str(error)], error.code, error.step)
         return error.code
+
+
+def check_packages(job_file: JobFile) -> None:
+    """Raise StepError (NOT_READY) where a sink is a table of a format that has no package for this Spark."""
+    job = job_file.job
+    for number, sink in enumerate(job.sinks):
+        what = unpublished(sink.format or "", job.spark) if is_table(sink) else ""
+        if what:
+            fault = Fault(("sinks", number, "format"), what)
+            raise StepError(job_file.told(fault), step=fault.place, code=ExitCode.NOT_READY)
 
 
 @contextmanager
@@ -592,10 +606,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", choices=shapes, default="text", help="jsonl: a line of JSON for each event")
     parser.add_argument("--json", action=_Withdrawn, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there")
+    parser.add_argument("--payloads", action="store_true", help="errors show the values of rows that they have")
     given = parser.parse_args(arguments)
     level = None if submitted() else QUIET
-    as_json = given.output == "jsonl"
-    return run_file(given.job, check=given.check, as_json=as_json, log_level=level, metrics_port=given.metrics_port)
+    return run_file(
+        given.job,
+        check=given.check,
+        as_json=given.output == "jsonl",
+        log_level=level,
+        metrics_port=given.metrics_port,
+        payloads=given.payloads,
+    )
 
 
 class _Withdrawn(argparse.Action):

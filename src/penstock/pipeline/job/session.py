@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from penstock.pipeline.hadoop_files import LocalFiles
-from penstock.pipeline.job.account import ExitCode, StepError, message_of
+from penstock.pipeline.job.account import ExitCode, StepError
 from penstock.pipeline.job.java_archive import with_archive
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import file_to_send, packages_named, spark_home
@@ -156,6 +156,9 @@ _LOCAL = {
     # stands in what a job's message leaves out.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+_UI_HOST, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
+_UI_ENABLED = "spark.ui.enabled"
+_ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
@@ -193,6 +196,7 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
             settings = with_archive({**_LOCAL, **with_tables(job, settings)})
             if not _master_of(settings):
                 settings["spark.master"] = "local[*]"
+            _keep_to_loopback(settings)
             _leave_zips_out(settings)
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
@@ -208,6 +212,21 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
     set_state_store(spark, job)
     _send_modules(spark, job_file)
     return spark
+
+
+def _keep_to_loopback(settings: dict[str, str]) -> None:
+    """Have Spark's pages, which let a visitor end a job, on this machine's loopback address where Spark runs in threads
+    of it, and nowhere else, unless the environment, Spark's files or the job says otherwise.
+
+    Spark takes the pages' address from an environment variable alone, which also says where executors find the driver:
+    so there are no pages where executors are on other machines.
+    """
+    if _UI_HOST in os.environ or SparkContext._gateway is not None:
+        return
+    if _IN_THREADS.fullmatch(_master_of(settings)) is None:
+        settings.setdefault(_UI_ENABLED, "false")
+    elif not any(name in settings for name in _ADDRESSES):
+        os.environ[_UI_HOST] = _LOOPBACK
 
 
 def in_threads(spark: SparkSession) -> bool:
@@ -253,7 +272,7 @@ def _told(job_file: JobFile, error: Exception) -> str:
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
         named = packages_named(job_file.job.spark)
         return job_file.secrets.hide(_why_java_ended(java_version(), named))
-    return f"Spark cannot start: {job_file.secrets.hide(message_of(error))}"
+    return f"Spark cannot start: {job_file.told_of(error)}"
 
 
 def java_version() -> int | None:

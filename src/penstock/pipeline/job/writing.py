@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from pyspark.sql import Observation
 from pyspark.sql import functions as fn
 
+from penstock import shown
 from penstock.errors import OptionError
 from penstock.pipeline.job import packages
 from penstock.pipeline.job.faults import nearest
@@ -87,11 +89,9 @@ def _of_sink(number: int, sink: Sink, job: Job) -> Delivery:
         return _of_stream(name, sink.options)
     if sink.format == "console":
         return Delivery(name, AT_LEAST_ONCE, "a batch that runs again is shown again")
-    near = nearest(sink.format, KNOWN_FORMATS) if sink.format not in KNOWN_FORMATS and "." not in sink.format else ""
-    note = f"{sink.format} is no format of Spark's own{near}" if "did you mean" in near else ""
     if sink.mode == "overwrite":
-        return Delivery(name, AT_LEAST_ONCE, "each batch takes the place of all before it", note)
-    return Delivery(name, AT_LEAST_ONCE, "a batch that runs again is written again", note)
+        return Delivery(name, AT_LEAST_ONCE, "each batch takes the place of all before it")
+    return Delivery(name, AT_LEAST_ONCE, "a batch that runs again is written again")
 
 
 def _of_dead_letters(dead: DeadLetters) -> Delivery:
@@ -338,9 +338,11 @@ class ConsoleTarget(_Queried):
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Print the first rows of the batch as a table."""
-        with redirect_stdout(self._out):
-            print(f"batch {batch_id}")
+        rows = io.StringIO()
+        with redirect_stdout(rows):
             self._rows(batch).show(self._rows_max, self._truncate)
+        # Spark writes most control characters of a value as they are, and a terminal obeys them.
+        print(f"batch {batch_id}\n{shown.lines(rows.getvalue())}", file=self._out, flush=True)
 
 
 TOLD_S = 10.0
