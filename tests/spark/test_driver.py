@@ -11,6 +11,7 @@ from penstock.aws.calls import SignedCalls
 from penstock.aws.credentials import CredentialCache
 from penstock.aws.wire import Wire
 from penstock.errors import DataLossError, OptionError
+from penstock.spark.cut import Pace
 from penstock.spark.driver import Driver, connection_options
 from penstock.spark.options import parse_read_options
 from penstock.spark.ranges import TaskOptions
@@ -85,6 +86,34 @@ def test_a_shard_with_a_page_of_records_before_silence_takes_three_looks(
     driver = make_driver()
     assert rows_of(driver, driver.latest(None, capped=False)) == 300 * shards
     assert looks(stream) <= 3 * shards
+
+
+@pytest.mark.parametrize("hours", [1, 6, 23])
+def test_a_page_of_records_before_hours_of_silence_takes_a_look_for_each_page_of_it(
+    stream: Stream, make_driver: MakeDriver, hours: int
+) -> None:
+    """A page crosses an hour. A search of the time between would take sixteen probes of several pages each."""
+    shards = len(stream.open_shards())
+    stream.put(100 * shards)
+    stream.settle(hours * HOUR_S)
+    driver = make_driver()
+    assert rows_of(driver, driver.latest(None, capped=False)) == 100 * shards
+    assert looks(stream) <= (4 + hours) * shards
+
+
+def test_records_an_hour_apart_are_read_on_to_the_last(stream: Stream, make_driver: MakeDriver) -> None:
+    for _ in range(9):
+        stream.put(30)
+        stream.settle(HOUR_S + 60)
+    driver = make_driver()
+    rows, end = 0, None
+    for _ in range(9):
+        driver._pace = Pace()  # without the wait between two looks
+        before, end = end, driver.latest(end, capped=True)
+        if end == before:
+            break
+        rows += rows_of(driver, end)
+    assert rows == 9 * 30
 
 
 def test_without_available_now_for_sources_the_first_plan_ends_at_the_callers_start(

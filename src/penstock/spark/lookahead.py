@@ -337,10 +337,17 @@ class ShardProbe:
         return await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
 
     async def extend(
-        self, look: Lookahead, position: ShardPosition, records_max: int, *, pages_max: int | None = None
+        self,
+        look: Lookahead,
+        position: ShardPosition,
+        records_max: int,
+        *,
+        pages_max: int | None = None,
+        until_ms: int | None = None,
     ) -> Lookahead:
         """Return the lookahead with more records behind those that were seen; the service is asked at least once. An
-        iterator that has expired is asked for again at the place that it had reached.
+        iterator that has expired is asked for again at the place that it had reached. ``until_ms``: silence that is
+        crossed up to there is enough to know.
         """
         if look.beyond is Beyond.END:
             return look
@@ -349,12 +356,12 @@ class ShardProbe:
         try:
             if look.iterator is None:
                 raise ExpiredIteratorError("ExpiredIteratorException", "no iterator is kept")
-            more = await self._fill(more, records_max, floor=floor, pages_max=pages_max)
+            more = await self._fill(more, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
         except ExpiredIteratorError:
             # The clock jumped (a laptop that slept), or the shard was left alone for long. An idle shard is opened by
             # time: a number may be trimmed by now.
             at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
-            more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max)
+            more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
         if not more.records:
             more.reached_ms = max(look.reached_ms, more.reached_ms)
         more.records = look.records + more.records

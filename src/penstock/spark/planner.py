@@ -74,6 +74,8 @@ SAMPLE_ROUNDS_MAX = 4
 """How many times more is looked at than the first samples, each time twice as much."""
 LOOK_RECORDS_MAX = 10_000
 """The most records that one call gives (AWS API reference, GetRecords)."""
+READ_ON_PAGES_MAX = 4
+"""The most pages with records that are read on behind the first look where nothing is found at the cut."""
 ENOUGH = 0.75
 """The part of its cap from which on an expected batch is not worth more samples."""
 STANDING_PLANS_MAX = 3
@@ -509,7 +511,7 @@ class Planner:
             return _End(bound, look.behind(bound))
         if look.beyond is Beyond.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
             more = state.probe.tail_page() if after.beyond is Beyond.TIP or after.reached_ms else records_max
-            state.look = look = await state.probe.extend(look, state.position, more)
+            state.look = look = await self._read_on(state, more, cut_ms)
         bound = look.bound(cut_ms)
         if bound is None and look.reached_ms:
             bound = Bound(EndKind.INCLUSIVE, look.records[-1].sequence_number, look.records[-1].arrival_ms)
@@ -518,6 +520,19 @@ class Planner:
             return None if bound.sequence_number == first and bound.kind is EndKind.EXCLUSIVE else _End(bound, behind)
         bound = bound or look.last_resort()
         return None if bound is None else _End(bound, look.behind(bound))
+
+    async def _read_on(self, state: ShardState, records_max: int, cut_ms: int) -> Lookahead:
+        """Return the lookahead with a page more, and with what follows that page where it was not full: a silence
+        follows, most often. To cross it up to the cut takes a call for each page of it. To search for its beginning by
+        time takes a probe for each halving, and each probe crosses what is left of the silence.
+        """
+        look = _look(state)
+        for _ in range(READ_ON_PAGES_MAX):
+            known = len(look.records)
+            look = await state.probe.extend(look, state.position, records_max, until_ms=cut_ms)
+            if look.beyond is not Beyond.UNKNOWN or not known < len(look.records) < known + records_max:
+                break
+        return look
 
     async def _whole_end(self, state: ShardState, cut_ms: int, records_max: int) -> _End:
         """Return where one shard ends at the cut where no next batch brings the rest: the search goes on from each end
