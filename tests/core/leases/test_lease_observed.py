@@ -107,6 +107,19 @@ def test_a_row_that_seems_to_go_back_is_waited_for_anew() -> None:
     assert members.quiet(116.5) == ["w1"]
 
 
+def test_a_process_that_came_back_under_its_id_is_not_taken_for_the_former_one() -> None:
+    """Old copies of the table show the former process, and the count of the new one comes to the same number."""
+    members = Members("me", F)
+    former, living = replace(worker("w1", 7), process="w1#1"), replace(worker("w1", 7), process="w1#2")
+    members.look([former], 100.0)
+    members.look([former], 110.5)
+    assert members.quiet(110.5) == ["w1"], "a reason to look closer"
+    members.look([living], 110.6)  # the consistent read
+    assert members.silent(leases_answered_s=110.5, look_sent_s=110.55, now_s=110.6) == []
+    members.look([living], 120.7)
+    assert members.quiet(120.7) == ["w1"]
+
+
 def test_a_worker_that_went_and_came_back_is_new() -> None:
     members = Members("me", F)
     members.look([worker("w1", 4)], 100.0)

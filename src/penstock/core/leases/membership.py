@@ -50,7 +50,7 @@ class Observed:
 
     def look(self, key: str, counter: int, now_s: float, *, owner: str | None = None) -> None:
         """Note a value that an answer showed, at the time of the answer. A change of the owner's name is a movement
-        too.
+        too. ``owner``: the lease's owner, or the process whose row it is.
         """
         seen = self._seen.get(key)
         if seen is None or seen.counter != counter or seen.owner != owner:
@@ -260,7 +260,9 @@ class Members:
         seen.pop(self.worker, None)
         self.rows = seen
         for row in seen.values():
-            self._observed.look(row.worker_id, row.counter, now_s)
+            # A process that comes back under its former id counts from the start. Its count can meet the one that an
+            # old copy of the table shows for the former process, and then a worker that lives would seem to be silent.
+            self._observed.look(row.worker_id, row.counter, now_s, owner=row.process)
 
     def failover_s(self, worker_id: str | None) -> float:
         """Return how long to wait for an owner: the longer of its failover time and ours; ours where it has no worker
