@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.calls import NEVER, RetryPolicy
+from penstock.aws.calls import NEVER, ONCE, RetryPolicy
 from penstock.aws.credentials import WAIT_INTERVAL_S
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.wire import Wire
@@ -177,6 +177,20 @@ async def test_a_stale_connection_costs_no_attempt(server: ScriptedServer, wire:
     assert await call(wire, NEVER) == b'{"done": 1}'
     assert server.connections == 2
     assert clock.waits == []
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+async def test_a_write_that_must_know_is_not_sent_again_on_a_stale_connection(
+    server: ScriptedServer, wire: Wire, clock: Clock, then: str
+) -> None:
+    """The service may have done the first one: the caller is told, and decides."""
+    server.replies += [ok(), Reply(raw=b"", then=then), ok({"done": 1})]
+    await call(wire)
+    with pytest.raises(TransportError):
+        await call(wire, ONCE)
+    assert len(server.requests) == 2
+    assert clock.waits == []
+    assert await call(wire, ONCE) == b'{"done": 1}', "the next write has a new connection"
 
 
 async def test_stale_connections_are_not_tried_forever(server: ScriptedServer, wire: Wire) -> None:

@@ -466,6 +466,37 @@ def test_grandchildren_stay_behind_too() -> None:
     assert lane_of(lanes, merged).behind == {former}
 
 
+@pytest.mark.parametrize("at_the_end", [True, False], ids=["its last key", "its first key"])
+def test_a_shard_that_has_one_hash_key_of_a_former_one_stays_behind_it(at_the_end: bool) -> None:
+    """Two reshards between two listings: the shard that takes the key now is no child of the one that had it."""
+    middle = HASH_KEY_MAX // 2
+    former_shard = make_shard(0, 0, middle) if at_the_end else make_shard(0, middle, HASH_KEY_MAX)
+    lanes = make_lanes([former_shard], ordered=True)
+    former = lane_of(lanes, former_shard)
+    former.add(make_run(("a", b"1")))
+    take_one(former)
+    if at_the_end:
+        now = [make_shard(5, 0, middle - 1), make_shard(6, middle, HASH_KEY_MAX)]
+    else:
+        now = [make_shard(5, 0, middle), make_shard(6, middle + 1, HASH_KEY_MAX)]
+    lanes.set_shards(now, 0.0)
+    assert [lane_of(lanes, shard).behind for shard in now] == [{former}, {former}]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_shard_that_begins_behind_a_former_one_does_not_wait_for_it(first: bool) -> None:
+    shards = make_shards(2)
+    lanes = make_lanes(shards, ordered=True)
+    former = lane_of(lanes, shards[0 if first else 1])
+    former.add(make_run(("a", b"1")))
+    take_one(former)
+    stays = shards[1 if first else 0]
+    halves = halves_of(shards[0 if first else 1], 2)
+    lanes.set_shards([*halves, stays], 0.0)
+    assert lane_of(lanes, stays).behind == set()
+    assert [lane_of(lanes, shard).behind for shard in halves] == [{former}, {former}]
+
+
 def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> None:
     lanes = make_lanes(ordered=True)
     lanes.set_shards(None, 0.0)
