@@ -119,7 +119,8 @@ class ProducerOptions(Options, frozen=True, kw_only=True):
     ordered_by_key: bool = False
     """Keep the order of each partition key, also when the service refuses records. With aggregation each shard has one
     aggregate in flight; without it each key has one record in flight. This costs throughput where one shard or key is
-    hot. False: throughput comes first, and records of a key may be written out of order after a refusal.
+    hot. False: throughput comes first, and records of a key may be written out of order after a refusal. A record that
+    failed as maybe written (`PutError.may_be_written`) may still arrive, behind records of its key that were put later.
     """
 
     buffer_bytes_max: int = 16 * MIB

@@ -163,9 +163,12 @@ async def test_a_table_that_is_deleted_while_it_is_used(
     await table.ensure()
     await table.create(ROW)
     client.delete_table(TableName=f"{name}{suffix}")
-    with pytest.raises(NotFoundError):
+    does = "start the consumers again: one of them makes it" if suffix else "it has the checkpoints. Restore it"
+    says = rf"the table {name}{suffix} is not in [a-z]+-[a-z]+-\d: {does}"
+    with pytest.raises(NotFoundError, match=says) as gone:
         await (table.workers() if suffix else table.write(writes.renew(ROW)))
-    with pytest.raises(NotFoundError):
+    assert f"the table {name}{suffix} is not in" in repr(gone.value)
+    with pytest.raises(NotFoundError, match=says):
         await (table.put_worker(WorkerRow(worker_id="w1", failover_s=5.0)) if suffix else table.scan())
     await table.ensure()
     assert (await table.scan()).rows == ([ROW] if suffix else [])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -122,8 +123,10 @@ Pairs: TypeAlias = "Sequence[tuple[str, Any]]"
 class DynamoClient:
     """Makes calls over a wire. Raises what `Wire.call` raises; ConditionFailedError where a condition did not hold."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, advice: Mapping[str, str] = MappingProxyType({})) -> None:
+        """``advice`` says, by the name of a table, what to do when the table is gone."""
         self.wire = wire
+        self._advice = advice
 
     async def call(
         self, operation: str, parameters: Mapping[str, Any], *, retry: RetryPolicy | None = None
@@ -132,7 +135,12 @@ class DynamoClient:
         try:
             body = await self.wire.call("dynamodb", operation, msgspec.json.encode(parameters), retry=retry)
         except ServiceError as error:
-            error.where = f"table {parameters['TableName']}, {error.where}"
+            table, region = parameters["TableName"], error.where
+            error.where = f"table {table}, {region}"
+            if isinstance(error, NotFoundError) and table in self._advice:
+                # The service's message names no table, and programs show `repr(error)`, which has the message alone.
+                error.service_message = f"the table {table} is not in {region}: {self._advice[table]}"
+                error.args = (error.service_message,)
             raise
         with reading(f"{operation} of {parameters['TableName']}"):
             return msgspec.json.decode(body or b"{}", type=dict[str, Any])
@@ -251,6 +259,11 @@ OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """The KCL 3.x's index of leases by owner."""
 
 WORKERS_SUFFIX = "-Workers"
+LEASES_GONE = (
+    "it has the checkpoints. Restore it from a backup under this name, and start the consumers again; or start them "
+    "without it: they make an empty table, and begin in each shard at starting_position"
+)
+WORKERS_GONE = "start the consumers again: one of them makes it, and no checkpoint is in it"
 MAKE_TIMEOUT_S = 600.0
 """Seconds that the tables may take to become active after they were made."""
 POLL_INTERVAL_S = 0.25
@@ -271,7 +284,7 @@ class DynamoLeaseTable:
         self._workers = self.options.workers_table or f"{name}{WORKERS_SUFFIX}"
         self._coordinator = self.options.coordinator_table or f"{name}-CoordinatorState"
         self._metrics = self.options.metrics_table or f"{name}-WorkerMetricStats"
-        self._client = DynamoClient(Wire(connection))
+        self._client = DynamoClient(Wire(connection), {name: LEASES_GONE, self._workers: WORKERS_GONE})
 
     # --- tables -----------------------------------------------------------------------------------
 
