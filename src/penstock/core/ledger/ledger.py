@@ -343,6 +343,10 @@ class Ledger(Generic[R]):
         """True while nothing more is fetched: this ledger has no room, or the consumer's buffer has none for it."""
         return self._book.held.waits or not self.has_room
 
+    def is_settled(self, ticket: Ticket, places: Sequence[int]) -> bool:
+        """True when all of these records are settled, whatever ticket they are with by now."""
+        return all(ticket.page.is_settled(place) for place in places)
+
     @property
     def repeatable(self) -> int:
         """The number of records from the first that is not settled to the last that came: a crash could repeat them."""

@@ -243,7 +243,13 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 # --- collections ----------------------------------------------------------------------------------
 
 LOOK_INTERVAL_S = 0.2
-"""The interval of a look whether a shard is about to leave, or its records count no more, while records wait."""
+"""The interval of a look whether a shard is about to leave, or its records count no more, or take all the room, while
+records wait.
+"""
+ROOM_LOOK_S = 0.005
+"""The time for which a collection that was settled to make room is given to bring records, before the next one goes
+out.
+"""
 
 
 class Collection(Settleable):
@@ -312,20 +318,23 @@ async def collect(
     """Iterate over collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
 
     ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago. Nothing
-    blocks while records of a key wait for others: they count as delivered, so they are bounded, and reported when they
-    are not settled in time. What waits of a shard that is about to be handed over is delivered at once. Leave it with
-    `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
+    blocks while records of a key wait for others: they count as delivered, and are reported when they are not settled
+    in time. The shard's buffer bounds them: while it has room for nothing more, the oldest collection is delivered with
+    what it has, and then the next one. What waits of a shard that is about to be handed over is delivered at once.
+    Leave it with `contextlib.aclosing`: what waits then is delivered again, as with every iteration that is left.
     """
     loop = asyncio.get_running_loop()
     collector: Collector[Any] = Collector(key, records=records, age_s=age_s, name_of=_name)
     iterator = aiter(batches)
     following: asyncio.Task[Batch[Any]] | None = None
+    oldest: Collected[Any] | None = None
     breath = Breath()
     try:
         while True:
             if following is None:
                 following = awaited(_next(iterator))
-            wait_s = min(collector.next_at_s() - loop.time(), LOOK_INTERVAL_S) if len(collector) else None
+            look_s = ROOM_LOOK_S if oldest is not None and _is_settled(oldest) else LOOK_INTERVAL_S
+            wait_s = min(collector.next_at_s() - loop.time(), look_s) if len(collector) else None
             await asyncio.wait((following,), timeout=None if wait_s is None else max(0.0, wait_s))
             found: list[Collected[Any]] = []
             if following.done():
@@ -341,6 +350,9 @@ async def collect(
                 found = collector.add(_Handed(batch, range(len(batch)), batch.records), loop.time())
             found += collector.due(loop.time())
             found += collector.flush(lambda group: any(not one.counts or one.leaving for one in group.tickets()))
+            oldest = None if found or following is None else _oldest_held_up(collector)
+            if oldest is not None:
+                found += collector.flush(lambda group, oldest=oldest: group is oldest)
             for group in found:
                 if breath.is_due:
                     await breath.take()
@@ -355,6 +367,23 @@ async def collect(
 
 async def _next(batches: AsyncIterator[Batch[Any]]) -> Batch[Any]:
     return await anext(batches)
+
+
+def _oldest_held_up(collector: Collector[Any]) -> Collected[Any] | None:
+    """Return the oldest collection with a record of a shard that has no room for more; None: there is none."""
+    held_up: dict[int, bool] = {}
+    for group in collector:
+        for batch in group.tickets():
+            known = held_up.get(id(batch))
+            if known is None:
+                known = held_up[id(batch)] = batch._is_held_up
+            if known:
+                return group
+    return None
+
+
+def _is_settled(group: Collected[Any]) -> bool:
+    return all(batch._is_settled(indices) for batch, indices in group.places().items())
 
 
 def _current(group: Collected[Any]) -> Collection | None:

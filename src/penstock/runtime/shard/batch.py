@@ -233,6 +233,17 @@ class Batch(Settleable, Generic[T_co]):
         """True when the shard is about to be handed over, and waits for what is in flight to be settled."""
         return self._ledger.draining
 
+    @property
+    def _is_held_up(self) -> bool:
+        """True while nothing more of the shard is fetched, because what came is not settled."""
+        with self._lock:
+            return self.counts and self._ledger.is_full
+
+    def _is_settled(self, indices: Sequence[int]) -> bool:
+        """True when the records at these indices are settled."""
+        with self._lock:
+            return self._ledger.is_settled(self._delivery.ticket, self._places(indices) or ())
+
     def unsettled(self) -> list[Position]:
         """Return the positions of this batch's records that are not settled, and were not delivered again: what
         `settle_through` the last one, or `ack`, would settle.
