@@ -25,6 +25,7 @@
     │   ├── RecordRefusedError      the service will not take it as it is, or not from these credentials
     │   └── RecordWithdrawnError    it was withdrawn, or the producer closed before it was written
     ├── FlushTimeoutError           the deadline passed; ``unwritten`` tells the records, which are still being put
+    ├── ConsumerClosedError         the consumer is closed and delivers no more: leave the loop that asks for records
     ├── ShardReadError              a shard can no longer be read, ``__cause__`` says why; the consumer has let it go
     ├── UnreadableRecordError       the deserializer cannot read a record: mend it, or choose what becomes of those
     ├── ShardStoppedError           the policies stopped a shard: mend ``__cause__``, and start the consumer anew
@@ -238,6 +239,10 @@ class StaleOwnerError(PenstockError):
 
 class CheckpointError(PenstockError, ValueError):
     """A checkpoint can not be put where it is wanted: it would lie, go back, or is not prepared."""
+
+
+class ConsumerClosedError(PenstockError):
+    """The consumer is closed, and delivers no more records: leave the loop that asks for them."""
 
 
 class ShardReadError(PenstockError):

@@ -131,6 +131,11 @@ class Consumer(Generic[T]):
         """
         await self._core.close()
 
+    @property
+    def closed(self) -> bool:
+        """True once the consumer is closed, by `close` or by a signal, and delivers no more. Any thread may ask."""
+        return self._core.closed
+
     async def deregister(self) -> None:
         """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
         as long as it is there. A consumer that still uses it polls after that. It needs no `start`.
@@ -183,7 +188,10 @@ class Consumer(Generic[T]):
     async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """Return what there is of all shards, as batches of one shard each: at most ``records_max`` records, and more
         only where a larger batch failed and comes again. Waits until there is any, at most ``wait_s``; then the list is
-        empty, as it is once the consumer is closed. Raises as the iteration does.
+        empty.
+
+        A call that waits while the consumer is closed returns an empty list. A later call raises ConsumerClosedError
+        where it has a ``wait_s``; without one, an empty list means nothing else. Raises as the iteration does.
         """
         return await self._core.getmany(records_max, wait_s)
 
@@ -205,10 +213,11 @@ class Consumer(Generic[T]):
         """Iterate over collections of ``records`` records with the same ``key(record)``, out of all shards.
 
         ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago.
-        Nothing blocks while records of a key wait for others: they count as delivered, so they are bounded, and
-        reported when they are not settled in time. What waits of a shard that is about to be handed over is delivered
-        at once. Leave it with `contextlib.aclosing`: what waits then is delivered again, as with every iteration that
-        is left.
+        Nothing blocks while records of a key wait for others: they count as delivered, and are reported when they are
+        not settled in time. The shard's buffer bounds them: while it has room for nothing more, the oldest collection
+        is delivered with what it has, and then the next one. What waits of a shard that is about to be handed over is
+        delivered at once. Leave it with `contextlib.aclosing`: what waits then is delivered again, as with every
+        iteration that is left.
         """
         return collect(self, key, records=records, age_s=age_s)
 

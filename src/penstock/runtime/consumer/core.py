@@ -19,7 +19,7 @@ from penstock.core.feeding.allowance import Buffer
 from penstock.core.given import lacks, not_callable, not_of, shown
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.policies import ByKey
-from penstock.errors import CheckpointError, OptionError
+from penstock.errors import CheckpointError, ConsumerClosedError, OptionError
 from penstock.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from penstock.model import Position, StartingPosition
 from penstock.options import (
@@ -77,6 +77,7 @@ STOP_TOLD_SHARDS_MAX = 10
 """The most shards that such an event names, with the number of their records in flight."""
 OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
 """The arguments that are no `ConsumerOptions`."""
+CLOSED = "{application}: the consumer is closed and delivers no more records: leave the loop that asks for them"
 FAILURES_MAX = 100
 """The most errors of shards that wait to be raised; further ones are not kept."""
 
@@ -290,6 +291,11 @@ class ConsumerCore:
         """True once the consumer has begun to close."""
         return self._closing is not None
 
+    @property
+    def closed(self) -> bool:
+        """See `Consumer.closed`."""
+        return self.is_closing and self._running is None
+
     async def _close(self) -> None:
         try:
             await self.home.run(self._end)
@@ -420,6 +426,8 @@ class ConsumerCore:
         """See `Consumer.getmany`."""
         if records_max < 1:
             raise ValueError("records_max must be at least 1")
+        if wait_s is not None and self.closed:  # An empty list would say that there is nothing yet, for ever.
+            raise ConsumerClosedError(CLOSED.format(application=self.application))
         loop, found, left = asyncio.get_running_loop(), list[Any](), records_max
         end_s = None if wait_s is None else loop.time() + wait_s
         with self.home.lock:
@@ -437,7 +445,12 @@ class ConsumerCore:
             if batch is not None:
                 found.append(batch)
                 left -= len(batch)
-            elif found or (end_s is not None and loop.time() >= end_s) or not await self._more(seen, end_s):
+            elif found:
+                return found
+            elif end_s is not None and loop.time() >= end_s:
+                self._raise_failed()
+                return found
+            elif not await self._more(seen, end_s):
                 return found
 
     async def readers(self) -> AsyncGenerator[ShardReader, None]:
@@ -625,10 +638,8 @@ class ConsumerCore:
         """Wait until there may be something to take; False: nothing more will come. Raises the error that ended the
         worker.
         """
-        running = self._running
-        if running is not None and running.done() and (error := failure_of(running)) is not None:
-            raise error
-        if running is None:
+        self._raise_failed()
+        if self._running is None:
             if not self.is_closing:
                 raise RuntimeError("the consumer is not started: use it in an `async with` statement, or await start()")
             return False
@@ -636,6 +647,12 @@ class ConsumerCore:
         await self.ready.stirred.wait(seen, wait_s)
         self._breath.rested()
         return True
+
+    def _raise_failed(self) -> None:
+        """Raise the error that ended the worker, if one has."""
+        running = self._running
+        if running is not None and running.done() and (error := failure_of(running)) is not None:
+            raise error
 
     def on_reader(self, reader: ShardReader) -> None:
         """Take up a shard that the worker begins to hold."""

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock.core.given import not_callable, shows_arguments
-from penstock.errors import CheckpointError, OptionError
+from penstock.errors import CheckpointError, ConsumerClosedError, OptionError
 from penstock.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
-from penstock.runtime.consumer.core import ConsumerCore
+from penstock.runtime.consumer.core import CLOSED, ConsumerCore
 from penstock.runtime.consumer.driving import collect
 from penstock.runtime.consumer.shards import ShardFace
 from penstock.runtime.loops import LoopThread
@@ -157,6 +157,11 @@ class SyncConsumer(Generic[T]):
                 self._thread.close()
                 self._callbacks.shutdown(wait=False)
 
+    @property
+    def closed(self) -> bool:
+        """See `Consumer.closed`."""
+        return self._core.closed or self._thread.is_closed
+
     def deregister(self) -> None:
         """See `Consumer.deregister`: this does the same for threads."""
         self._thread.run(self._core.deregister())
@@ -210,6 +215,8 @@ class SyncConsumer(Generic[T]):
 
     def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """See `Consumer.getmany`: this does the same for threads."""
+        if wait_s is not None and self.closed:
+            raise ConsumerClosedError(CLOSED.format(application=self.application))
         return self._unless_closed(lambda: self._thread.run(self._core.getmany(records_max, wait_s))) or []
 
     def shards(self) -> Generator[SyncShard[T], None, None]:
