@@ -450,6 +450,24 @@ def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
     assert late.tell(Stop("over")) == [Over(), Stir(), Drained(True)]
 
 
+def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
+    """The drain is over when the record is back; it is not delivered again before the lease goes."""
+    driven = Driven()
+    driven.admit(1, 1)
+    held = driven.taken()
+    driven.tell(DRAIN)
+    assert driven.tell(SPOKEN) == []
+    driven.shard.ledger.nack(held.ticket, driven.now_s)
+    assert driven.tell(Look()) == [Drained(True), Stir()]
+    assert driven.take() is None
+    driven.tell(Seek(driven.new_ledger(at(0))))
+    driven.admit(1, 1)
+    assert driven.take() is None
+    driven.tell(DRAIN)
+    driven.tell(Resume())
+    assert numbers(driven.taken().records) == [1], "the shard stays after all"
+
+
 def test_once_the_shard_is_handed_over_nothing_is_delivered_whatever_comes_late() -> None:
     driven = by_keys()
     driven.tell(DRAIN)
@@ -770,6 +788,8 @@ class Tenures(RuleBasedStateMachine):
         assert shard.ledger.closed == (shard.stage is Stage.OVER)
         if shard.stage is not Stage.OVER:
             assert shard.ledger.draining == (shard.stage is not Stage.READING)
+            is_leaving = shard.stage is Stage.LEAVING or (shard.stage is Stage.DRAINING and shard.drain is None)
+            assert (shard.ledger.may_deliver is MayDeliver.NOTHING) == is_leaving
 
 
 def test_whatever_happens_a_shard_keeps_its_rules() -> None:

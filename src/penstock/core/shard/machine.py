@@ -9,7 +9,7 @@ the machine uses it come first in the answer, as `Emit`.
 | stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
 |---|---|---|---|---|---|
 | `READING` | all | DRAINING | - | LEAVING | OVER |
-| `DRAINING` | what lies before records that were delivered | - | READING | LEAVING | OVER |
+| `DRAINING` | what lies before records that were delivered, until the drain is over | - | READING | LEAVING | OVER |
 | `LEAVING` | nothing | - | - | - | OVER |
 | `OVER` | nothing | - | - | - | - |
 
@@ -597,7 +597,10 @@ class ShardMachine(Generic[R]):
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
-        self.ledger.may_deliver = MAY_DELIVER[stage]
+        # Between the end of a drain and the `HandOver` that follows, the worker writes: what was delivered then would
+        # come again to the next owner.
+        is_drained = stage is Stage.DRAINING and self.drain is None
+        self.ledger.may_deliver = MayDeliver.NOTHING if is_drained else MAY_DELIVER[stage]
 
     def _resume(self, given: Resume, now_s: float, said: list[Output]) -> None:
         self.drain = None
@@ -632,9 +635,9 @@ class ShardMachine(Generic[R]):
     # --- a drain ----------------------------------------------------------------------------------
 
     def _drain(self, given: Drain, now_s: float, said: list[Output]) -> None:
-        if self.stage is Stage.READING:
-            self._enter(Stage.DRAINING)
         self.drain = Draining(given.until_s, now_s + DRAIN_TOLD_AFTER_S)
+        if self.stage in (Stage.READING, Stage.DRAINING):
+            self._enter(Stage.DRAINING)
         said += (LastWords(), Alarm(self.drain.next_at_s(now_s)))
 
     def _last_words_said(self, given: LastWordsSaid, now_s: float, said: list[Output]) -> None:
@@ -689,6 +692,8 @@ class ShardMachine(Generic[R]):
 
     def _drained(self, said: list[Output], *, in_time: bool) -> None:
         self.drain = None
+        if self.stage is Stage.DRAINING:
+            self._enter(self.stage)
         said.append(Drained(in_time))
 
     # --- another ledger, and the end --------------------------------------------------------------
