@@ -261,6 +261,28 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     assert [type(event).__name__ for event in driven.events] == told
 
 
+def test_a_letter_that_waits_for_its_retry_is_written_at_once_when_the_shard_is_about_to_go() -> None:
+    """Else the drain ends first, and the next owner has the record and all behind it again."""
+    driven = Driven()
+    driven.admit(1, 2)
+    ledger = driven.shard.ledger
+    delivery = driven.taken()
+    ledger.dead_letter(delivery.ticket, driven.now_s, [0])
+    (out,) = given_out(driven.ack(delivery, 1))
+    for _ in range(12):  # the pause has grown to its bound
+        driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
+        (out,) = given_out(driven.tell(Rang(), after_s=60.0))
+    driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    assert given_out(driven.tell(Rang(), after_s=0.0)) == []
+    (out,) = given_out(driven.tell(DRAIN))
+    driven.tell(SPOKEN)
+    driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    (out,) = given_out(driven.tell(Rang(), after_s=0.5))
+    said = driven.tell(LetterWritten(ledger, out.letter))
+    assert Settled(at(2)) in said
+    assert Drained(True) in said
+
+
 def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_written() -> None:
     driven = Driven(letters_max=1)
     driven.admit(1, 2)

@@ -16,7 +16,7 @@ import math
 import traceback
 from dataclasses import replace
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
@@ -670,8 +670,15 @@ class Ledger(Generic[R]):
         """Try again after a wait: the dead letter could not be written, or may not have been."""
         if self._closed is not None:
             return False
-        self._events.letter_not_written(letter, error, self._faults.letters.failed(letter, now_s))
+        delay_s = self._faults.letters.failed(letter, now_s, hurries=self.draining)
+        self._events.letter_not_written(letter, error, delay_s)
         return True
+
+    def hurry_letters(self, now_s: float) -> None:
+        """Let the dead letters that could not be written be due now: the shard is about to go, and a letter that waits
+        for its retry would be written again by the next owner, which gets its record again.
+        """
+        self._faults.letters.hurry(now_s)
 
     # --- what stays unsettled ---
 
@@ -811,10 +818,18 @@ class Letters(Generic[R]):
         """Add a letter that is to be written now."""
         heappush(self._due, (now_s, next(self._numbers), letter))
 
-    def failed(self, letter: DeadLetter[R], now_s: float) -> float:
-        """Put off a letter that could not be written; returns for how many seconds."""
+    def hurry(self, now_s: float) -> None:
+        """Let all letters be due now."""
+        self._due = [(min(at_s, now_s), number, letter) for at_s, number, letter in self._due]
+        heapify(self._due)
+
+    def failed(self, letter: DeadLetter[R], now_s: float, *, hurries: bool) -> float:
+        """Put off a letter that could not be written; returns for how many seconds. ``hurries``: the pause does not
+        grow.
+        """
         letter.write_failures += 1
-        delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=self._cap_s, rng=self._rng)
+        cap_s = self._base_s if hurries else self._cap_s
+        delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=cap_s, rng=self._rng)
         heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
         return delay_s
 

@@ -36,8 +36,8 @@ program runs. Where they matter, `LookAround` asks for them, and `Around` has th
 | `TELLING`: the program is being told | FREE | `EndTold` |
 
 A dead letter that is due is given out (`WriteLetter`) while fewer than `LETTERS_AT_ONCE_MAX` are on their way, and
-waits for its turn in the ledger otherwise. Its record counts as settled by `LetterWritten`; by `LetterNotWritten` it is
-due again later.
+waits for its turn in the ledger otherwise. A drain makes all of them due. Its record counts as settled by
+`LetterWritten`; by `LetterNotWritten` it is due again later.
 """
 
 from __future__ import annotations
@@ -639,6 +639,9 @@ class ShardMachine(Generic[R]):
         if self.stage in (Stage.READING, Stage.DRAINING):
             self._enter(Stage.DRAINING)
         said += (LastWords(), Alarm(self.drain.next_at_s(now_s)))
+        if self._letters_at_once_max and self.stage is Stage.DRAINING:
+            self.ledger.hurry_letters(now_s)
+            self._write_letters(now_s, said)
 
     def _last_words_said(self, given: LastWordsSaid, now_s: float, said: list[Output]) -> None:
         if self.drain is not None:
