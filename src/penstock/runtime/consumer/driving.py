@@ -352,7 +352,7 @@ async def collect(
             found += collector.flush(lambda group: any(not one.counts or one.leaving for one in group.tickets()))
             oldest = None if found or following is None else _oldest_held_up(collector)
             if oldest is not None:
-                found += collector.flush(lambda group, oldest=oldest: group is oldest)
+                found += collector.flush({oldest}.__contains__)
             for group in found:
                 if breath.is_due:
                     await breath.take()
