@@ -85,7 +85,7 @@ def test_an_application_that_waits_with_records_behind_it_is_watched_before_its_
 
 def test_each_verdict_has_a_need() -> None:
     needs = {state: need_of(state, 3600.0) for state in State}
-    assert {needs[one] for one in (State.GONE, State.UNOWNED, State.STOPPED, State.STALLED)} == {Need.SICK}
+    assert {needs[one] for one in (State.GONE, State.STOPPED, State.STALLED, State.FAR_BEHIND)} == {Need.SICK}
     assert {needs[one] for one in (State.OK, State.ENDED, State.CATCHING_UP)} == {Need.WELL}
     assert needs[State.STEADY] is Need.WATCH
 

@@ -22,7 +22,9 @@ USED_BAD, USED_WARN = CRITICAL_OF_RETENTION, WARNING_OF_RETENTION
 The alarms that Penstock's guides set up have the same two steps.
 """
 
-_SICK = {State.GONE, State.UNOWNED, State.STOPPED, State.REWOUND, State.STALLED, State.FALLING_BEHIND}
+_SICK = {
+    State.GONE, State.UNOWNED, State.STOPPED, State.REWOUND, State.STALLED, State.FAR_BEHIND, State.FALLING_BEHIND,
+}  # fmt: skip
 _WELL = {State.OK, State.ENDED, State.CATCHING_UP}
 
 
