@@ -26,7 +26,7 @@ from penstock.aws.calls import RetryPolicy, SignedCalls, reading
 from penstock.aws.kinesis import Count, GetRecordsPage, KinesisClient, Seconds
 from penstock.aws.sdk import environment_credentials
 from penstock.aws.wire import Wire
-from penstock.core.feeding.log_cursor import NEAR_TIP_MS, Does, LogCursor, Policy, State
+from penstock.core.feeding.log_cursor import NEAR_TIP_MS, Does, LogCursor, Policy, State, latest_s
 from penstock.core.hashkeys import HASH_KEY_MAX
 from penstock.core.lineage import Lineage
 from penstock.core.pacing import TokenBucket
@@ -624,7 +624,7 @@ class Inspector:
                 if not iterator:
                     place = log.ask()
                     if place == IteratorAt.latest():
-                        log.begin = IteratorAt.at_timestamp(self.now_s)
+                        log.begin = IteratorAt.at_timestamp(latest_s(self.now_s))
                     iterator = await self.iterator(stream, shard_id, place)
                 asked_s = self.now_s
                 page = await self.page(stream, shard_id, iterator, limit=limit)

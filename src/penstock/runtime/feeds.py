@@ -604,6 +604,11 @@ class Pages:
         self.after = after
 
     @property
+    def cursor(self) -> FeedCursor:
+        """The cursor of what is fetched since the last `seek`."""
+        return (self._sought or self._feed).cursor
+
+    @property
     def is_sought(self) -> bool:
         """True from a call of `seek` to the next call of `go_on`."""
         return self._sought is not None

@@ -100,11 +100,12 @@ def test_what_follows_the_checkpoint_comes_once_and_in_order(
 @pytest.mark.parametrize("expire_every", [0, 1, 3])
 def test_latest_is_the_moment_of_the_first_call_however_often_it_is_asked_for(expire_every: int) -> None:
     log = ShardLog()
-    log.put(b"before", at_s=NOW_S - 1)
+    log.put(b"before", at_s=NOW_S - SERVICE_CLOCK_S - 0.001)
     cursor = FeedCursor(SHARD, Checkpoint.LATEST)
     iterator = log.iterator(cursor.start(NOW_S))
     assert cursor.take(log.read(iterator, 3)) is not None
-    log.put(b"one", b"two", at_s=NOW_S + 1)
+    log.put(b"one", at_s=NOW_S - SERVICE_CLOCK_S / 2)  # The service's clock is not known better than that.
+    log.put(b"two", at_s=NOW_S + 1)
     if expire_every:  # the iterator expired before it was used again
         iterator = log.iterator(cursor.start(NOW_S + 5))
     found = cursor.take(log.read(iterator, 3))
@@ -118,6 +119,13 @@ def test_a_start_by_time() -> None:
     assert datas(taken) == [b"3", b"4"]
     with pytest.raises(ValueError, match="no time is given"):
         FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP)
+
+
+def test_a_lease_that_knows_its_time_begins_there_whatever_the_options_say() -> None:
+    cursor = FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP, timestamp_s=NOW_S, read_until_s=900.0)
+    assert cursor.start(NOW_S) == IteratorAt.at_timestamp(900.0)
+    cursor = FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP, read_until_s=900.0)
+    assert cursor.start(NOW_S) == IteratorAt.at_timestamp(900.0)
     with pytest.raises(ValueError, match="read to its end"):
         FeedCursor(SHARD, Checkpoint.SHARD_END)
 
@@ -295,7 +303,11 @@ def test_the_latest_goes_on_where_it_was_looked_at_last() -> None:
     fresh = FeedCursor(SHARD, Checkpoint.LATEST)
     assert fresh.start(NOW_S) == IteratorAt.latest()
     fresh.take(page(behind_ms=0), asked_s=NOW_S + 0.5)
-    assert fresh.read_until_s == NOW_S, "not before it began, though clocks may differ by more"
+    assert fresh.read_until_s == NOW_S + 0.5 - SERVICE_CLOCK_S
+    fresh = FeedCursor(SHARD, Checkpoint.LATEST)
+    fresh.start(NOW_S)
+    fresh.take(page(behind_ms=0), asked_s=NOW_S - 10)
+    assert fresh.read_until_s == NOW_S - SERVICE_CLOCK_S, "it is not before it began"
 
 
 # --- retention that overtakes a reader ----------------------------------------------------------------
@@ -388,7 +400,7 @@ def test_an_iterator_that_retention_has_overtaken_is_left() -> None:
     ("after", "goes_on", "position"),
     [
         (Checkpoint.TRIM_HORIZON, IteratorAt.trim_horizon(), Position(FIRST + 90)),
-        (Checkpoint.LATEST, IteratorAt.at_timestamp(NOW_S), Position(FIRST + 90)),
+        (Checkpoint.LATEST, IteratorAt.at_timestamp(NOW_S - SERVICE_CLOCK_S), Position(FIRST + 90)),
         (Checkpoint.at(at(0)), IteratorAt.trim_horizon(), at(0)),
     ],
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import os
 import random
+import zlib
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.feeding.allowance import PollingOptions
+from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
 from penstock.runtime.dead_letters import open_letters
@@ -25,7 +29,7 @@ from tests.options_kit import options_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from penstock.core.leases import LeaseRow
+    from penstock.core.leases import Checkpoint, LeaseRow
     from penstock.local import LocalKinesis
     from penstock.model import ListedShard
     from penstock.ports import LeaseTable
@@ -35,6 +39,17 @@ STREAM = "orders"
 POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)
 DEADLINE_S = 40.0
 RETENTION_S = 24 * 3600.0
+LONG_BEFORE_S = 3600.0
+STARTS = (
+    StartingPosition.TRIM_HORIZON,
+    StartingPosition.LATEST,
+    StartingPosition.at_timestamp(dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+)
+
+
+def drawn_start() -> StartingPosition:
+    """Each test begins at one of the three starts, and always at the same."""
+    return STARTS[zlib.crc32(os.environ["PYTEST_CURRENT_TEST"].split(" ")[0].encode()) % len(STARTS)]
 
 
 @dataclass
@@ -70,8 +85,12 @@ class PolledStream:
 
     name = STREAM
 
-    def __init__(self, source: KinesisSource, rng: random.Random, on_event: Callable[[Any], None]) -> None:
+    def __init__(
+        self, source: KinesisSource, rng: random.Random, on_event: Callable[[Any], None], before_s: float
+    ) -> None:
+        """``before_s``: how long before now a lease begins that is made at LATEST, or at a time."""
         self._source = source
+        self._before_s = before_s
         self._rng = rng
         self._on_event = on_event
 
@@ -81,6 +100,9 @@ class PolledStream:
 
     async def list_shards(self) -> Sequence[ListedShard]:
         return await self._source.shards()
+
+    def start_ms(self, checkpoint: Checkpoint) -> int | None:
+        return int((self._source.now_s - self._before_s) * 1000) if checkpoint.is_timed else None
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         first = 0 if row.first_hash_key is None else row.first_hash_key
@@ -111,12 +133,14 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self.table = table
         self._local = local
+        # Where the start is drawn all that a test puts is wanted, as if the leases had been made long before it began.
+        self._before_s = SERVICE_CLOCK_S if "starting_position" in settings else LONG_BEFORE_S
         self._options = dict[str, Any](
             **{
                 "failover_s": 2.0,
                 "look_interval_s": 0.1,
                 "wait_interval_s": 0.02,
-                "starting_position": StartingPosition.TRIM_HORIZON,
+                "starting_position": drawn_start(),
                 "polling": POLL,
                 "drain_deadline_s": 5.0,
                 **settings,
@@ -143,7 +167,7 @@ class Fleet:
             tasks.append(asyncio.create_task(self._handle(name, reader)))
 
         chosen, tell = options_of(**{**self._options, **settings}), self.account.events.append
-        part = StreamPart(stream=PolledStream(source, rng, tell))
+        part = StreamPart(stream=PolledStream(source, rng, tell, self._before_s))
         readers = Readers([part], chosen, open_letters(chosen.dead_letters, None), rng=rng, on_event=tell)
         worker = self.workers[name] = Worker(
             name, table or self.table, chosen, readers=readers, rng=rng, on_event=tell, on_reader=on_reader

@@ -243,6 +243,7 @@ async def test_a_start_at_the_latest_is_kept_though_no_record_came_until_the_nex
 ) -> None:
     """Else what comes between two owners is read by none of them."""
     stream.put()
+    local.clock.advance(60.0)
     async with fleet_of(local, starting_position=StartingPosition.LATEST) as fleet:
         fleet.start("a")
         await until(fleet, lambda rows: len(rows) == 2 and all(row.read_until_ms for row in rows))

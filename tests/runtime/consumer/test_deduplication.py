@@ -207,7 +207,7 @@ async def warm(local: LocalKinesis, numbers: list[int]) -> AsyncIterator[tuple[W
     row = LeaseRow(key=SHARD_ID, checkpoint=Checkpoint.at(Position(numbers[0])))
     window, is_warm = stream.open_window(row), asyncio.Event()
     assert window is not None
-    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, fails, window)
+    warming = WarmUp(stream.open_feed(row), 1000, is_warm.set, fails, window, begins=row)
     try:
         async with asyncio.timeout(DEADLINE_S):
             await is_warm.wait()

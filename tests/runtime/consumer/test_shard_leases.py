@@ -45,6 +45,9 @@ class Listed:
     async def list_shards(self) -> Sequence[ListedShard]:
         return self._shards
 
+    def start_ms(self, checkpoint: Checkpoint) -> int | None:
+        return 7_000 if checkpoint == Checkpoint.LATEST else None
+
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         raise AssertionError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.leases.row import Checkpoint
+from penstock.core.leases.row import Checkpoint, LeaseRow
 from penstock.model import Position
 from penstock.runtime.worker.reading_ahead import WarmUp
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
@@ -36,7 +36,8 @@ async def test_it_reads_as_much_as_it_may_and_goes_on_when_the_owner_has(local: 
     ]
     warm = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), source_of(local) as source, source_of(local) as other:
-        warming = WarmUp(polling(source, [], options=SMALL), 4 * (SIZE + 334), warm.set, fails)
+        feed = polling(source, [], options=SMALL)
+        warming = WarmUp(feed, 4 * (SIZE + 334), warm.set, fails, begins=LeaseRow(key=feed.shard_id))
         await warm.wait()
         for done in (0, 2, 6):
             while len(held(warming)) < 4:

@@ -48,6 +48,14 @@ SERVICE_CLOCK_S = 2.0
 """The seconds by which the service's time, as its answers show it, may be ahead of what it is."""
 
 
+def latest_s(service_now_s: float) -> float:
+    """Return the time (epoch seconds) that stands for LATEST from now on, for all who read a shard from there.
+
+    It may lie two seconds too early, and never too late: a record that arrives after this call must not lie before it.
+    """
+    return service_now_s - SERVICE_CLOCK_S
+
+
 # --- pages without records ------------------------------------------------------------------------
 
 

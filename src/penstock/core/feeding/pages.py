@@ -26,7 +26,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from penstock.core.aggregation import MAGIC, open_aggregate
-from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State
+from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State, latest_s
 from penstock.core.leases.row import Checkpoint
 from penstock.errors import AggregateError
 from penstock.model import IteratorAt, OutsidePolicy, Position, Record, Tags
@@ -390,12 +390,12 @@ class FeedCursor:
         read_until_s: float | None = None,
     ) -> None:
         """``checkpoint``: read what follows it. ``timestamp_s``: the application's start (epoch seconds), where the
-        checkpoint is AT_TIMESTAMP. ``read_until_s``: all that had arrived by then (epoch seconds) is settled: where the
-        checkpoint is LATEST, reading goes on from there.
+        checkpoint is AT_TIMESTAMP and the lease does not know its time. ``read_until_s``: all that had arrived by then
+        (epoch seconds) is settled: where the checkpoint is LATEST or AT_TIMESTAMP, reading goes on from there.
         """
         if checkpoint.is_end:
             raise ValueError(f"{shard.shard_id} is read to its end")
-        if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is None:
+        if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is None and read_until_s is None:
             raise ValueError(f"{shard.shard_id} is to be read from a time on, and no time is given")
         self._shard = shard
         self._done: Position | None = checkpoint.position if checkpoint.is_position else None
@@ -447,8 +447,8 @@ class FeedCursor:
         at = self._log.ask()
         if at == IteratorAt.latest():
             # Each later LATEST means this moment, however often it is asked for.
-            self._latest_s = service_now_s
-            self._log.begin = IteratorAt.at_timestamp(service_now_s)
+            self._latest_s = latest_s(service_now_s)
+            self._log.begin = IteratorAt.at_timestamp(self._latest_s)
         return at
 
     def refused(self) -> bool:
@@ -574,8 +574,10 @@ class FeedCursor:
 
 def _beginning(checkpoint: Checkpoint, timestamp_s: float | None, read_until_s: float | None) -> IteratorAt:
     """Return where a log is read from that has no stored position."""
+    if checkpoint.is_timed and read_until_s is not None:
+        return IteratorAt.at_timestamp(read_until_s)
     if checkpoint == Checkpoint.LATEST:
-        return IteratorAt.latest() if read_until_s is None else IteratorAt.at_timestamp(read_until_s)
+        return IteratorAt.latest()
     if checkpoint == Checkpoint.AT_TIMESTAMP and timestamp_s is not None:
         return IteratorAt.at_timestamp(timestamp_s)
     return IteratorAt.trim_horizon()

@@ -33,8 +33,8 @@ _NONE = Position(0, 0)
 class Checkpoint:
     """The progress of a lease, as it is stored. Checkpoints compare; those of a lease never go back.
 
-    A position means: up to and with this user record everything is settled. The words say where reading begins
-    (the time of AT_TIMESTAMP is not stored: it is the application's option), or that the shard is done.
+    A position means: up to and with this user record everything is settled. The words say where reading begins (the
+    times of LATEST and AT_TIMESTAMP stand beside them: `LeaseRow.read_until_ms`), or that the shard is done.
     """
 
     rank: int
@@ -72,6 +72,11 @@ class Checkpoint:
     def is_position(self) -> bool:
         """True when the checkpoint names a user record; False for the words."""
         return self.rank == _POSITION_RANK
+
+    @property
+    def is_timed(self) -> bool:
+        """True for LATEST and AT_TIMESTAMP: reading begins at a time, which the word alone does not say."""
+        return self in (Checkpoint.LATEST, Checkpoint.AT_TIMESTAMP)
 
     @property
     def is_end(self) -> bool:
@@ -178,7 +183,9 @@ class LeaseRow:
     """The mark ``LEASE`` that the KCL from 3.5 on writes into its leases; None for older rows."""
     read_until_ms: int | None = None
     """The time (epoch milliseconds) up to which all that had arrived in the shard is settled: so a shard that was
-    silent since has lost nothing, however old the checkpoint.
+    silent since has lost nothing, however old the checkpoint. A lease that begins at LATEST or AT_TIMESTAMP has it from
+    the beginning: what arrived before is not wanted, and each owner begins there. Rows that a KCL worker has made do
+    not have it (`lacks_time`).
     """
     process: str | None = None
     """The process of the owner's name that took the lease, or is to have it (`process_name`). The KCL does not know it:
@@ -188,6 +195,13 @@ class LeaseRow:
     """The stream that the shard is of (`StreamMark.text`); None: no worker has written that."""
     others: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     """The attributes that Penstock does not know. No write touches them."""
+
+    @property
+    def lacks_time(self) -> bool:
+        """True for a lease that begins at a time which the row does not say: a KCL worker, a tool or version 0.2 has
+        made it. Each reader would begin elsewhere, so an owner stores the time with its take.
+        """
+        return self.checkpoint.is_timed and self.read_until_ms is None
 
     @property
     def actual_owner(self) -> str | None:
@@ -339,6 +353,30 @@ def _int(value: str | None) -> int | None:
 
 def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
+
+
+# --- reading that was begun before -----------------------------------------------------------------
+
+
+def goes_on(begun: LeaseRow, row: LeaseRow, first: Position | None) -> bool:
+    """Return whether reading that was begun where a lease stood has all that follows the lease as it stands now.
+    ``first`` is the first position that was read; None: none was yet.
+
+    Reading that begins at a time, or at LATEST as a word, may begin behind a record that the owner has stored as its
+    checkpoint since: that owner may have opened LATEST earlier, or have sought an older place. Only a position that was
+    met shows that nothing lies between. The same holds where an operator has moved the lease back.
+    """
+    if row.checkpoint.is_position:
+        if begun.checkpoint.is_timed:
+            return first is not None and first <= row.checkpoint.position
+        return begun.checkpoint <= row.checkpoint
+    if begun.checkpoint != row.checkpoint:
+        return False
+    before_ms, now_ms = begun.read_until_ms, row.read_until_ms
+    if not row.checkpoint.is_timed or before_ms == now_ms:
+        return True
+    # What arrived up to the later time is settled. A word without a time may have been opened later than the row says.
+    return before_ms is not None and now_ms is not None and before_ms < now_ms
 
 
 # --- a scan of a table ----------------------------------------------------------------------------

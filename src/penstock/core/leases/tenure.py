@@ -381,13 +381,15 @@ def claim(
     now_s: float,
     alive_s: float | None = None,
     process: str | None = None,
+    start_ms: int | None = None,
 ) -> Result:
-    """Try to take the lease as ``row`` shows it. ``alive_s``: see `Tenure`; ``process``: see `writes.take`.
+    """Try to take the lease as ``row`` shows it. ``alive_s``: see `Tenure`; ``process`` and ``start_ms``: see
+    `writes.take`.
 
     It is also for a lease that has this worker's name already, from a former life or a write that came late.
     """
     tenure = Tenure(State.CLAIMING, worker, times, row, now_s, alive_s)
-    return _send(tenure, writes.take(row, worker, process), now_s)
+    return _send(tenure, writes.take(row, worker, process, start_ms), now_s)
 
 
 def receive(
@@ -452,7 +454,9 @@ def _alive(tenure: Tenure, given: Alive, now_s: float) -> Result:
 def _next_write(tenure: Tenure) -> Write:
     row, wish, to = tenure.row, tenure.wish, _storable(tenure)
     if tenure.state is State.ENDING:
-        return writes.free(row, to) if wish.to is None else writes.give(row, wish.to, to, wish.process)
+        if wish.to is None:
+            return writes.free(row, to, wish.read_until_ms)
+        return writes.give(row, wish.to, to, wish.process, wish.read_until_ms)
     if wish.prepare is not None:
         return writes.prepare(row, wish.prepare.checkpoint, wish.prepare.state)
     if to is not None:

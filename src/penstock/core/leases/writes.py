@@ -37,6 +37,7 @@ from penstock.core.leases.row import (
     lease_row,
     pending_attributes,
 )
+from penstock.core.sequence import second_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,17 +118,19 @@ _PROGRESS = frozenset({CHECKPOINT, SUB, PENDING, PENDING_SUB, PENDING_STATE})
 # --- what an owner writes, or a worker that wants to be one ---------------------------------------
 
 
-def take(row: LeaseRow, worker: str, process: str | None = None) -> Write:
+def take(row: LeaseRow, worker: str, process: str | None = None, start_ms: int | None = None) -> Write:
     """Return a write that makes the worker the owner, whichever worker had the lease; a handoff under way is dropped.
     ``process`` is the process of the worker's name. Without it two processes of one name would each take the other's
-    write for their own.
+    write for their own. ``start_ms`` (epoch milliseconds) is the time at which the lease begins, where the row lacks
+    it.
     """
     switched = row.actual_owner is not None and row.actual_owner != worker
     return _owners(
         row,
         Kind.TAKE,
         {OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)}
-        | ({SWITCHES: row.switches + 1} if switched else {}),
+        | ({SWITCHES: row.switches + 1} if switched else {})
+        | ({READ_UNTIL: start_ms} if start_ms is not None and row.lacks_time else {}),
     )
 
 
@@ -152,11 +155,17 @@ def prepare(row: LeaseRow, to: Checkpoint, state: bytes | None = None) -> Write:
     return _owners(row, Kind.PREPARE, pending_attributes(to, state))
 
 
-def give(row: LeaseRow, worker: str, to: Checkpoint | None = None, process: str | None = None) -> Write:
+def give(
+    row: LeaseRow,
+    worker: str,
+    to: Checkpoint | None = None,
+    process: str | None = None,
+    read_until_ms: int | None = None,
+) -> Write:
     """Return a write that hands the lease to another worker, with the last checkpoint. Without it what is pending
     stays. ``process`` is the process of the worker's name that is to have it, as its row shows it.
     """
-    changes = {} if to is None else _checkpointed(row, to)
+    changes = ({} if to is None else _checkpointed(row, to)) | _measured(row, None, read_until_ms)
     if worker != row.actual_owner:
         changes[SWITCHES] = 1 if to is not None else row.switches + 1
     return _owners(row, Kind.GIVE, {**changes, OWNER: worker, CHECKPOINT_OWNER: None, **_of_process(row, process)})
@@ -174,6 +183,7 @@ def restore(known: LeaseRow, found: LeaseRow | None, lost: Write | None = None) 
         stored = tuple((name, value) for name, value in changes.items() if value is not None)
         return Write(Kind.RESTORE, known.key, ((KEY, None),), stored)
     del changes[KEY]
+    changes.setdefault(READ_UNTIL, None)  # The time of the row that was made in its place is not its own.
     return Write(Kind.RESTORE, known.key, _as_seen(found), tuple(changes.items()))
 
 
@@ -197,11 +207,11 @@ def creates(write: Write) -> LeaseRow | None:
     return lease_row(dict(write.changes)) if write.expects == ((KEY, None),) else None
 
 
-def free(row: LeaseRow, to: Checkpoint | None = None) -> Write:
+def free(row: LeaseRow, to: Checkpoint | None = None, read_until_ms: int | None = None) -> Write:
     """Return a write that lets the lease go, with the last checkpoint. If a KCL leader has named the next owner, that
     worker has it then.
     """
-    changes = {} if to is None else _checkpointed(row, to)
+    changes = ({} if to is None else _checkpointed(row, to)) | _measured(row, None, read_until_ms)
     if row.handoff_to is None:
         changes[OWNER] = None
     return _owners(row, Kind.FREE, {**changes, CHECKPOINT_OWNER: None})
@@ -350,7 +360,13 @@ def _measured(row: LeaseRow, throughput_kib_s: float | None, read_until_ms: int 
 
 def _checkpointed(row: LeaseRow, to: Checkpoint) -> dict[str, Any]:
     _forward(row, to)
-    return {CHECKPOINT: to.text, SUB: to.sub_sequence_number, **pending_attributes(None, None), SWITCHES: 0}
+    changes = {CHECKPOINT: to.text, SUB: to.sub_sequence_number, **pending_attributes(None, None), SWITCHES: 0}
+    if row.checkpoint.is_timed and row.read_until_ms is not None and to.is_position:
+        second = second_of(to.position.sequence_number)
+        if second is not None and (second + 1) * 1000 <= row.read_until_ms:
+            # The program has sought a place before the start: what lies between is not settled.
+            changes[READ_UNTIL] = None
+    return changes
 
 
 def _forward(row: LeaseRow, to: Checkpoint) -> None:

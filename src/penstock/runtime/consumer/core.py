@@ -562,9 +562,9 @@ class ConsumerCore:
         self.home.ask(lambda: self._seek(reader, after, start))
 
     def _seek(self, reader: ShardReader, after: Checkpoint, start: StartingPosition) -> None:
-        stream = self._streams[reader.stream]
-        feed = stream.promote(stream.feed(replace(reader.row, checkpoint=after), start))
-        reader.seek(feed, after)
+        # The time in the lease says since when its own place counts, and nothing of the place that is sought.
+        stream, sought = self._streams[reader.stream], replace(reader.row, checkpoint=after, read_until_ms=None)
+        reader.seek(stream.promote(stream.feed(sought, start)), after)
 
     def position(self, shard: str | Located) -> Position | None:
         """See `Consumer.position`."""

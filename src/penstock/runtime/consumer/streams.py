@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.feeding.log_cursor import latest_s
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
 from penstock.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
 from penstock.errors import OptionError, ThrottledError
@@ -132,15 +133,35 @@ class OpenStream:
         """Return all shards that the retention still covers."""
         return await self.source.shards()
 
+    def start_ms(self, checkpoint: Checkpoint) -> int | None:
+        """Return the time (epoch milliseconds) at which a lease begins that stands at this checkpoint since now; None:
+        no time says that, or only the program that made the lease knows it.
+        """
+        timestamp = self._options.starting_position.timestamp
+        if checkpoint == Checkpoint.LATEST:
+            return int(latest_s(self.source.now_s) * 1000)
+        return int(timestamp.timestamp() * 1000) if checkpoint.is_timed and timestamp is not None else None
+
     def open_feed(self, row: LeaseRow) -> PollingFeed:
-        """Return a feed that reads a lease's shard from its checkpoint on."""
+        """Return a feed that reads a lease's shard from its checkpoint on. Raises OptionError for a lease that begins
+        at a time which is not known.
+        """
         room = None if self._buffer is None else FetchRoom(self._buffer)
         return self.feed(row, self._options.starting_position, room)
 
     def feed(self, row: LeaseRow, start: StartingPosition, room: FetchRoom | None = None) -> PollingFeed:
-        """Return a feed of a lease's shard, for which the checkpoint AT_TIMESTAMP means the time of ``start``. ``room``
-        bounds the memory of what is fetched.
+        """Return a feed of a lease's shard, for which the checkpoint AT_TIMESTAMP means the time of ``start``, unless
+        the lease has its own. ``room`` bounds the memory of what is fetched.
+
+        Raises OptionError where neither has a time.
         """
+        if row.checkpoint == Checkpoint.AT_TIMESTAMP and row.lacks_time and start.timestamp is None:
+            raise OptionError(
+                f"starting_position: stream {self.name}, shard {shard_id_of(row.key)}: its lease begins AT_TIMESTAMP, "
+                "and does not say at what time: another program has made it. Start with "
+                "StartingPosition.at_timestamp(...) and the time of that program until each shard has a checkpoint, "
+                "or move the leases with `penstock app seek`"
+            )
         cursor = FeedCursor(
             ShardView(
                 self.name,

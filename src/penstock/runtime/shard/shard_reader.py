@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
-    from penstock.core.feeding.pages import ChildShard, Taken
+    from penstock.core.feeding.pages import ChildShard, FeedCursor, Taken
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.tenure import Command, Loss
     from penstock.core.ledger.book import Delivery
@@ -235,6 +235,11 @@ class ShardReader:
         """The checkpoint up to which all is settled; once that is stored, a new owner goes on behind it."""
         with self._lock:
             return self.ledger.safe
+
+    @property
+    def cursor(self) -> FeedCursor:
+        """The cursor that says how far the shard is fetched. After each `seek` it is another one."""
+        return self._pages.cursor
 
     @property
     def records_settled(self) -> int:

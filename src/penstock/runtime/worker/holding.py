@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
-    from penstock.core.feeding.pages import ChildShard, FeedCursor
+    from penstock.core.feeding.pages import ChildShard
     from penstock.core.ledger.ledger import Ending
     from penstock.core.worker import Input, Mine
     from penstock.model import Position
@@ -67,16 +67,14 @@ class Readers:
             checkpoint_manually=options.checkpoints.manual,
         )
 
-    def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> tuple[ShardReader, FeedCursor]:
-        """Return a reader for a tenure that goes on with what was read ahead, and the cursor that says how far it is
-        fetched.
-        """
+    def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> ShardReader:
+        """Return a reader for a tenure that goes on with what was read ahead."""
         options, part = self._options, self.parts[keeper.row.stream]
         feed = part.stream.promote(part.stream.open_feed(keeper.row) if warming is None else warming.feed)
         window = part.stream.open_window(keeper.row) if warming is None else warming.window
         admission = Admission(window=window, split_by=options.split, parts_max=PARTS_MAX)
         pages = Pages(feed, () if warming is None else warming.pages, admission)
-        reader = ShardReader(
+        return ShardReader(
             keeper,
             pages,
             self._choices,
@@ -85,7 +83,6 @@ class Readers:
             letters=self._writer(keeper, pages),
             on_pending=options.checkpoints.on_pending,
         )
-        return reader, feed.cursor
 
     def _writer(self, keeper: TenureKeeper, pages: Pages) -> LetterWriter | None:
         """Return the writer of a tenure's dead letters, where there is a place for them; else None."""
@@ -228,11 +225,11 @@ class Holding(ShardListener):
         return not lost
 
     async def _deliver(self, key: str, keeper: TenureKeeper, origin: Origin) -> HeldShard:
-        warming = await self._ahead.taken(key)
-        reader, cursor = self._readers.open(keeper, warming)
+        warming = await self._ahead.taken(keeper.row)
+        reader = self._readers.open(keeper, warming)
         reader.listen(self)
         reader.origin = origin
-        held = self.held[key] = HeldShard(keeper, reader, cursor, tell=self._tell, clock=self._clock)
+        held = self.held[key] = HeldShard(keeper, reader, tell=self._tell, clock=self._clock)
         self.claims.pop(key, None)
         self._tell(Delivers(key))
         return held
@@ -293,17 +290,16 @@ class HeldShard(ShardListener):
         self,
         keeper: TenureKeeper,
         reader: ShardReader,
-        cursor: FeedCursor,
         *,
         tell: Callable[[Input], None],
         clock: Callable[[], float],
     ) -> None:
-        """``cursor`` says how far the shard is fetched. ``tell`` takes inputs of the worker's machine."""
+        """``tell`` takes inputs of the worker's machine."""
         self.keeper = keeper
         self.reader = reader
         reader.listen(self)
         self._key = keeper.row.key
-        self._cursor = cursor
+        self._cursor = cursor = reader.cursor
         self._oldest: Position | None = None
         self._oldest_since_s = clock()
         self._measured_s = clock()
@@ -334,10 +330,13 @@ class HeldShard(ShardListener):
 
     def measure(self) -> None:
         """Have the next renewal store how much is read, and the time up to which all is settled."""
-        now_s, cursor = self._clock(), self._cursor
+        now_s, cursor, former = self._clock(), self.reader.cursor, self._cursor
         if now_s <= self._measured_s:
             return
-        rate = (cursor.payload_bytes - self._measured_bytes) / 1024 / (now_s - self._measured_s)
+        came_bytes = former.payload_bytes - self._measured_bytes
+        if cursor is not former:  # The program has sought another place since.
+            self._cursor, came_bytes = cursor, came_bytes + cursor.payload_bytes
+        rate = came_bytes / 1024 / (now_s - self._measured_s)
         self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
         before, row = self._throughput_kib_s, self.keeper.row
         self._throughput_kib_s = rate if before is None else (before + rate) / 2  # The KCL 3.x smooths it so.

@@ -6,7 +6,9 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.leases.row import goes_on
 from penstock.core.worker import NotReadable, Warmed
+from penstock.errors import OptionError
 from penstock.runtime.background import emits_failure
 from penstock.runtime.worker.shard_leases import shard_id_of
 from penstock.tasks import drop, give_up, spawn
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.leases import LeaseRow
     from penstock.core.leases.row import Checkpoint
     from penstock.core.worker import Input
+    from penstock.model import Position
     from penstock.options import ConsumerOptions
     from penstock.runtime.background import Chores
     from penstock.runtime.feeds import PollingFeed
@@ -36,11 +39,16 @@ class WarmUp:
         on_warm: Callable[[], None],
         on_failed: Heard,
         window: WindowRead | None = None,
+        *,
+        begins: LeaseRow,
     ) -> None:
         """``on_warm`` is called, maybe more than once, when this worker could go on with the shard. ``on_failed`` hears
         of an error that repeating does not mend: nothing more is read then. ``window``: it has to be known before.
+        ``begins``: the lease as it was when the feed was opened.
         """
         self.feed = feed
+        self._begins = begins
+        self._first: Position | None = None  # The first position that was read.
         self.window = window
         self.pages: deque[Taken] = deque()
         self._bytes = 0
@@ -51,6 +59,10 @@ class WarmUp:
         self._read_enough = False
         self._task = spawn(self._run(), on_failed)
         self._knowing = None if window is None else spawn(self._when_known(window), on_failed)
+
+    def leads_to(self, row: LeaseRow) -> bool:
+        """True where what was read has all that follows the lease as it is now. False: the shard is to be read anew."""
+        return goes_on(self._begins, row, self._first)
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Drop what lies before the checkpoint, which the owner has stored."""
@@ -72,6 +84,8 @@ class WarmUp:
             taken = await self.feed.next()
             if self.window is not None:
                 self.window.saw(taken)
+            if self._first is None:
+                self._first = taken.records.position(0) if len(taken.records) else taken.ends_at
             if len(taken.records) or taken.ends_at is not None or taken.ended:
                 self.pages.append(taken)
                 self._hold(taken.records.held_bytes)
@@ -157,20 +171,30 @@ class ReadingAhead:
         window, bytes_max = part.stream.open_window(row), self._options.times.warm_bytes_max
         where = part.name, shard_id_of(row.key)
         failed = emits_failure(self._on_event, where, "reading ahead of the handoff", follows, leave_it)
-        self._warming[row.key] = WarmUp(part.stream.open_feed(row), bytes_max, on_warm, failed, window)
+        try:
+            feed = part.stream.open_feed(row)
+        except OptionError as error:
+            self._chores.failed(error)
+            return
+        self._warming[row.key] = WarmUp(feed, bytes_max, on_warm, failed, window, begins=row)
 
     def follow(self, key: str, checkpoint: Checkpoint) -> None:
         """Drop what the owner of a shard has settled: it has stored progress."""
         if (warming := self._warming.get(key)) is not None:
             warming.drop(checkpoint)
 
-    async def taken(self, key: str) -> WarmUp | None:
+    async def taken(self, row: LeaseRow) -> WarmUp | None:
         """Return what was read ahead of a shard that this worker begins to hold; it reads no further. None: nothing
-        was.
+        was, or what was read does not lead on from where the lease stands.
         """
-        warming = self._warming.pop(key, None)
-        if warming is not None:
-            await warming.stop()
+        warming = self._warming.get(row.key)
+        if warming is None:
+            return None
+        if not warming.leads_to(row):
+            self.discard(row.key)
+            return None
+        del self._warming[row.key]
+        await warming.stop()
         return warming
 
     def discard(self, key: str) -> None:

@@ -54,8 +54,16 @@ class ShardedStream(Protocol):
     async def list_shards(self) -> Sequence[ListedShard]:
         """Return all shards that the retention still covers."""
 
+    def start_ms(self, checkpoint: Checkpoint) -> int | None:
+        """Return the time (epoch milliseconds) at which a lease begins that stands at this checkpoint since now; None:
+        no time says that.
+        """
+
     def open_feed(self, row: LeaseRow) -> PollingFeed:
-        """Return a feed that reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is."""
+        """Return a feed that reads a lease's shard from its checkpoint on. `shard_id_of` says which shard that is.
+
+        Raises OptionError for a lease that begins at a time which is not known.
+        """
 
     def promote(self, feed: PollingFeed) -> PollingFeed | FanOutFeed:
         """Return the feed that goes on, while the shard is held, from where a feed that polls has come to."""
@@ -330,10 +338,12 @@ class ShardLeases:
 
     def _born(self, part: StreamPart, birth: Birth) -> LeaseRow:
         shard = birth.shard
-        key = part.key_of(shard.shard_id)
+        key, checkpoint = part.key_of(shard.shard_id), Checkpoint.parse(birth.start)
         return self._gone.get(key) or LeaseRow(
             key=key,
-            checkpoint=Checkpoint.parse(birth.start),
+            checkpoint=checkpoint,
+            # LATEST is this moment for each reader there will ever be: as a word, it would be another one for each.
+            read_until_ms=part.stream.start_ms(checkpoint),
             parents=frozenset(shard.parents),
             first_hash_key=shard.first_hash_key,
             last_hash_key=shard.last_hash_key,

@@ -412,11 +412,12 @@ class Worker:
     def _take(self, action: Take) -> None:
         row, me, times, now_s = self._sight.leases[action.key], self.id, self._times.lease, self._clock()
         alive_s, process = self._presence.alive_s, self._sight.process
-        if action.receives:
+        if action.receives and not row.lacks_time:
             assert action.unmoved_s is not None
             begun = receive(row, me, times, now_s, action.unmoved_s, alive_s, process)
         else:
-            begun = claim(row, me, times, now_s, alive_s, process)
+            start_ms = self._parts[row.stream].stream.start_ms(row.checkpoint) if row.lacks_time else None
+            begun = claim(row, me, times, now_s, alive_s, process, start_ms)
         self._holding.begin(action.key, TenureKeeper(self._table, begun, clock=self._clock))
 
     async def _do(self, slow: Iterable[Slow]) -> None:
