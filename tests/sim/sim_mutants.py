@@ -28,6 +28,7 @@ from penstock.core.shard.machine import LetterWritten
 from penstock.core.worker import Mine
 from penstock.model import Position
 from penstock.runtime import feeds
+from penstock.runtime.consumer.streams import OpenStream
 from penstock.runtime.feeds import PollingFeed
 from penstock.runtime.shard import batch
 from penstock.runtime.shard.batch import Batch
@@ -342,8 +343,30 @@ def children_begin_with_what_comes_from_now_on(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(shard_leases, "births_at_end", late)
 
 
+def latest_is_a_word_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OpenStream, "start_ms", lambda stream, checkpoint: None)
+
+
+def latest_is_a_moment_to_come(patch: pytest.MonkeyPatch) -> None:
+    real = OpenStream.start_ms
+    patch.setattr(OpenStream, "start_ms", lambda stream, at: None if (ms := real(stream, at)) is None else ms + 6_000)
+
+
+def each_take_moves_the_start(patch: pytest.MonkeyPatch) -> None:
+    real = FeedCursor.__init__
+
+    def init(feed: Any, shard: Any, checkpoint: Checkpoint, **known: Any) -> None:
+        real(feed, shard, checkpoint, **{**known, "read_until_s": None} if checkpoint == Checkpoint.LATEST else known)
+
+    patch.setattr(FeedCursor, "__init__", init)
+
+
 def any_plan(plan: FaultPlan) -> bool:
     return True
+
+
+def from_latest(plan: FaultPlan) -> bool:
+    return plan.start == "LATEST" and plan.records_per_s > 5
 
 
 def sleeping(plan: FaultPlan) -> bool:
@@ -490,6 +513,9 @@ MUTANTS = [
     (a_position_is_reopened_at_the_tip, {"a gap"} | AHEAD | STUCK, moves),
     (the_last_record_of_an_answer_is_overlooked, {"a gap"} | AHEAD, any_plan),
     (each_worker_plans_to_have_all, STUCK, moves),
-    (children_begin_with_what_comes_from_now_on, {"a gap"} | AHEAD | STUCK, reshards),
+    (children_begin_with_what_comes_from_now_on, {"a child that loses its beginning"}, reshards),
+    (latest_is_a_word_alone, {"an owner without a time"}, from_latest),
+    (latest_is_a_moment_to_come, {"a start that is still to come"}, from_latest),
+    (each_take_moves_the_start, {"a gap"} | AHEAD | STUCK, from_latest),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""

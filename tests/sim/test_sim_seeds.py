@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -107,7 +108,26 @@ OPTIONS: dict[str, Callable[[FaultPlan], object]] = {
     "shards given up": lambda plan: plan.gives_up_after_s,
     "an outage beyond the retention": lambda plan: any(isinstance(one, Outage) for one in plan.faults),
     "fan-out": lambda plan: plan.fan_out,
+    "a start at the oldest record": lambda plan: plan.start == "TRIM_HORIZON",
+    "a start at LATEST": lambda plan: plan.start == "LATEST",
+    "a start at a time": lambda plan: plan.start == "AT_TIMESTAMP",
+    "leases that do not say when they begin": lambda plan: plan.foreign_leases,
 }
+
+
+@pytest.mark.parametrize("start", ["LATEST", "AT_TIMESTAMP"])
+@pytest.mark.parametrize("foreign_leases", [False, True])
+def test_what_lies_before_the_start_is_left_out_and_nothing_else(start: str, foreign_leases: bool) -> None:
+    faults = (Crash(at_s=6.5, worker=0, back_after_s=1.0), Join(at_s=8.0), Leave(at_s=12.0, worker=1))
+    plan = FaultPlan(
+        workers=2, shards=4, duration_s=20.0, records_per_s=20.0, handle_s=0.5, start=start, before_s=4.0, since_s=1.0,
+        foreign_leases=foreign_leases, options={"batch_records_max": 3}, faults=faults,
+    )  # fmt: skip
+    simulator = Simulator(plan)
+    report = simulator.run()
+    assert report.ok, report
+    stories = simulator.history.shards.values()
+    assert all(0 < len(story.before_start) < len(story.positions) for story in stories)
 
 
 def test_each_option_is_drawn_often_and_beside_faults() -> None:
@@ -166,7 +186,9 @@ BROKE_A_RULE += [3_004_385, 3_004_609, 3_005_688, 3_007_310, 3_011_011, 3_013_08
 
 @pytest.mark.parametrize("seed", BROKE_A_RULE)
 def test_no_rule_breaks_where_one_did(seed: int) -> None:
-    report = Simulator(FaultPlan.draw(seed)).run()
+    """The plans are those of that time, when every worker started at TRIM_HORIZON."""
+    plan = replace(FaultPlan.draw(seed), start="TRIM_HORIZON", before_s=0.0, since_s=0.0, foreign_leases=False)
+    report = Simulator(plan).run()
     assert report.ok, report
 
 

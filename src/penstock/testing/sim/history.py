@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.leases.row import Checkpoint
 from penstock.events import CheckpointTrimmed
 from penstock.model import Position, Record
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.leases import LeaseRow
-    from penstock.core.leases.row import Checkpoint
     from penstock.options import ConsumerOptions
 
 # --- a shard --------------------------------------------------------------------------------------
@@ -86,6 +87,16 @@ class ShardStory:
     """The counter with which the row began to name the owner."""
     born: bool = False
     """True where the shard has, or had, a lease."""
+    start_s: float | None = None
+    """The time at which its lease begins, by the service's clock: what arrived before is not wanted. None: it begins at
+    the oldest record, or no owner has stored that time yet.
+    """
+    passed: bool = False
+    """True where the application begins at LATEST, with a descendant."""
+    before_start: set[Position] = field(default_factory=set)
+    """The positions that lie before the start."""
+    twins: dict[Position, tuple[str, Position]] = field(default_factory=dict)
+    """The record before it with the same key, of each record that is a duplicate, with its shard."""
     ended: bool = False
     """True once it was stored that the shard is done."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
@@ -100,8 +111,10 @@ class ShardStory:
 
     @property
     def over(self) -> bool:
-        """True when nothing more comes of the shard: it is stored as ended, or all of it is trimmed."""
-        return self.ended or self.gone
+        """True when nothing more comes of the shard: it is stored as ended, all of it is trimmed, or none of it is
+        wanted.
+        """
+        return self.ended or self.gone or self.passed
 
     def settled_prefix(self) -> int:
         """Return how many of the first positions are settled by now."""
@@ -127,6 +140,14 @@ class ShardStory:
         """Count a record as settled, which no handler needs to get."""
         self.left_out.add(position)
         self.settled.add(position)
+
+    def start(self, start_s: float) -> None:
+        """Take note that the lease begins at this time."""
+        self.start_s = start_s
+        early = [one for one in self.positions if self.arrived[one] < start_s]
+        self.before_start.update(early)
+        for position in early:
+            self.leave_out(position)
 
     def lane(self, key: str | None) -> list[Position]:
         """Return the positions of a key, or all for None."""
@@ -215,7 +236,7 @@ class History:
         self.untold: set[str] = set()
         """The shards of which the retention took unsettled records, while no worker has said so yet."""
         self._clock = clock
-        self._came_s: dict[tuple[str, bytes | str], float] = {}
+        self._came: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
         self._put_out: set[tuple[str, Position]] = set()
         self._transactions: dict[str, bool] = {}
         self._trace = hashlib.blake2b(digest_size=16)
@@ -256,16 +277,31 @@ class History:
             count = self.promises.parts_of(record)
             if self.promises.splits:
                 story.parts_left[position] = set(range(count))
-            if self._is_repeat(story.stream, record, at_s) or not count:
+            twin = self._repeats(story.stream, record, at_s, (key, position))
+            if twin is not None:
+                story.twins[position] = twin
+            if twin is not None or not count:
                 story.leave_out(position)
+            if story.start_s is not None and at_s < story.start_s:
+                self.fault("a start that is still to come", f"{_shown(position)} of {key} arrived before it")
 
-    def _is_repeat(self, stream: str, record: Put, at_s: float) -> bool:
+    def _repeats(
+        self, stream: str, record: Put, at_s: float, place: tuple[str, Position]
+    ) -> tuple[str, Position] | None:
+        """Return the shard and the position of the record whose duplicate this is; None: it is no duplicate."""
         promises = self.promises
         if not promises.window_s or (key := promises.key_of(record)) is None:
-            return False
-        before_s = self._came_s.get((stream, key))
-        self._came_s[stream, key] = at_s
-        return before_s is not None and at_s - before_s <= promises.window_s
+            return None
+        before = self._came.get((stream, key))
+        self._came[stream, key] = at_s, place
+        return before[1] if before is not None and at_s - before[0] <= promises.window_s else None
+
+    def _follows_start(self, story: ShardStory, position: Position) -> bool:
+        """True for a duplicate of a record before the start. A worker need not know that record, so this one may be
+        delivered, or left out.
+        """
+        twin = story.twins.get(position)
+        return twin is not None and twin[1] in self.shards[twin[0]].before_start
 
     def trimmed(self, horizon_s: float, listed: set[str]) -> None:
         """Note that time has passed: what arrived before ``horizon_s`` cannot be read any more, nor shards that are not
@@ -296,7 +332,7 @@ class History:
         story = self.shards.get(key)
         if story is None or row is None:
             return
-        story.born = True
+        self._begins(key, story, row)
         if row.actual_owner != story.owner:
             self.moves.append((self._clock(), key, row.actual_owner))
             story.owner, story.owner_counter = row.actual_owner, row.counter
@@ -306,6 +342,29 @@ class History:
             story.stored[row.counter] = row.checkpoint
         if story.checkpoint is None or row.checkpoint != story.checkpoint:
             self._checkpointed(key, story, row.checkpoint)
+
+    def _begins(self, key: str, story: ShardStory, row: LeaseRow) -> None:
+        """Note where a lease begins, when its row says so for the first time."""
+        if not story.born and row.checkpoint.is_timed:
+            read = [one for one in story.parents if one in self.shards and self.shards[one].born]
+            if read:
+                self.fault("a child that loses its beginning", f"{key} is at {row.checkpoint.text} behind {read[0]}")
+            if row.checkpoint == Checkpoint.LATEST:
+                self._pass_over(story)
+        story.born, story.passed = True, False
+        if row.lacks_time and row.owner is not None:
+            self.fault("an owner without a time", f"{key} is at {row.checkpoint.text}, and does not say since when")
+        if story.start_s is None and row.checkpoint.is_timed and row.read_until_ms is not None:
+            story.start(row.read_until_ms / 1000)
+
+    def _pass_over(self, story: ShardStory) -> None:
+        """Note that nothing is wanted of the ancestors of a shard that begins at LATEST, unless they have leases."""
+        for parent in story.parents:
+            found = self.shards.get(parent)
+            if found is not None and not (found.born or found.passed):
+                found.passed = True
+                found.start(math.inf)
+                self._pass_over(found)
 
     def _checkpointed(self, key: str, story: ShardStory, checkpoint: Checkpoint) -> None:
         known = story.checkpoint
@@ -368,7 +427,14 @@ class History:
         key = story.puts[positions[0]].key if by_key else None
         for position in positions:
             self._check_order(story, who, shard_id, token, begun, position, key)
-            if position in story.left_out and self.promises.window_s and self.promises.window_waits:
+            if position in story.before_start:
+                self.fault("a record before the start", f"{who} got {_shown(position)} of {shard_id}")
+            elif (
+                position in story.left_out
+                and self.promises.window_s
+                and self.promises.window_waits
+                and not self._follows_start(story, position)
+            ):
                 self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id}")
         if key is not None:
             self._check_key(story, who, shard_id, token, positions, key)

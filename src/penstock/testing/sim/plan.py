@@ -162,6 +162,14 @@ class FaultPlan:
     shards: int = 3
     duration_s: float = 90.0
     """Seconds in which faults happen. What follows is quiet, and everything has to come right in it."""
+    start: str = "TRIM_HORIZON"
+    """The workers' starting position: TRIM_HORIZON, LATEST or AT_TIMESTAMP."""
+    before_s: float = 0.0
+    """Seconds for which the stream is written to before the first workers start."""
+    since_s: float = 0.0
+    """The time of AT_TIMESTAMP, in seconds after the stream was made."""
+    foreign_leases: bool = False
+    """True: another program has made the leases before, without the time at which they begin, as KCL workers do."""
     records_per_s: float = 8.0
     aggregates: bool = False
     """True: some records are KPL aggregates, of which each user record is settled for itself."""
@@ -267,7 +275,18 @@ def _with_options(plan: FaultPlan) -> FaultPlan:
     longest = any(isinstance(fault, Outage) for fault in found)
     spans = [3_600.0, 1_800.0] if longest else [3_600.0, 30.0, 5.0, 2.0]
     more["page_span_s"] = random.Random(f"pages {plan.seed}").choice(spans)
+    more |= _start(random.Random(f"start {plan.seed}"))
     return replace(plan, **more, faults=tuple(sorted([*plan.faults, *found], key=lambda fault: fault.at_s)))
+
+
+def _start(rng: random.Random) -> dict[str, Any]:
+    """Draw where the workers start: none of the three starts is rarer than another."""
+    start = rng.choice(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
+    if start == "TRIM_HORIZON":
+        return {}
+    before_s = rng.choice([0.0, round(rng.uniform(1.0, 4.0), 3)])
+    since_s = round(rng.uniform(0.0, before_s / 2), 3) if start == "AT_TIMESTAMP" else 0.0
+    return {"start": start, "before_s": before_s, "since_s": since_s, "foreign_leases": rng.random() < 0.2}
 
 
 def _letters_noise(rng: random.Random, at_s: float) -> Noise:

@@ -303,6 +303,11 @@ class SimulatedStream:
             found.add(key)
         return found
 
+    def listed_by_key(self) -> dict[str, str]:
+        """Return the shards that are listed, by the keys of their leases."""
+        listed = self._ask("ListShards", StreamName=self.name)["Shards"]
+        return {self.key_of(one["ShardId"]): one["ShardId"] for one in listed}
+
     def listed(self) -> set[str]:
         """Return the shards of which the retention has left anything, by the keys of their leases."""
         return self._list()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import random
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from penstock.core.leases.row import Checkpoint, LeaseRow
 from penstock.core.ledger.policies import Retry
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
@@ -40,7 +42,7 @@ from penstock.testing.sim.plan import (
     Split,
 )
 from penstock.testing.sim.process import PROGRAMS, HandlerError, Process
-from penstock.testing.sim.services import ServiceTime, SimulatedStream, SimulatedTable, now
+from penstock.testing.sim.services import EPOCH_S, ServiceTime, SimulatedStream, SimulatedTable, now
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -160,7 +162,10 @@ class Simulator:
 
     def _faults(self) -> None:
         for place in range(self.plan.workers):
-            self.time.at(self._rng.choice([0.0, self._rng.uniform(0.0, 2.0)]) + place * 1e-3, self._join)
+            at_s = self._rng.choice([0.0, self._rng.uniform(0.0, 2.0)]) + place * 1e-3
+            self.time.at(self.plan.before_s + at_s, self._join)
+        if self.plan.foreign_leases:
+            self.time.at(self.plan.before_s / 2, self._make_leases)
         for fault in self.plan.faults:
             if fault.at_s >= self.plan.duration_s:
                 continue
@@ -234,7 +239,7 @@ class Simulator:
         held = dict.fromkeys(working, 0)
         for key, story in self.history.shards.items():
             row = self.table.get(key)
-            if story.ended or (story.gone and row is None):
+            if story.ended or ((story.gone or story.passed) and row is None):
                 continue
             if story.gone:
                 return f"{key} is trimmed, and its lease is there"
@@ -268,13 +273,26 @@ class Simulator:
                 self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, which has gone")
             story = self.history.shards[row.key]
             if (
-                len(story.positions) > story.trimmed
+                len(story.positions) > max(story.trimmed, len(story.before_start))
                 and not row.ended
                 and row.checkpoint.position != story.positions[-1]
             ):
                 self.history.fault("settled and not stored", f"{row.key} is at {row.checkpoint.text}")
 
     # --- workers --------------------------------------------------------------------------------
+
+    def _make_leases(self) -> None:
+        """Make the first leases as another program does, which stores no time beside the word."""
+        for stream in self.streams:
+            for key, shard_id in sorted(stream.listed_by_key().items()):
+                several = None if key == shard_id else key.removesuffix(f":{shard_id}")
+                row = LeaseRow(
+                    key=key,
+                    checkpoint=Checkpoint.parse(self.plan.start),
+                    stream=several,
+                    shard_id=None if several is None else shard_id,
+                )
+                self.table.create(row)
 
     def _join(self) -> None:
         self._start(len(self.fleet), None)
@@ -398,7 +416,13 @@ def _options(plan: FaultPlan) -> ConsumerOptions:
         )
     if plan.parts:
         more["split"] = lambda record: range(_parts_of(record.data))
-    return ConsumerOptions(starting_position=StartingPosition.TRIM_HORIZON, **more)
+    return ConsumerOptions(starting_position=_start(plan), **more)
+
+
+def _start(plan: FaultPlan) -> StartingPosition:
+    if plan.start == "AT_TIMESTAMP":
+        return StartingPosition.at_timestamp(dt.datetime.fromtimestamp(EPOCH_S + plan.since_s, dt.UTC))
+    return StartingPosition.LATEST if plan.start == "LATEST" else StartingPosition.TRIM_HORIZON
 
 
 def _kept(letter: object) -> None:
