@@ -453,8 +453,8 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     starting_position: StartingPosition = StartingPosition.LATEST
     """Where the consumer begins in shards that no worker of the application has read (KCL: initialPositionInStream). It
-    reads the children of shards that were read from their start. The value may also be a text, ``"TRIM_HORIZON"``, or
-    an aware datetime.
+    is fixed when the shard's lease is made: LATEST is that moment, for each owner. The consumer reads the children of
+    shards that were read from their start. The value may also be a text, ``"TRIM_HORIZON"``, or an aware datetime.
     """
     order: OrderPolicy | None = None
     """What may be delivered while an earlier record waits for its retry: InOrder(), AnyOrder(), ByKey(). None: the same

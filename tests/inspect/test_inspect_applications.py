@@ -114,3 +114,14 @@ def test_positions_say_whether_they_are_exact(checkpoint: str, at: str, exact: b
     position = positions_of(found, utc(0)).shards["a"]
     assert (position.at, position.exact) == (at, exact)
     assert position.sequence_number == (checkpoint if at == "after" else None)
+
+
+@pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
+def test_the_position_of_a_lease_that_begins_at_a_time_is_that_time(checkpoint: str) -> None:
+    from penstock.inspect.moments import utc
+    from penstock.inspect.positions import positions_of
+
+    rows = [{"leaseKey": "a", "leaseCounter": 1, "checkpoint": checkpoint, "readUntilMillis": 1_700_000_000_000}]
+    found = application_view("x", "dynamodb", ApplicationRows(listing_of(rows)))
+    position = positions_of(found, utc(0)).shards["a"]
+    assert (position.at, position.exact, position.timestamp) == ("timestamp", True, utc(1_700_000_000))

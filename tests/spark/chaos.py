@@ -5,6 +5,7 @@ put, so that what comes out can be compared exactly.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600
 RETENTION_S = 24 * HOUR_S
+BEFORE_S = 60
 BATCHES_MAX = 300
 """More batches than this in one go are no progress."""
 FAULTS: tuple[How, ...] = ("throttle", "server_error", "reset", "lost_reply", "truncate", "expired_iterator")
@@ -56,6 +58,7 @@ class Chaos:
     log: dict[Place, bytes] = field(default_factory=dict)
     batches: list[list[list[Row]]] = field(default_factory=list)
     """Batches of tasks of rows."""
+    start: StartingPosition = StartingPosition.TRIM_HORIZON
     advanced_s: float = 0.0
     numbers: int = 0
 
@@ -63,13 +66,28 @@ class Chaos:
 
     async def create(self, shards: int) -> None:
         await self.writer.call("CreateStream", {"StreamName": self.stream.name, "ShardCount": shards})
+        await self._draw_start()
         self.restart(None)
         await self.planner.begin(None)
+
+    async def _draw_start(self) -> None:
+        """Where the query begins: at the oldest record, or behind some records that it must not have."""
+        kind = self.rng.choice(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
+        if kind == "TRIM_HORIZON":
+            return
+        await self.put()
+        self.log.clear()
+        self.advanced_s += BEFORE_S
+        self.local.clock.advance(BEFORE_S)
+        for client in (self.writer, self.driver):
+            await client.describe_stream_summary(self.stream)
+        since = dt.datetime.fromtimestamp(self.local.clock.now() - BEFORE_S / 2, dt.UTC)
+        self.start = StartingPosition.LATEST if kind == "LATEST" else StartingPosition.at_timestamp(since)
 
     def restart(self, stored: StreamOffset | None) -> None:
         """Another planner, as another process would have it; ``begin`` is still to be called."""
         assert stored is None or StreamOffset.from_dict(stored.to_dict()) == stored
-        self.planner = Planner(self.driver, self.stream, StartingPosition.TRIM_HORIZON, self.options)
+        self.planner = Planner(self.driver, self.stream, self.start, self.options)
 
     async def put(self) -> None:
         """Some records of one size, plain or aggregated, to keys of the whole hash range or to one."""

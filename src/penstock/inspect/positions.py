@@ -84,10 +84,13 @@ def position_of(lease: LeaseView) -> PositionView:
         return PositionView(at="ended", exact=True, why="the shard is read to its end", owner=lease.owner)
     words: dict[str, tuple[At, bool, str]] = {
         "TRIM_HORIZON": ("trim_horizon", True, "nothing is settled yet: all that the retention covers is to be read"),
-        "LATEST": ("latest", False, "nothing is settled yet, and what counts as newest moves with each start"),
+        "LATEST": ("latest", False, "nothing is settled yet, and the next owner begins at what is newest then"),
         "AT_TIMESTAMP": ("timestamp", False, "nothing is settled yet, and the time is in the program's options alone"),
     }
     if (word := words.get(lease.checkpoint)) is not None:
+        if lease.checkpoint != "TRIM_HORIZON" and lease.read_until is not None:
+            why = "nothing is settled yet: all that arrived since then is to be read"
+            return PositionView(at="timestamp", timestamp=lease.read_until, exact=True, why=why, owner=lease.owner)
         at, exact, why = word
         return PositionView(at=at, exact=exact, why=why, owner=lease.owner)
     return PositionView(

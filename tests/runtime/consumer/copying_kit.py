@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("copying_process.py")
 COPIES = "copies"
+STARTS = ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP")
+BEFORE_S = 60.0
 DEADLINE_S = 120.0
 
 
@@ -53,19 +55,37 @@ class Load(Beside):
 class Copiers:
     """Worker processes on one lease table and one output: a database, or a stream."""
 
-    def __init__(self, endpoint_url: str, folder: Path, *, kinesis: Any = None, leases: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint_url: str,
+        folder: Path,
+        *,
+        kinesis: Any = None,
+        leases: str | None = None,
+        start: str = "TRIM_HORIZON",
+    ) -> None:
         """``kinesis``: a client; given, the output is the stream ``COPIES`` there. ``leases``: a PostgreSQL server, in
-        the place of an SQLite file.
+        the place of an SQLite file. ``start``: TRIM_HORIZON, LATEST or AT_TIMESTAMP; all that is put from now on is
+        wanted.
         """
         self._database = str(folder / "output.db")
         self._leases = leases or str(folder / "leases.db")
         self._kinesis = kinesis
         output = self._database if kinesis is None else TO_STREAM + COPIES
-        self._arguments = [endpoint_url, self._leases, output]
+        since = str(time.time() - BEFORE_S) if start == "AT_TIMESTAMP" else start
+        self._arguments = [endpoint_url, self._leases, output, since]
         self.failover_s = 2.0
         self.running: list[subprocess.Popen[bytes]] = []
         with sqlite3.connect(self._database) as database:
             database.executescript(SCHEMA)
+        if start == "LATEST":
+            self._make_leases()
+
+    def _make_leases(self) -> None:
+        """Let one worker make the leases: LATEST is that moment."""
+        process = self.start()
+        self.until(lambda: any(row.owner for row in self.leases()))
+        self.kill(process)
 
     # --- processes --------------------------------------------------------------------------------
 

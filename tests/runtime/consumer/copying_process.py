@@ -1,16 +1,17 @@
-"""One worker of the copier, in a process of its own: ``python copying_process.py ENDPOINT LEASES OUTPUT FAILOVER_S``.
+"""One worker of the copier, in a process: ``python copying_process.py ENDPOINT LEASES OUTPUT START FAILOVER_S``.
 
 LEASES is the path of an SQLite file, or a PostgreSQL server's URL. OUTPUT is the path of a database, or
-``stream:NAME``. The database keeps, for each shard, the highest fencing token and the last position, in one transaction
-with the rows: it refuses late writers, and writes nothing twice. To a stream each record is written stamped with its
-token and position, in order per shard of the source: there the reader tells late writers and duplicates
-(`copying_kit.once`).
+``stream:NAME``. START is TRIM_HORIZON, LATEST, or a time in epoch seconds. The database keeps, for each shard, the
+highest fencing token and the last position, in one transaction with the rows: it refuses late writers, and writes
+nothing twice. To a stream each record is written stamped with its token and position, in order per shard of the source:
+there the reader tells late writers and duplicates (`copying_kit.once`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.model import OutRecord
+from penstock.model import OutRecord, StartingPosition
 from penstock.options import BufferOptions, LeaseOptions, ProducerOptions
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.producer.producer import Producer
@@ -100,13 +101,19 @@ def table_at(leases: str) -> PostgresLeaseTable | SqliteLeaseTable:
     return PostgresLeaseTable(leases) if leases.startswith("postgresql:") else SqliteLeaseTable(leases)
 
 
-async def main(endpoint_url: str, leases: str, output: str, failover_s: str) -> None:
+def start_of(text: str) -> StartingPosition | str:
+    if text in ("TRIM_HORIZON", "LATEST"):
+        return text
+    return StartingPosition.at_timestamp(dt.datetime.fromtimestamp(float(text), dt.UTC))
+
+
+async def main(endpoint_url: str, leases: str, output: str, start: str, failover_s: str) -> None:
     wire = ConnectionOptions(endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local"))
     consumer = Consumer(
         STREAM,
         application="copier",
         connection=wire,
-        starting_position="TRIM_HORIZON",
+        starting_position=start_of(start),
         leases=LeaseOptions(table=table_at(leases), failover_s=float(failover_s)),
         polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         buffer=BufferOptions(batch_records_max=20),
