@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -272,3 +273,48 @@ def test_a_stream_can_be_broken_off(ending: Ending) -> None:
         else:
             assert wire.reply().status == 200
             assert wire.ended()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET /",
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nx: ",
+        b"GET / HTTP/1.1\r\nx",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n1;x=",
+    ],
+    ids=["URL", "headers", "value", "name", "trailer", "extension"],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
+@pytest.mark.parametrize("piece_bytes", [16, 4_096, 1 << 20])
+def test_a_head_without_an_end_is_refused_at_its_bound(begin: bytes, first: bool, piece_bytes: int) -> None:
+    with serving(echo) as (port, _), Wire(port) as wire:
+        if not first:
+            wire.call(request_bytes(b"x"))
+        wire.send(begin)
+        sent, lines = 0, b"a: b\r\n" * (piece_bytes // 6 + 1)
+        piece = lines[:piece_bytes] if begin.endswith(b"\r\n") else b"y" * piece_bytes
+        with contextlib.suppress(OSError):
+            while sent < 1 << 24:
+                wire.send(piece)
+                sent += len(piece)
+            assert wire.reply().status == 400
+        assert sent < 1 << 24, "the connection is closed long before"
+
+
+def test_a_head_of_the_whole_bound_is_taken_in_any_pieces() -> None:
+    whole = request_bytes(b"body", headers={"x": "y" * (REQUEST_HEAD_BYTES_MAX - 200)})
+    with serving(echo) as (port, _), Wire(port) as wire:
+        for piece_bytes in (64, 1_000, len(whole)):
+            for at in range(0, len(whole), piece_bytes):
+                wire.send(whole[at : at + piece_bytes])
+            assert wire.reply().status == 200
+
+
+def test_many_upgrades_in_one_piece_are_answered_one_after_the_other() -> None:
+    one = request_bytes(b"", headers={"Connection": "upgrade", "Upgrade": "h"})
+    with serving(echo) as (port, _), Wire(port) as wire:
+        wire.send(one * 3_000)
+        assert [wire.reply().status for _ in range(3_000)] == [200] * 3_000

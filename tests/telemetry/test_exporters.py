@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import http.client
 import io
 import json
 import logging
 import socket
 import ssl
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +28,7 @@ from penstock.telemetry import (
 )
 from penstock.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
 from penstock.telemetry.exporting import Exporter
-from penstock.telemetry.prometheus import SILENCE_MIN_S, Health
+from penstock.telemetry.prometheus import SILENCE_MIN_S, WAITING_MAX, Health
 from tests.telemetry.http_kit import Collector, get, until
 from tests.telemetry.number_kit import consumer_event, producer_event
 
@@ -151,15 +154,63 @@ def test_odd_requests_get_an_answer(endpoint: PrometheusExporter, sent: bytes, s
     assert answer.split()[1] == status
 
 
-def test_its_clients_are_bounded_and_one_that_hangs_holds_up_no_other() -> None:
-    with PrometheusExporter(0, clients_max=2) as exporter:
-        hanging = [socket.create_connection(("127.0.0.1", exporter.port), timeout=30) for _ in range(2)]
-        until(lambda: len(exporter._clients) == 2)
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+@pytest.mark.parametrize("count", [1, 16, 64, 512])
+def test_clients_that_say_nothing_keep_no_probe_and_no_scrape_out(count: int) -> None:
+    with PrometheusExporter(0) as exporter, contextlib.ExitStack() as silent:
+        for turn in range(3 if count < WAITING_MAX else 1):
+            for _ in range(count):
+                silent.enter_context(connected(exporter.port))
+            for path in ("/health/live", "/metrics"):
+                assert get(exporter.port, path)[0] == 200, (turn, path)
+        assert len(exporter._waiting) <= WAITING_MAX
+
+
+def test_a_head_that_comes_a_byte_at_a_time_is_cut_off_and_one_that_is_whole_in_time_is_answered() -> None:
+    with PrometheusExporter(0) as exporter:
+        slow = [connected(exporter.port) for _ in range(16)]
+        cut, until_s = 0, time.monotonic() + 30
+        while cut < len(slow) and time.monotonic() < until_s:
+            cut = 0
+            for one in slow:
+                try:
+                    one.sendall(b"G")
+                except OSError:
+                    cut += 1
+            assert get(exporter.port, "/health/live")[0] == 200
+        assert cut == len(slow), "each is cut off, though it goes on sending"
+        for one in slow:
+            one.close()
+
+
+def test_scrapes_that_are_not_taken_are_bounded_and_keep_no_probe_out() -> None:
+    with PrometheusExporter(0, clients_max=2, shards_max=3_000) as exporter, contextlib.ExitStack() as stuck:
+        exporter(consumer_event(shards=3_000))  # a page of some megabytes, which fits into no socket
+        for _ in range(2):
+            client = stuck.enter_context(connected(exporter.port))
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        until(lambda: len(exporter._scraping) == 2)
         assert get(exporter.port)[0] == 503
-        hanging.pop().close()
-        until(lambda: len(exporter._clients) == 1)
-        assert get(exporter.port)[0] == 200
-        hanging.pop().close()
+        assert get(exporter.port, "/health/live")[0] == 200
+
+
+def test_closing_beside_clients_that_say_nothing_or_take_nothing_prints_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as clients:
+        with PrometheusExporter(0, shards_max=3_000) as exporter:
+            exporter(consumer_event(shards=3_000))
+            for _ in range(16):
+                clients.enter_context(connected(exporter.port))
+                clients.enter_context(connected(exporter.port)).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            until(lambda: len(exporter._scraping) == 16 and len(exporter._waiting) == 16)
+        assert exporter._tasks == set()
+    gc.collect()
+    assert caplog.text == ""
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_an_error_at_once(endpoint: PrometheusExporter) -> None:

@@ -31,6 +31,7 @@ from penstock.console.audit import AuditError, AuditLog
 from penstock.console.local_pages import LocalControl
 from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, rendered
 from penstock.console.payloads import Payloads
+from penstock.console.places import HEAD_S, Places, WatchedProtocol
 from penstock.console.sampling import CALLS_PER_S, Sampler, Topics, fault_text
 from penstock.console.security import Gate, Role
 from penstock.console.tailing import Tails
@@ -223,7 +224,6 @@ async def _events(
 # uvicorn serves the console on one address, until a signal ends it.
 
 BACKLOG = 128
-CONNECTIONS_MAX = 512
 GRACE_S = 3
 HEADERS_BYTES_MAX = 64 * 1024
 
@@ -247,7 +247,7 @@ class Serving(uvicorn.Server):
                 proxy_headers=False,  # the gate decides which proxies count
                 ws="none",
                 lifespan="on",
-                limit_concurrency=CONNECTIONS_MAX,
+                http=WatchedProtocol.among(Places(self.gate.is_proxy)),
                 h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
                 timeout_graceful_shutdown=GRACE_S,
                 ssl_certfile=settings.certificate,
@@ -279,6 +279,27 @@ class Serving(uvicorn.Server):
     async def run_until_told(self) -> None:
         """Serve until a signal, or `end`."""
         await self.serve(sockets=[self.socket])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, as uvicorn does, and with a deadline for TLS's handshake, which uvicorn does not know."""
+        await super().startup(sockets=[])
+        loop, secure = asyncio.get_running_loop(), self.config.ssl is not None
+
+        def connection() -> asyncio.Protocol:
+            made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return made
+
+        for one in sockets or ():
+            server = await loop.create_server(
+                connection,
+                sock=one,
+                ssl=self.config.ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=HEAD_S if secure else None,
+            )
+            self.servers.append(server)
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - uvicorn's form
         """Take a signal: end the streams of events, too, which would go on for as long as their browsers do.

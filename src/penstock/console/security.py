@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.console")
 
 BODY_BYTES_MAX = 256 * 1024
+FORM_S = 10.0
+"""Seconds in which the body of a form has to come."""
 SESSIONS_MAX = 128
 SESSION_S = 12 * 3600.0
 LAUNCHES_MAX = 8
@@ -254,7 +256,7 @@ class Gate:
         return path[len(base) :] or "/"
 
     def _scheme(self, asked: Asked) -> str:
-        if self._is_proxy(asked.peer):
+        if self.is_proxy(asked.peer):
             told = asked.header(b"x-forwarded-proto")
             return "http" if told == b"http" else "https" if told == b"https" else self._own_scheme
         return self._own_scheme
@@ -263,7 +265,8 @@ class Gate:
     def _own_scheme(self) -> str:
         return "https" if self._settings.secure else "http"
 
-    def _is_proxy(self, peer: str) -> bool:
+    def is_proxy(self, peer: str) -> bool:
+        """Return whether this address is one of a named proxy."""
         try:
             address = ipaddress.ip_address(peer)
         except ValueError:
@@ -294,7 +297,7 @@ class Gate:
 
     def _by_proxy(self, asked: Asked) -> Visitor | None:
         header = self._settings.user_header
-        if header is None or not self._is_proxy(asked.peer):
+        if header is None or not self.is_proxy(asked.peer):
             return None
         named = asked.headers.get(header.lower().encode(), [])
         if not named:
@@ -368,19 +371,11 @@ class Asked:
         """Read the body, within its bound, as the fields of a form. Raises Refused."""
         if self.header(b"content-type").partition(b";")[0].strip().lower() != b"application/x-www-form-urlencoded":
             raise Refused(415, "the console takes forms (application/x-www-form-urlencoded)")
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Refused(400, "the request broke off")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > BODY_BYTES_MAX:
-                raise Refused(413, f"a form has at most {BODY_BYTES_MAX} bytes")
-            parts.append(part)
-            if not message.get("more_body"):
-                break
-        self._body = b"".join(parts)
+        try:
+            async with asyncio.timeout(FORM_S):
+                self._body = await _body(receive)
+        except TimeoutError:
+            raise Refused(408, f"the form did not come within {FORM_S:g} s") from None
         try:
             fields = parse_qsl(self._body.decode(), keep_blank_values=True, max_num_fields=200, errors="strict")
         except ValueError:
@@ -429,11 +424,29 @@ class _Answering:
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         if refused.location is not None:
             headers.append((b"location", refused.location.encode()))
+        if refused.status in (408, 413):
+            headers.append((b"connection", b"close"))  # the rest of the form is not read
         if refused.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         body = b"" if asked.method == "HEAD" else f"{refused.why}\n".encode()
         await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the body of a request, within its bound. Raises Refused."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the request broke off")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise Refused(413, f"a form has at most {BODY_BYTES_MAX} bytes")
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
 
 
 def _hosts(settings: ConsoleSettings) -> frozenset[str]:

@@ -24,6 +24,8 @@ from penstock.tasks import spawn
 REQUEST_BODY_BYTES_MAX = 16 * 1024 * 1024
 """PutRecords takes 10 MiB of data and keys; base64 and JSON make some 14 MiB of it."""
 REQUEST_HEAD_BYTES_MAX = 64 * 1024
+HEAD_PIECES_MAX = 4_096
+"""The most pieces in which a head may come: the parser copies what it has of a header with each piece."""
 PIPELINED_REQUESTS_MAX = 32
 """A connection on which this many requests wait, or the bytes of one full body, is not read from."""
 JOINED_BODY_BYTES_MAX = 64 * 1024
@@ -232,46 +234,60 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes have come in."""
-        if self._closing:
-            return
+        rest: bytes | memoryview = data
+        while rest and not self._closing:
+            # A parser that is given a header in pieces copies it with each, so bytes and pieces are bounded. Both count
+            # from the last piece of a body, since trailers and the extensions of chunks have no other end.
+            if self._head_pieces >= HEAD_PIECES_MAX or self._head_bytes >= REQUEST_HEAD_BYTES_MAX:
+                self._refuse(_BAD_REQUEST)
+                return
+            piece, room = rest, REQUEST_HEAD_BYTES_MAX - self._head_bytes
+            if self._head_is_open and len(rest) > room:
+                piece = memoryview(rest)[:room]
+            self._head_pieces += 1
+            self._head_bytes += len(piece)
+            taken = self._feed(piece)
+            rest = memoryview(rest)[taken:] if taken < len(rest) else b""
+
+    def _feed(self, data: bytes | memoryview) -> int:
+        """Give bytes to the parser, and return how many of them it has taken."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # Only HTTP/1.1 is spoken: the request was taken as such, and what follows it is the next one.
             self._parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self.data_received(rest)
+            return int(upgrade.args[0])
         except httptools.HttpParserError:
             self._refuse(_BAD_REQUEST)
+        return len(data)
 
     def _start_message(self) -> None:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
+        self._head_is_open = True
         self._head_bytes = 0
+        self._head_pieces = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """httptools: a piece of the request's target."""
         self._target = self._target + url if self._target else url
-        self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: a header."""
         self._headers[name.lower()] = value
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
-            raise httptools.HttpParserCallbackError("request head too large")
 
     def on_headers_complete(self) -> None:
         """httptools: the head is whole."""
+        self._head_is_open = False
         if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
             self._expects_continue = True
             self._send_continue()
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body, chunks taken apart."""
+        self._head_bytes = self._head_pieces = 0
         self._body_bytes += len(body)
         if self._body_bytes > self._body_bytes_max:
             self._refuse(_TOO_LARGE)

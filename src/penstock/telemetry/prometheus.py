@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 
 HEAD_BYTES_MAX = 16_384
 """The longest head of a request."""
+HEAD_S = 2.0
+"""Seconds that a client has to send its request: a scrape and a probe send theirs at once."""
 CLIENT_S = 10.0
-"""Seconds that a client has to send its request, and to take the answer."""
+"""Seconds that a client has to take the answer."""
+WAITING_MAX = 128
+"""The clients that have not sent their request yet, and those of the probes. One more cuts off the oldest of them, so
+that clients which say nothing keep no probe out.
+"""
+CLOSE_S = 1.0
 BACKLOG = 64
 
 
@@ -55,7 +62,8 @@ class PrometheusExporter(Exporter):
 
     The exporter listens from its construction on, in a thread of its own. ``/metrics`` is Prometheus's text format.
     ``/health/live`` answers 200 while the consumers' loops turn, and ``/health/ready`` while leases are renewed, too,
-    and reads succeed; else they answer 503, with the reasons in JSON.
+    and reads succeed; else they answer 503, with the reasons in JSON. Probes are answered however many clients are
+    silent, or take ``/metrics`` slowly.
     """
 
     metrics_interval_s = 2.0
@@ -83,7 +91,9 @@ class PrometheusExporter(Exporter):
                 f"{port}, {clients_max}, {shards_max}, {unready_after_s}"
             )
         self._clients_max = clients_max
-        self._clients: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._scraping: set[asyncio.StreamWriter] = set()
         self._health = Health(unready_after_s)
         self._tls = _tls(certificate, key)
         self._socket = _listening(host, port)
@@ -95,8 +105,16 @@ class PrometheusExporter(Exporter):
 
     async def _work(self) -> None:
         """See `Exporter`."""
+        # A process that was forked has its parent's, whose connections are not its own.
+        self._tasks, self._waiting, self._scraping = set(), {}, set()
+        handshake_s = None if self._tls is None else HEAD_S
         server = await asyncio.start_server(
-            self._client, sock=self._socket, ssl=self._tls, limit=HEAD_BYTES_MAX, backlog=BACKLOG
+            self._client,
+            sock=self._socket,
+            ssl=self._tls,
+            limit=HEAD_BYTES_MAX,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=handshake_s,
         )
         try:
             while not self._is_closed:
@@ -104,8 +122,11 @@ class PrometheusExporter(Exporter):
                 await asyncio.sleep(TICK_S)
         finally:
             server.close()
-            for task in self._clients:
-                task.cancel()
+            # A task that is cancelled is reported with a traceback by asyncio: it ends by the end of its connection.
+            for writer in [*self._waiting, *self._scraping]:
+                writer.transport.abort()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=CLOSE_S)
 
     def _took(self, event: Told) -> None:
         """See `Exporter`."""
@@ -131,37 +152,68 @@ class PrometheusExporter(Exporter):
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        is_busy = len(self._clients) >= self._clients_max
-        self._clients.add(task)
+        self._tasks.add(task)
+        while len(self._waiting) >= WAITING_MAX:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+        self._waiting[writer] = None
         try:
+            async with asyncio.timeout(HEAD_S):
+                asked = await _asked(reader)
             async with asyncio.timeout(CLIENT_S):
-                if is_busy:
-                    answer, head_only = Answer("503 Service Unavailable", "text/plain", b"too many clients\n"), False
-                else:
-                    answer, head_only = await self._asked(reader)
-                writer.write(_head(answer) + (b"" if head_only else answer.body))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
+                await self._give(asked, writer)
         except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError):
             pass  # the client is gone, or too slow; it may come again
         finally:
-            self._clients.discard(task)
+            self._tasks.discard(task)
+            self._waiting.pop(writer, None)
+            self._scraping.discard(writer)
             with contextlib.suppress(OSError):
                 writer.transport.abort()
 
-    async def _asked(self, reader: asyncio.StreamReader) -> tuple[Answer, bool]:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.LimitOverrunError:
-            return Answer("431 Request Header Fields Too Large", "text/plain", b""), False
-        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-        path, _, version = rest.partition(" ")
-        if not version.startswith("HTTP/1."):
-            return Answer("400 Bad Request", "text/plain", b""), False
-        if method not in ("GET", "HEAD"):
-            return Answer("405 Method Not Allowed", "text/plain", b""), False
-        return self._answer(path), method == "HEAD"
+    async def _give(self, asked: _Asked | Answer, writer: asyncio.StreamWriter) -> None:
+        """Answer a client. Probes need no place among the scrapes: a kubelet would restart a process that works."""
+        head_only = False
+        if isinstance(asked, Answer):
+            answer = asked
+        elif asked.is_scrape and len(self._scraping) >= self._clients_max:
+            answer = Answer("503 Service Unavailable", "text/plain", b"too many clients\n")
+        else:
+            if asked.is_scrape:
+                self._waiting.pop(writer, None)
+                self._scraping.add(writer)
+            answer, head_only = self._answer(asked.path), asked.head_only
+        writer.write(_head(answer) + (b"" if head_only else answer.body))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+class _Asked(NamedTuple):
+    """What a client has asked for."""
+
+    path: str
+    head_only: bool
+
+    @property
+    def is_scrape(self) -> bool:
+        return self.path.partition("?")[0] == "/metrics"
+
+
+async def _asked(reader: asyncio.StreamReader) -> _Asked | Answer:
+    """Return what a client asks for, or the answer to a request that is none."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return Answer("431 Request Header Fields Too Large", "text/plain", b"")
+    method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    path, _, version = rest.partition(" ")
+    if not version.startswith("HTTP/1."):
+        return Answer("400 Bad Request", "text/plain", b"")
+    if method not in ("GET", "HEAD"):
+        return Answer("405 Method Not Allowed", "text/plain", b"")
+    return _Asked(path, method == "HEAD")
 
 
 def _health(verdict: Verdict) -> Answer:
