@@ -140,7 +140,10 @@ async def test_no_sts_there(server: ScriptedServer) -> None:
 
 
 def test_the_answer_is_read() -> None:
-    assert parse_credentials(sts_answer().body) == ASSUMED
+    body = sts_answer().body
+    assert parse_credentials(body) == ASSUMED
+    assert parse_credentials(b"\xef\xbb\xbf" + body) == ASSUMED
+    assert parse_credentials(b'<?xml version="1.0" encoding="UTF-8"?>' + body) == ASSUMED
 
 
 @pytest.mark.parametrize(
@@ -153,7 +156,13 @@ def test_the_answer_is_read() -> None:
         sts_answer().body.replace(b"<SessionToken>", b"<Other>").replace(b"</SessionToken>", b"</Other>"),
         sts_answer().body.replace(b"2099-01-01T00:00:00Z", b"never"),
         b'<!DOCTYPE x [<!ENTITY a "b">]>' + sts_answer().body,
+        *(
+            ('<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]>' + sts_answer().body.decode()).encode(encoding)
+            for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7")
+        ),
+        sts_answer().body.decode().encode("utf-16"),
     ],
+    ids=lambda body: f"{len(body)} bytes, {body[:4].hex()}",
 )
 def test_an_answer_that_is_none(body: bytes) -> None:
     with pytest.raises(TransportError, match="not STS's XML"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -103,3 +104,8 @@ async def signed_in(gate: Gate, token: str = TOKEN) -> dict[str, str]:
 def csrf_of(page: str) -> str:
     """What the forms of a page carry."""
     return page.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+def text_of(page: str) -> str:
+    """What a page says, without its marks."""
+    return re.sub("<[^>]*>", "", page)

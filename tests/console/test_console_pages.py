@@ -16,7 +16,7 @@ from penstock.console.asgi import _events
 from penstock.console.page import BEAT_S
 from penstock.console.payloads import HIDDEN, MASKED, Payloads
 from penstock.console.record_pages import _tail_events
-from penstock.console.sampling import Sampler, Topic
+from penstock.console.sampling import FULL, TOPICS_MAX, Sampler, Topic
 from penstock.console.settings import ConsoleSettings
 from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket
 from penstock.errors import OptionError, TransportError
@@ -393,6 +393,73 @@ def test_a_plan_is_written_once_and_by_the_visitor_that_saw_it() -> None:
     for _ in range(PLANS_MAX):
         plans.add(plan, "ada")  # type: ignore[arg-type]
     assert plans.take(first, "ada") is None
+
+
+def test_no_visitor_takes_the_plans_of_another_away() -> None:
+    plans, plan = Plans(), object()
+    adas = plans.add(plan, "ada")  # type: ignore[arg-type]
+    for _ in range(10 * PLANS_MAX):
+        plans.add(plan, "eve")  # type: ignore[arg-type]
+    for number in range(10 * PLANS_MAX):
+        plans.add(plan, f"visitor-{number % 3}")  # type: ignore[arg-type]
+    assert plans.take(adas, "ada") is plan
+    assert len(plans._made) <= PLANS_MAX
+
+
+async def test_the_choice_of_a_stream_is_of_one_address_alone(make_gate: MakeGate, dynamodb: Any) -> None:
+    make_table(dynamodb, "chosen", lease(SHARDS[0], "LATEST"))
+    gate = make_gate()
+    before = dict(gate.console.streams)
+    for _ in range(2):
+        page = await ask(gate, "GET", "/applications/chosen?stream=orders", headers=PROGRAM)
+        assert page.status == 200
+        assert "stream=orders" in page.text, "what the page leads to goes by the choice"
+    assert gate.console.streams == before
+    assert (
+        "Its leases do not name their stream" in (await ask(gate, "GET", "/applications/chosen", headers=PROGRAM)).text
+    )
+
+
+async def test_a_visitor_that_may_not_write_has_no_plan_kept(make_gate: MakeGate, dynamodb: Any) -> None:
+    make_table(dynamodb, "planned", lease(SHARDS[0], "TRIM_HORIZON", owner=None))
+    gate = make_gate()
+    target = "/applications/planned/seek?stream=orders&to=latest"
+    assert (await ask(gate, "GET", target, headers=PROGRAM)).status == 200
+    assert gate.console.plans._made == {}
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def odd_topic(number: int, looks: list[int]) -> Topic[int]:
+    async def look(inspector: Any) -> int:
+        looks.append(number)
+        return number
+
+    return Topic(("odd", str(number)), look, 10.0)
+
+
+async def test_pages_that_are_only_loaded_begin_no_more_topics_than_there_may_be(make_gate: MakeGate) -> None:
+    sampler, looks = Sampler(make_gate().console.inspector), list[int]()
+    held = odd_topic(-1, looks)
+    with sampler.held([held]):
+        for number in range(3 * TOPICS_MAX):
+            await sampler.sample(odd_topic(number, looks))
+            assert len(sampler.refreshing) <= TOPICS_MAX
+        newest = await sampler.sample(odd_topic(10_000, looks), wait_s=30.0)
+        assert newest.value == 10_000, "the page that comes last is served: the oldest topic went"
+        assert held.key in sampler.refreshing
+    await sampler.close()
+
+
+async def test_where_open_pages_hold_all_topics_one_more_is_told_so(make_gate: MakeGate) -> None:
+    sampler, looks = Sampler(make_gate().console.inspector), list[int]()
+    with sampler.held([odd_topic(number, looks) for number in range(TOPICS_MAX + 5)]):
+        refused = await sampler.sample(odd_topic(-1, looks), wait_s=30.0)
+        assert (refused.value, refused.fault) == (None, FULL)
+        assert len(sampler.refreshing) == TOPICS_MAX
+    assert (await sampler.sample(odd_topic(-1, looks), wait_s=30.0)).value == -1
+    await sampler.close()
 
 
 # --- tables that are none, refusals, and what is large --------------------------------------------

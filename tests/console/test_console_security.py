@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.console.security import LAUNCH_S, POLICY, SESSION_S, Role, Sessions
+from penstock.console.security import FAILURES_BURST, LAUNCH_S, POLICY, SESSION_S, Role, Sessions
 from penstock.console.settings import ConsoleSettings
 from penstock.errors import OptionError
-from tests.console.asking import HOST, TOKEN, VIEWER_TOKEN, ask, csrf_of, signed_in
+from tests.console.asking import HOST, TOKEN, VIEWER_TOKEN, ask, csrf_of, signed_in, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +168,9 @@ def test_sessions_and_links_end_by_their_time_and_their_number() -> None:
     sessions = Sessions(lambda: now[0])
     cookie, link = sessions.open(Role.WRITER, "a"), sessions.launch_token(Role.VIEWER)
     late = sessions.launch_token(Role.WRITER)
-    assert sessions.launched(link) is Role.VIEWER
+    launch = sessions.launched(link)
+    assert launch is not None
+    assert (launch.role, launch.name) == (Role.VIEWER, "browser:viewer")
     assert sessions.launched(link) is None  # once
     now[0] = LAUNCH_S + 1
     assert sessions.launched(late) is None
@@ -193,7 +195,7 @@ async def test_a_link_signs_in_once(make_gate: MakeGate) -> None:
     first = await ask(gate, "POST", "/launch", headers=ORIGIN, form={"token": token})
     assert first.status == 303
     page = await ask(gate, "GET", "/audit", headers={"cookie": first.cookie})
-    assert "browser:viewer, read-only" in page.text  # no more than the visitor that made the link
+    assert "browser:viewer, read-only" in text_of(page.text)  # no more than the visitor that made the link
     assert (await ask(gate, "POST", "/launch", headers=ORIGIN, form={"token": token})).status == 401
 
 
@@ -202,6 +204,82 @@ async def test_signing_in_leads_to_no_other_site(make_gate: MakeGate, following:
     answer = await ask(make_gate(), "POST", "/sign-in", headers=ORIGIN, form={"token": TOKEN, "next": following})
     assert answer.status == 400
     assert "location" not in answer.headers
+
+
+async def linked(gate: Any, browser: dict[str, str]) -> dict[str, str]:
+    """The headers of another browser, which a link of this one has signed in."""
+    csrf = csrf_of((await ask(gate, "GET", "/audit", headers=browser)).text)
+    made = await ask(gate, "POST", "/launch-link", headers=browser, form={"csrf": csrf})
+    token = made.text.partition(f"http://{HOST}/launch#")[2].partition("<")[0]
+    first = await ask(gate, "POST", "/launch", headers=ORIGIN, form={"token": token})
+    assert first.status == 303
+    return {**browser, "cookie": first.cookie}
+
+
+async def test_a_session_that_a_link_began_ends_with_the_one_that_made_it(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    browser = await signed_in(gate)
+    other = await linked(gate, browser)
+    third = await linked(gate, other)
+    bystander = await signed_in(gate)
+    pages = [(await ask(gate, "GET", "/audit", headers=one)).status for one in (browser, other, third, bystander)]
+    assert pages == [200] * 4
+    csrf = csrf_of((await ask(gate, "GET", "/audit", headers=browser)).text)
+    made = await ask(gate, "POST", "/launch-link", headers=browser, form={"csrf": csrf})
+    unused = made.text.partition(f"http://{HOST}/launch#")[2].partition("<")[0]
+    await ask(gate, "POST", "/sign-out", headers=browser, form={"csrf": csrf})
+    plain = [{"cookie": one["cookie"]} for one in (browser, other, third, bystander)]
+    assert [(await ask(gate, "GET", "/audit", headers=one)).status for one in plain] == [401, 401, 401, 200]
+    assert (await ask(gate, "POST", "/launch", headers=ORIGIN, form={"token": unused})).status == 401
+
+
+def test_a_session_of_a_link_is_no_longer_than_the_one_that_made_it() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    cookie = sessions.open(Role.WRITER, "ada")
+    now[0] = SESSION_S - 60
+    launch = sessions.launched(sessions.launch_token(Role.WRITER, "ada", cookie))
+    assert launch is not None
+    other = sessions.open(launch.role, launch.name, launch.made_by)
+    found = sessions.of(other)
+    assert found is not None
+    assert found.name == "ada"
+    now[0] = SESSION_S + 1
+    assert sessions.of(other) is None
+
+
+async def test_signing_in_and_out_failing_and_links_are_in_the_audit_log(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    browser = await signed_in(gate)
+    await linked(gate, browser)
+    csrf = csrf_of((await ask(gate, "GET", "/audit", headers=browser)).text)
+    await ask(gate, "POST", "/sign-in", headers=ORIGIN, form={"token": "wrong"}, peer="127.0.0.9")
+    await ask(gate, "GET", "/audit", headers={"authorization": "Bearer wrong"}, peer="127.0.0.8")
+    await ask(gate, "POST", "/sign-out", headers=browser, form={"csrf": csrf})
+    found = [(one.action, one.outcome, one.user, one.peer) for one in reversed(gate.console.audit.newest())]
+    assert found == [
+        ("session.signed_in", "done", "browser:writer", "127.0.0.1"),
+        ("session.link_made", "done", "browser:writer", "127.0.0.1"),
+        ("session.signed_in", "done", "browser:writer", "127.0.0.1"),
+        ("session.signed_in", "refused", "-", "127.0.0.9"),
+        ("session.token", "refused", "-", "127.0.0.8"),
+        ("session.signed_out", "done", "browser:writer", "127.0.0.1"),
+    ]
+
+
+async def test_wrong_tokens_fill_no_disk(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    for authorization in ("Bearer wrong", "Basic YTpi", "x", "Bearer"):
+        for _ in range(50):
+            await ask(gate, "GET", "/audit", headers={"authorization": authorization})
+    assert len(gate.console.audit.newest()) <= FAILURES_BURST + 10
+
+
+async def test_no_session_begins_while_the_audit_log_cannot_be_written(make_gate: MakeGate, tmp_path: Path) -> None:
+    gate = make_gate(audit=str(tmp_path / "folder"))
+    (tmp_path / "folder").mkdir()
+    answer = await ask(gate, "POST", "/sign-in", headers=ORIGIN, form={"token": TOKEN})
+    assert (answer.status, "set-cookie" in answer.headers) == (503, False)
 
 
 # --- writes ---------------------------------------------------------------------------------------
@@ -358,16 +436,64 @@ async def test_a_user_header_counts_only_from_named_proxies(make_gate: MakeGate)
     gate = make_gate(**PROXIED)
     named = {"x-user": "ada", "x-forwarded-proto": "https"}
     page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
-    assert (page.status, "ada, may write" in page.text) == (200, True)
+    assert (page.status, "ada, may write" in text_of(page.text)) == (200, True)
     for peer in ("10.2.0.1", "127.0.0.1", "", "not an address", "::2", "::ffff:10.1.2.3"):
         assert (await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer=peer)).status == 401
+
+
+@pytest.mark.parametrize("authorization", ["Basic YWRhOnNlY3JldA==", "Bearer eyJhbGciOi.J9.x", f"Bearer {TOKEN}"])
+async def test_a_proxy_that_passes_its_own_authorization_on_signs_its_user_in(
+    make_gate: MakeGate, authorization: str
+) -> None:
+    gate = make_gate(**PROXIED)
+    named = {"x-user": "eve", "x-forwarded-proto": "https", "authorization": authorization}
+    page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
+    assert (page.status, "eve, read-only" in text_of(page.text)) == (200, True), "and she has no more rights by it"
+    form = {"csrf": csrf_of(page.text)}
+    posted = await ask(
+        gate, "POST", "/penstock/letters/replay", headers={**named, "origin": f"https://{NAME}"}, form=form,
+        host=NAME, peer="10.1.2.3",
+    )  # fmt: skip
+    assert posted.status == 403
+    forged = await ask(
+        gate, "POST", "/penstock/letters/replay", headers=named, form={"csrf": "x"}, host=NAME, peer="10.1.2.3"
+    )
+    assert forged.status == 403
+
+
+async def test_a_user_that_a_proxy_signs_in_makes_no_link_that_outlives_it(make_gate: MakeGate) -> None:
+    gate = make_gate(**PROXIED)
+    ada = {"x-user": "ada", "x-forwarded-proto": "https", "origin": f"https://{NAME}"}
+    page = await ask(gate, "GET", "/penstock/audit", headers=ada, host=NAME, peer="10.1.2.3")
+    assert "Another browser" not in page.text
+    answer = await ask(
+        gate, "POST", "/penstock/launch-link", headers=ada, form={"csrf": csrf_of(page.text)}, host=NAME,
+        peer="10.1.2.3",
+    )  # fmt: skip
+    assert (answer.status, "launch#" in answer.text) == (403, False)
+
+
+async def test_browsers_are_told_to_use_https_alone_only_where_that_was_asked_for(make_gate: MakeGate) -> None:
+    secure = {"certificate": "c.pem", "key": "k.pem"}
+    names = {"host_names": (NAME, "localhost")}
+
+    async def told(host: str, **changed: Any) -> bool:
+        answer = await ask(make_gate(**changed), "GET", "/sign-in", host=host)
+        assert answer.status == 200
+        return "strict-transport-security" in answer.headers
+
+    assert not await told(HOST)
+    assert not await told(NAME, **secure, **names)
+    assert await told(NAME, **secure, **names, hsts=True)
+    assert not await told(HOST, **secure, hsts=True)
+    assert not await told("localhost", **secure, **names, hsts=True)
 
 
 async def test_a_user_that_is_no_writer_looks(make_gate: MakeGate) -> None:
     gate = make_gate(**PROXIED)
     named = {"x-user": "eve", "x-forwarded-proto": "https", "origin": f"https://{NAME}"}
     page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
-    assert "eve, read-only" in page.text
+    assert "eve, read-only" in text_of(page.text)
     form = {"csrf": csrf_of(page.text)}
     answer = await ask(gate, "POST", "/penstock/letters/replay", headers=named, host=NAME, peer="10.1.2.3", form=form)
     assert (answer.status, answer.text) == (403, "eve is a viewer, and may not write\n")

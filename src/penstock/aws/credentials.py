@@ -271,11 +271,13 @@ def sts_error(operation: str, status: int, headers: Mapping[str, str], body: byt
 def _parse(body: bytes) -> Element | None:
     import xml.etree.ElementTree as ET  # only roles need it: most programs have none
 
-    # Size is bounded by answer_bytes_max; a document type, the means of expansion attacks, is not accepted.
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
-        return None
+    # Size is bounded by answer_bytes_max; a document type, the means of expansion attacks, is not accepted. STS answers
+    # in UTF-8: in another encoding the words below would be other bytes, and in most of them have a NUL.
     try:
-        return ET.fromstring(body)  # noqa: S314
+        text = body.decode("utf-8-sig")
+        if "<!DOCTYPE" in text or "<!ENTITY" in text or "\0" in text:
+            return None
+        return ET.fromstring(text)  # noqa: S314
     except (ET.ParseError, *UNREADABLE):  # an encoding that does not exist is a LookupError
         return None
 

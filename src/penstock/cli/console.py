@@ -48,7 +48,7 @@ ViewerTokenFile = Annotated[
 ]
 Audit = Annotated[
     Path | None,
-    typer.Option(help="Audit log: a line of JSON for each write and each view of payloads.", metavar="FILE"),
+    typer.Option(help="Audit log: a line of JSON for each write, view of payloads and sign-in.", metavar="FILE"),
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.")]
 HostName = Annotated[
@@ -99,6 +99,9 @@ def command(
     writer: Writer = None,
     certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    hsts: Annotated[
+        bool, typer.Option("--hsts", help="Have browsers use HTTPS alone for this whole host, for a year.")
+    ] = False,
     application: AppStream = None,
     letters: Letters = None,
     job: Jobs = None,
@@ -134,6 +137,7 @@ def command(
         writers=tuple(writer or ()),
         certificate=None if certificate is None else str(certificate),
         key=None if key is None else str(key),
+        hsts=hsts,
         store=Store.parse(store, table),
         streams=_pairs(application or []),
         letters=tuple(letters or ()),

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000
 MOVES_MAX = 100
-STREAMS_MAX = 1_000
-"""The applications whose stream was chosen by hand, and is remembered."""
 
 
 async def application(request: Request) -> Response:
@@ -63,8 +61,6 @@ async def application(request: Request) -> Response:
         raise NotFoundError("ResourceNotFoundException", f"there is no application {name}: {sample.fault}")
     streams = await sampler.sample(console.topics.streams(), wait_s=FIRST_LOOK_S)
     asked = request.query_params.get("stream", "").strip()
-    if asked and len(console.streams) < STREAMS_MAX:
-        console.streams[name] = asked
     choices = overview.streams_of(console, name)
     stream = asked or (choices[0] if choices else None)
     lag = None if stream is None else await sampler.sample(console.topics.lag(name, stream), wait_s=FIRST_LOOK_S)
@@ -212,6 +208,7 @@ def snapshot_topics(console: Console, request: Request) -> list[Topic[Any]]:
 # --- seek -----------------------------------------------------------------------------------------
 
 PLANS_MAX = 32
+PLANS_OF_VISITOR_MAX = 8
 PLAN_S = 900.0
 ROWS_MAX = 1_000
 
@@ -231,12 +228,22 @@ class Plans:
         self._made: dict[str, Made] = {}
 
     def add(self, plan: Plan, visitor: str) -> str:
-        """Keep a plan, and return its number."""
-        while len(self._made) >= PLANS_MAX:
-            del self._made[next(iter(self._made))]
+        """Keep a plan, and return its number. Where there is no room, the oldest plan of the same visitor goes first,
+        and then of the visitor that has the most.
+        """
+        now_s = time.monotonic()
+        self._made = {number: one for number, one in self._made.items() if one.until_s >= now_s}
+        counts = Counter(one.visitor for one in self._made.values())
+        if counts[visitor] >= PLANS_OF_VISITOR_MAX:
+            self._drop_oldest_of(visitor)
+        elif len(self._made) >= PLANS_MAX:
+            self._drop_oldest_of(counts.most_common(1)[0][0])
         number = secrets.token_urlsafe(16)
-        self._made[number] = Made(plan, visitor, time.monotonic() + PLAN_S)
+        self._made[number] = Made(plan, visitor, now_s + PLAN_S)
         return number
+
+    def _drop_oldest_of(self, visitor: str) -> None:
+        del self._made[next(number for number, one in self._made.items() if one.visitor == visitor)]
 
     def take(self, number: str, visitor: str) -> Plan | None:
         """Return a plan that this visitor was shown, and forget it: a plan is taken once."""
@@ -259,7 +266,9 @@ async def seek(request: Request) -> Response:
             plan = await plan_seek(
                 console.inspector.apart(), name, Goal(to, shards), stream=stream, store=console.settings.store
             )
-            number = console.plans.add(plan, visitor_of(request).name)
+            visitor = visitor_of(request)
+            if visitor.may_write:  # No other visitor can confirm it.
+                number = console.plans.add(plan, visitor.name)
         except PenstockError as error:
             fault = fault_text(error)
     context: dict[str, Any] = {

@@ -66,7 +66,9 @@ class Console:
         self.tails = Tails(self.inspector, self.payloads)
         self.audit = AuditLog(settings.audit)
         self.streams = dict(settings.streams)
-        """The streams, as chosen so far, of applications whose leases do not name them."""
+        """The streams of applications whose leases do not name them, as the console was started. A visitor's choice
+        stands in the address alone: it is no other visitor's.
+        """
         self.plans = application_pages.Plans()
         self.account: str | None = None
         """The account whose streams were seen; None: none was seen yet."""

@@ -46,6 +46,7 @@ T = TypeVar("T")
 GRACE_S = 15.0
 """Seconds for which a page counts as open after it was loaded."""
 TOPICS_MAX = 400
+FULL = "open pages look at too many things at once: close some, or try again in some seconds"
 AT_ONCE_MAX = 8
 """Topics that are refreshed side by side."""
 CALLS_PER_S = 1.0
@@ -105,6 +106,8 @@ class Sampler:
     async def sample(self, topic: Topic[T], *, wait_s: float = 0.0) -> Sample[T]:
         """Return the newest sample. Where there is none, wait for the first look, for at most ``wait_s`` seconds."""
         kept = self._begin(topic, GRACE_S)
+        if kept is None:
+            return Sample(fault=FULL)
         if kept.at_s is None and kept.fault is None and wait_s > 0:
             await wait_set(kept.looked, wait_s)
         age_s = None if kept.at_s is None else self._clock() - kept.at_s
@@ -152,20 +155,35 @@ class Sampler:
         """Stop looking at topics."""
         await give_up(*[kept.task for kept in self._kept.values() if kept.task is not None])
 
-    def _begin(self, topic: Topic[Any], for_s: float = 0.0) -> _Kept:
+    def _begin(self, topic: Topic[Any], for_s: float = 0.0) -> _Kept | None:
+        """Begin to look at a topic. None: open pages hold as many topics as there may be."""
         kept = self._kept.get(topic.key)
         if kept is None:
-            self._make_room()
+            if not self._has_room():
+                return None
             kept = self._kept[topic.key] = _Kept(topic)
         kept.wanted_until_s = max(kept.wanted_until_s, self._clock() + for_s)
         if kept.task is None:
             kept.task = spawn(self._keep(kept), logged("a look of the console failed", lambda: _over(kept)))
         return kept
 
-    def _make_room(self) -> None:
-        idle = sorted((one.wanted_until_s, key) for key, one in self._kept.items() if one.task is None)
-        for _, key in idle[: max(0, len(self._kept) - TOPICS_MAX + 1)]:
-            del self._kept[key]
+    def _has_room(self) -> bool:
+        """Make room for one more topic, and return whether there is some. The topics that no page looks at go first,
+        then those whose page was only just loaded, the oldest first; those that open pages hold stay.
+        """
+        if len(self._kept) < TOPICS_MAX:
+            return True
+        loose = [
+            (one.task is not None, one.wanted_until_s, key) for key, one in self._kept.items() if not self._holds[key]
+        ]
+        if not loose:
+            return False
+        gone = self._kept.pop(min(loose)[2])
+        if gone.task is not None:
+            gone.task.cancel()
+        gone.fault = gone.fault or FULL
+        gone.looked.set()
+        return True
 
     async def _keep(self, kept: _Kept) -> None:
         while self._holds[kept.topic.key] > 0 or kept.wanted_until_s > self._clock():

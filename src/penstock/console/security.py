@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from penstock.core.pacing import TokenBucket
+from penstock.errors import PenstockError
 from penstock.shown import one_line
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     csrf: str
     """The value that a form must carry, which shows that the form is on one of our own pages."""
     may_write: bool
+    by_proxy: bool = False
+    """True: a proxy has signed the user in, and will not vouch for another browser's session."""
     by_program: bool = False
     """True: the request brought the token. No browser sends it by itself, so no other page can have made the request.
     """
@@ -106,6 +109,17 @@ class _Session(NamedTuple):
     csrf: str
     until_s: float
     name: str
+    made_by: bytes | None
+    """The session that made the link to this one: when that one ends, this one ends. None: there is none."""
+
+
+class Launch(NamedTuple):
+    """What a one-time token signs in as."""
+
+    role: Role
+    name: str
+    until_s: float
+    made_by: bytes | None
 
 
 class Sessions:
@@ -114,40 +128,54 @@ class Sessions:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._sessions: dict[bytes, _Session] = {}
-        self._launches: dict[bytes, tuple[Role, float]] = {}
+        self._launches: dict[bytes, Launch] = {}
 
-    def open(self, role: Role, name: str) -> str:
+    def open(self, role: Role, name: str, made_by: bytes | None = None) -> str:
         """Begin a session, and return its cookie. Where there are too many sessions, the oldest one ends."""
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
+        until_s = self._now() + SESSION_S
+        if made_by in self._sessions:
+            until_s = min(until_s, self._sessions[made_by].until_s)
         cookie = secrets.token_urlsafe(32)
-        self._sessions[_digest(cookie)] = _Session(role, secrets.token_urlsafe(32), self._now() + SESSION_S, name)
+        self._sessions[_digest(cookie)] = _Session(role, secrets.token_urlsafe(32), until_s, name, made_by)
         return cookie
 
     def of(self, cookie: str) -> _Session | None:
-        """Return the session of a cookie, if it has not ended."""
+        """Return the session of a cookie, if neither it nor one that led to it has ended."""
         found = self._sessions.get(_digest(cookie))
-        if found is not None and found.until_s < self._now():
+        if found is not None and not self._goes_on(_digest(cookie)):
             self.close(cookie)
             return None
         return found
 
+    def _goes_on(self, digest: bytes | None) -> bool:
+        while digest is not None:
+            session = self._sessions.get(digest)
+            if session is None or session.until_s < self._now():
+                return False
+            digest = session.made_by
+        return True
+
     def close(self, cookie: str) -> None:
-        """End a session."""
+        """End a session, and with it those of the browsers that it made links for."""
         self._sessions.pop(_digest(cookie), None)
 
-    def launch_token(self, role: Role) -> str:
-        """Return a new token that signs in once, within ten minutes."""
+    def launch_token(self, role: Role, name: str | None = None, cookie: str = "") -> str:
+        """Return a new token that signs in once, within ten minutes, as this user. ``cookie`` is of the session that
+        makes it; empty: there is none.
+        """
         while len(self._launches) >= LAUNCHES_MAX:
             del self._launches[next(iter(self._launches))]
         token = secrets.token_urlsafe(32)
-        self._launches[_digest(token)] = role, self._now() + LAUNCH_S
+        made_by = _digest(cookie) if cookie else None
+        self._launches[_digest(token)] = Launch(role, name or f"browser:{role}", self._now() + LAUNCH_S, made_by)
         return token
 
-    def launched(self, token: str) -> Role | None:
-        """Return the role of a one-time token, and forget the token."""
-        role, until_s = self._launches.pop(_digest(token), (None, 0.0))
-        return role if until_s >= self._now() else None
+    def launched(self, token: str) -> Launch | None:
+        """Return what a one-time token signs in as, and forget the token. None: it has ended, or its maker has."""
+        found = self._launches.pop(_digest(token), None)
+        return found if found is not None and found.until_s >= self._now() and self._goes_on(found.made_by) else None
 
 
 class Gate:
@@ -174,7 +202,7 @@ class Gate:
         if scope["type"] != "http":
             return  # a WebSocket that is not accepted is closed
         asked = Asked(scope)
-        answer = _Answering(send, scope, secure=self._scheme(asked) == "https")
+        answer = _Answering(send, scope, strict_transport=self._is_strict(asked))
         try:
             await self._admit(asked, receive)
             scope["path"], scope["raw_path"] = asked.path, asked.path.encode()
@@ -201,7 +229,12 @@ class Gate:
             await asked.read_form(receive)
         state = asked.scope.setdefault("state", {})
         state["form"], state["gate"] = asked.form, self
-        visitor = state["visitor"] = self.visitor(asked)
+        try:
+            visitor = state["visitor"] = self.visitor(asked)
+        except Refused as refused:
+            if refused.status == 401:
+                await self._note_wrong_token(asked)
+            raise
         if asked.path.startswith("/assets/") and asked.method != "POST":
             return
         if visitor is None:
@@ -214,6 +247,12 @@ class Gate:
             raise Refused(401, "sign in first, or give the token: Authorization: Bearer TOKEN")
         if asked.method == "POST":
             self._may_post(asked, visitor)
+
+    async def _note_wrong_token(self, asked: Asked) -> None:
+        try:
+            await self.console.audit.session("token", "refused", "-", "-", asked.peer)
+        except PenstockError as fault:  # The request is refused either way.
+            log.error("%s", fault)
 
     def _may_post(self, asked: Asked, visitor: Visitor) -> None:
         """Decide whether a visitor may write; no other place does. Raises Refused."""
@@ -249,6 +288,14 @@ class Gate:
         if site not in (b"", b"same-origin", b"none") and (mode != b"navigate" or asked.method != "GET"):
             raise Refused(403, "the request was made by a page of another site")
 
+    def _is_strict(self, asked: Asked) -> bool:
+        """Return whether browsers are told to use HTTPS alone. They do it then for all that this host serves, for a
+        year; so it has to be asked for.
+        """
+        name = asked.header(b"host").decode("latin-1").lower()
+        is_local = name.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]") or name == "localhost"
+        return self._settings.hsts and not is_local and self._scheme(asked) == "https"
+
     def _below_base(self, path: str) -> str:
         base = self._settings.base_path
         if base and path != base and not path.startswith(base + "/"):
@@ -279,10 +326,11 @@ class Gate:
         """Return which visitor asks; None: the request has signed in nowhere. Raises Refused for a wrong token, and for
         a proxy's header that is none.
         """
-        if asked.header(b"authorization"):
-            return self._by_token(asked)
+        # A proxy that signs users in passes its own Authorization on, so its user header counts first.
         if (by_proxy := self._by_proxy(asked)) is not None:
             return by_proxy
+        if asked.header(b"authorization"):
+            return self._by_token(asked)
         session = self.sessions.of(asked.cookie(self.cookie))
         if session is None:
             return None
@@ -290,7 +338,7 @@ class Gate:
 
     def _by_token(self, asked: Asked) -> Visitor:
         word, _, given = asked.header(b"authorization").decode("latin-1").partition(" ")
-        role = self.role_of(given.strip()) if word.lower() in ("bearer", "token") else None
+        role = self.role_of(given.strip() if word.lower() in ("bearer", "token") else "")
         if role is None:
             raise Refused(401, "the token is wrong")
         return self._visitor(f"token:{role}", role, asked, "", by_program=True)
@@ -307,11 +355,11 @@ class Gate:
             raise Refused(400, f"the proxy's header {header} names no single user")
         role = Role.WRITER if name in self._settings.writers else Role.VIEWER
         csrf = hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()
-        return self._visitor(name, role, asked, csrf)
+        return self._visitor(name, role, asked, csrf, by_proxy=True)
 
-    def _visitor(self, name: str, role: Role, asked: Asked, csrf: str, *, by_program: bool = False) -> Visitor:
+    def _visitor(self, name: str, role: Role, asked: Asked, csrf: str, **how: bool) -> Visitor:
         may_write = self._settings.allow_writes and role is Role.WRITER
-        return Visitor(name=name, role=role, peer=asked.peer, csrf=csrf, may_write=may_write, by_program=by_program)
+        return Visitor(name=name, role=role, peer=asked.peer, csrf=csrf, may_write=may_write, **how)
 
     def role_of(self, token: str) -> Role | None:
         """Return the role of a token; None for a wrong one. Raises Refused when too many were wrong."""
@@ -324,9 +372,9 @@ class Gate:
             raise Refused(429, "too many wrong tokens: wait some seconds")
         return None
 
-    def signed_in(self, role: Role, name: str, scope: Scope) -> tuple[str, str]:
+    def signed_in(self, role: Role, name: str, scope: Scope, made_by: bytes | None = None) -> tuple[str, str]:
         """Return a header that gives the browser behind this request a session."""
-        cookie = self.sessions.open(role, name)
+        cookie = self.sessions.open(role, name, made_by)
         return "set-cookie", self._cookie_text(cookie, scope)
 
     def signed_out(self, cookie: str, scope: Scope) -> tuple[str, str]:
@@ -400,10 +448,10 @@ class Asked:
 class _Answering:
     """Adds what every answer carries, and answers requests that are refused."""
 
-    def __init__(self, send: Send, scope: Scope, *, secure: bool) -> None:
+    def __init__(self, send: Send, scope: Scope, *, strict_transport: bool) -> None:
         self._send = send
         self._scope = scope
-        self._secure = secure
+        self._strict_transport = strict_transport
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -415,7 +463,7 @@ class _Answering:
     def _with(self, headers: Any) -> list[tuple[bytes, bytes]]:
         given = {name.lower() for name, _ in headers}
         added = [*HEADERS, (b"cache-control", b"no-store")]
-        if self._secure:
+        if self._strict_transport:
             added.append((b"strict-transport-security", b"max-age=31536000"))
         return [*headers, *((name, value) for name, value in added if name not in given)]
 

@@ -30,13 +30,18 @@ async def sign_in(request: Request) -> Response:
     """Sign a browser in by the token, or by a one-time token."""
     form, gate = form_of(request), _gate(request)
     given, following = form.get("token", "").strip(), _following(form.get("next", ""))
-    role = gate.sessions.launched(given) or gate.role_of(given)
+    audit, peer = console_of(request).audit, request.client.host if request.client is not None else ""
+    launch = gate.sessions.launched(given)
+    role = gate.role_of(given) if launch is None else launch.role
     if role is None:
+        await audit.session("signed_in", "refused", "-", "-", peer)
         context = {"title": "Sign in", "following": following, "wrong": True}
         return rendered(request, "sign_in.html", context, status=401)
+    name, made_by = (f"browser:{role}", None) if launch is None else (launch.name, launch.made_by)
+    await audit.session("signed_in", "done", name, role.value, peer)
     base = console_of(request).settings.base_path
     response = RedirectResponse(base + following, 303)
-    response.headers.append(*gate.signed_in(role, f"browser:{role}", request.scope))
+    response.headers.append(*gate.signed_in(role, name, request.scope, made_by))
     return response
 
 
@@ -48,17 +53,22 @@ async def launch_page(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """End the session."""
-    gate = _gate(request)
+    """End the session, and those of the browsers that it made links for."""
+    gate, visitor = _gate(request), visitor_of(request)
     response = redirect(request, "/sign-in")
     response.headers.append(*gate.signed_out(request.cookies.get(gate.cookie, ""), request.scope))
+    await console_of(request).audit.session("signed_out", "done", visitor.name, visitor.role.value, visitor.peer)
     return response
 
 
 async def launch_link(request: Request) -> Response:
-    """Show a one-time link for another browser, with this visitor's role."""
-    visitor = visitor_of(request)
-    token = _gate(request).sessions.launch_token(visitor.role)
+    """Show a one-time link for another browser, with this visitor's role and name. Its session ends with this one."""
+    visitor, gate = visitor_of(request), _gate(request)
+    if visitor.by_proxy:
+        raise PageError(403, "Your proxy signs you in: open the console's address in the other browser.")
+    await console_of(request).audit.session("link_made", "done", visitor.name, visitor.role.value, visitor.peer)
+    cookie = "" if visitor.by_program else request.cookies.get(gate.cookie, "")
+    token = gate.sessions.launch_token(visitor.role, visitor.name, cookie)
     origin = request.headers.get("origin") or f"{request.url.scheme}://{request.headers['host']}"
     address = f"{origin}{console_of(request).settings.base_path}/launch#{token}"
     return rendered(request, "launch_link.html", {"title": "Link for another browser", "address": address})

@@ -49,6 +49,10 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Users of that header that are writers; the others are viewers."""
     certificate: str | None = None
     key: str | None = None
+    hsts: bool = False
+    """True: tell browsers to use HTTPS alone for this host, for a year (Strict-Transport-Security). It holds for all
+    that the host serves, on each port.
+    """
     store: Store = Store()
     """The store in which applications keep their leases."""
     streams: dict[str, str] = {}
@@ -88,6 +92,10 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ]
         if (self.certificate is None) != (self.key is None):
             faults.append("a certificate and its key go together")
+        if self.hsts and (self.base_path or not (self.secure or self.proxies)):
+            faults.append(
+                "hsts holds for a whole host: it needs HTTPS, and a host of the console's own, without a base path"
+            )
         if not self.on_loopback:
             if self.certificate is None:
                 faults.append(f"{self.host} may be reached from other machines: the console needs TLS there")
