@@ -73,7 +73,7 @@ def connected(serving: Serving) -> socket.socket:
 
 
 def status_of(serving: Serving) -> int:
-    """The status that a visitor gets who asks for the page at which one signs in."""
+    """The status that a browser gets for the page with the form for the token."""
     client = http.client.HTTPConnection("127.0.0.1", serving.settings.port, timeout=DEADLINE_S)
     client.request("GET", "/sign-in")
     try:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.console.asgi import Serving
     from penstock.console.settings import ConsoleSettings
+    from penstock.inspect import Store
     from penstock.local.server import LocalServer
 
 END_S = 10.0
@@ -61,6 +62,7 @@ UserHeader = Annotated[str | None, typer.Option(help="Header in which those prox
 Writer = Annotated[
     list[str] | None, typer.Option(help="User of that header that may write; others may look.", metavar="USER")
 ]
+Hsts = Annotated[bool, typer.Option("--hsts", help="Have browsers use HTTPS alone for this whole host, for a year.")]
 AppStream = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,9 +101,7 @@ def command(
     writer: Writer = None,
     certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
-    hsts: Annotated[
-        bool, typer.Option("--hsts", help="Have browsers use HTTPS alone for this whole host, for a year.")
-    ] = False,
+    hsts: Hsts = False,
     application: AppStream = None,
     letters: Letters = None,
     job: Jobs = None,
@@ -119,7 +119,6 @@ def command(
     """
     _needed()
     from penstock.console.settings import ConsoleSettings
-    from penstock.inspect import Store
 
     settings = ConsoleSettings(
         token=_token(host, token_file),
@@ -135,16 +134,26 @@ def command(
         proxies=tuple(behind_proxy or ()),
         user_header=user_header,
         writers=tuple(writer or ()),
-        certificate=None if certificate is None else str(certificate),
-        key=None if key is None else str(key),
+        certificate=_text(certificate),
+        key=_text(key),
         hsts=hsts,
-        store=Store.parse(store, table),
+        store=_store(store, table),
         streams=_pairs(application or []),
         letters=tuple(letters or ()),
         jobs=tuple(job or ()),
         local_url=_local_url(endpoint_url) if local else None,
     )
     _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), output is Whole.json)
+
+
+def _store(text: str, table: str | None) -> Store:
+    from penstock.inspect import Store
+
+    return Store.parse(text, table)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bool) -> None:
