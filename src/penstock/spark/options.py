@@ -333,6 +333,7 @@ _CREDENTIALS = {"awsaccesskey", "awsaccesskeyid", "awssecretkey", "awssecretacce
 _FAN_OUT = {"consumermode", "consumertype", "consumername", "consumernameprefix", "consumerarn", "fanoutconsumerarn"}
 """Names, in lower case, by which other connectors ask for enhanced fan-out."""
 _STREAM_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_HINT = ": did you mean "
 _MILLISECONDS = re.compile(r"\d{12,14}")
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
 
@@ -449,8 +450,10 @@ def check_options(given: Mapping[str, str]) -> None:
         else:
             return
     common = [fault for fault in faults[0] if all(fault in others for others in faults)]
-    if common:
-        raise OptionError(common)
+    # A misspelt name has its hint in the use that it belongs to, and is wrong in the other one too.
+    misspelt = [fault for others in faults for fault in others if _HINT in fault]
+    if common or misspelt:
+        raise OptionError(list(dict.fromkeys([*common, *misspelt])))
 
 
 def values_of(
@@ -518,7 +521,7 @@ def _unknown(key: str, faults: list[str], table: Sequence[Option]) -> bool:
     names = {option.name.lower(): option.name for option in table}
     near = difflib.get_close_matches(lower, names, n=1, cutoff=0.6)
     if near:
-        faults.append(f"there is no option {key}: did you mean {names[near[0]]}?")
+        faults.append(f"there is no option {key}{_HINT}{names[near[0]]}?")
     return bool(near)
 
 

@@ -43,6 +43,7 @@ from penstock.pipeline.job.faults import Fault, JobFileError
 from penstock.pipeline.job.files import load_job, place_faults
 from penstock.pipeline.job.model import job_schema
 from penstock.pipeline.job.packages import unpublished
+from penstock.pipeline.job.places import run_lock, unwritable
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
 from penstock.pipeline.job.writing import deliveries, is_table, require_format, stream_of
@@ -89,6 +90,7 @@ class _Rehearsal:
             if sink.format is not None:
                 self._try(partial(require_format, self._spark, sink.format), ("sinks", number, "format"))
         self._faults += place_faults(self._job, partial(identity_in, self._spark))
+        self._faults += unwritable(self._spark, self._job)
         try:
             self._rows()
         finally:
@@ -275,10 +277,11 @@ def run_job(
         batches = Batches(job_file, stopping, show.rows_out, counts=on_event is not None)
         run = _Run(spark, batches, stopping, show, on_event, time.time() if began_s is None else began_s)
         rehearse(spark, job_file, batches)
-        left = clear_unfinished_start(spark, job_file.job.checkpoint)
-        if left:
-            show.began_anew(job_file.job.checkpoint, left)
-        return run.whole()
+        with run_lock(spark, job_file.job.checkpoint):
+            left = clear_unfinished_start(spark, job_file.job.checkpoint)
+            if left:
+                show.began_anew(job_file.job.checkpoint, left)
+            return run.whole()
 
 
 @contextmanager
