@@ -307,7 +307,7 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
         if (self.read_capacity_units is None) != (self.write_capacity_units is None):
             faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
         if self.table is None or isinstance(self.table, str):
-            return faults if self.table != "" else [*faults, "table: there is no name"]
+            return [*faults, *_name_faults(self.table)]
         if lacks(self.table, ("ensure", "scan", "write")):
             hint = "SqliteLeaseTable(path) keeps leases in a file, a name is that of a table in DynamoDB"
             return [*faults, f"table is a name or a LeaseTable, not {shown(self.table)}: {hint}"]
@@ -319,6 +319,24 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
     def assignment(self) -> Strategy:
         """The strategy. Where it is a function, its answers are checked."""
         return Custom(self.strategy) if inspect.isroutine(self.strategy) else cast("Strategy", self.strategy)
+
+
+_FILE_ENDS = (".db", ".sqlite", ".sqlite3", ".db3")
+
+
+def _name_faults(name: str | None) -> list[str]:
+    """Return what is wrong with the name of a table in DynamoDB: most such texts are a file's path or an address."""
+    if name is None:
+        return []
+    if not name:
+        return ["table: there is no name"]
+    if name.endswith(_FILE_ENDS):
+        return ["table is the name of a table in DynamoDB, and this text looks like a file: SqliteLeaseTable(path)"]
+    if "://" in name:
+        return ["table is the name of a table in DynamoDB, and this text is an address: PostgresLeaseTable(url)"]
+    if "/" in name and not name.startswith("arn:"):
+        return ["table is the name of a table in DynamoDB, and this text looks like a path: SqliteLeaseTable(path)"]
+    return []
 
 
 _OF_DYNAMODB = (
@@ -656,6 +674,11 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
     if "starting_position" in options:
         options["starting_position"] = start_of(options["starting_position"])
     leases = options.get("leases", LeaseOptions())
+    if isinstance(leases, str):  # As the name of a table in DynamoDB, the path of a file would make two tables.
+        raise OptionError(
+            "leases is LeaseOptions or a lease table, not a str: SqliteLeaseTable(path) keeps leases in a file, "
+            "PostgresLeaseTable(url) in PostgreSQL, LeaseOptions(table=name) in a table of DynamoDB of that name"
+        )
     if not isinstance(leases, LeaseOptions):
         options["leases"] = LeaseOptions(table=leases)
     return ConsumerOptions(**options)

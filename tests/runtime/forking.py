@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -73,4 +74,57 @@ def end_loop() -> None:
     asyncio.run(use())
 
 
-{"fork": fork, "end": end, "end_loop": end_loop}[sys.argv[1]]()
+PRELOADED = SyncProducer[OutRecord]("orders", connection=wire())
+"""A producer at the top of a module, as programs have it that a server loads before it forks."""
+
+
+def use_preloaded(name: str) -> None:
+    with PRELOADED:
+        PRELOADED.put(OutRecord(name.encode(), "key"))
+    print(name, flush=True)
+
+
+def unused(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    children = [context.Process(target=use_preloaded, args=("child",)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    use_preloaded("parent")
+
+
+def unused_bare() -> None:
+    PRELOADED.metrics()
+    PRELOADED.oldest_pending_s()
+    uses: dict[str, Callable[[], Any]] = {
+        "put": lambda: PRELOADED.put(RECORD),
+        "put_nowait": lambda: PRELOADED.put_nowait(RECORD).result(),
+        "put_many": lambda: PRELOADED.put_many([RECORD]).wait(),
+        "flush": PRELOADED.flush,
+        "start": PRELOADED.start,
+    }
+    for name, use in uses.items():
+        if child := os.fork():
+            os.waitpid(child, 0)
+            continue
+        use()
+        PRELOADED.close()
+        print(name, flush=True)
+        os._exit(0)
+    PRELOADED.close()
+    print("closed", flush=True)
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    "fork": fork,
+    "end": end,
+    "end_loop": end_loop,
+    "unused-fork": lambda: unused("fork"),
+    "unused-spawn": lambda: unused("spawn"),
+    "unused-forkserver": lambda: unused("forkserver"),
+    "unused-bare": unused_bare,
+}
+
+if __name__ == "__main__":
+    PROGRAMS[sys.argv[1]]()

@@ -29,11 +29,27 @@ def test_after_a_fork_it_raises_in_place_of_hanging(local: LocalKinesis) -> None
     ran = run("fork", local)
     told = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
     for name in ("put_nowait", "put", "put_many", "flush", "metrics"):
-        assert told.pop(name).startswith("ProducerClosedError orders: the producer was made before"), name
+        assert told.pop(name).startswith("ProducerClosedError orders: the producer was used before"), name
     result = told.pop("result")  # known already, or nothing here will tell
     assert result == "returned" or result.startswith("ProducerClosedError")
     assert told == {"close": "returned", "not used before": "returned", "parent": "closed"}
     assert "lost" not in ran.stderr
+    assert read_sync(local).counts() == {b"data": 3}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_producer_that_was_not_used_before_works_in_each_process(local: LocalKinesis, method: str) -> None:
+    """Gunicorn and Celery with `preload` make it at the top of a module, and fork then."""
+    ran = run(f"unused-{method}", local)
+    assert sorted(ran.stdout.split()) == ["child", "child", "parent"]
+    assert ran.stderr == ""
+    assert read_sync(local).counts() == {b"child": 2, b"parent": 1}
+
+
+def test_children_of_a_fork_use_what_the_parent_never_did(local: LocalKinesis) -> None:
+    """Also after the parent has looked at its numbers, and with each way to put."""
+    ran = run("unused-bare", local)
+    assert ran.stdout.split() == ["put", "put_nowait", "put_many", "flush", "start", "closed"]
     assert read_sync(local).counts() == {b"data": 3}
 
 

@@ -154,6 +154,7 @@ def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:
     if faults := withdrawn(place, odd):
         raise OptionError(faults)
     near = difflib.get_close_matches(odd[0], list(names), n=1)
+    place = "Consumer" if place == "ConsumerOptions" else place  # These are a consumer's arguments.
     raise TypeError(f"{place} has no argument {odd[0]!r}" + (f": is {near[0]!r} meant?" if near else ""))
 
 

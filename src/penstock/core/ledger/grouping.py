@@ -221,6 +221,10 @@ class Collected(Generic[R]):
             found.setdefault(ticket, []).append(place)
         return found
 
+    def located(self) -> Iterator[tuple[Any, int]]:
+        """Return the ticket and the place of each record, in the order of the records."""
+        return ((ticket, place) for _, ticket, place in self._entries.values())
+
     def tickets(self) -> Iterator[Any]:
         """Return the ticket of each record."""
         return (ticket for _, ticket, _ in self._entries.values())

@@ -87,7 +87,10 @@ class Retry(Options, frozen=True, kw_only=True):
     cap_s: float = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = msgspec.field(default_factory=DeadLetters)
-    """The resort for a record whose attempts are used up."""
+    """The resort for a record whose attempts are used up. The default, DeadLetters(), asks for ``dead_letters=...`` of
+    the consumer; Skip(), Stop() and GiveUp() do not, and ``failures_max=None`` never comes to it. A consumer without
+    ``retry`` and without ``dead_letters`` gives nothing up.
+    """
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
     give_up_after_s: float | None = None

@@ -209,7 +209,7 @@ class Consumer(Generic[T]):
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
-    ) -> AsyncGenerator[Collection, None]:
+    ) -> AsyncGenerator[Collection[T], None]:
         """Iterate over collections of ``records`` records with the same ``key(record)``, out of all shards.
 
         ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago.
@@ -269,7 +269,6 @@ class Consumer(Generic[T]):
         """Make a pending checkpoint the shard's checkpoint; return when that is stored.
 
         Raises CheckpointError when records before it are not settled, when it is not the pending one any more, when the
-        shard was lost, and for one of another consumer.
         shard was lost, and for one of another consumer.
         """
         await self._core.commit(pending)

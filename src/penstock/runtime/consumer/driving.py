@@ -8,7 +8,7 @@ import asyncio
 import math
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from penstock.core.given import Options
 from penstock.core.ledger.book import R
@@ -21,10 +21,18 @@ from penstock.tasks import awaited, give_up, is_cancelled
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Hashable, Sequence
 
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
     from penstock.core.ledger.policies import OrderPolicy
     from penstock.model import Record
     from penstock.runtime.shard.batch import Batch
     from penstock.runtime.shard.shard_reader import ShardReader
+
+    T_co = DefaultedTypeVar("T_co", covariant=True, default=bytes)
+else:
+    T_co = TypeVar("T_co", covariant=True)
+
+T = TypeVar("T")
 
 
 # --- handlers -------------------------------------------------------------------------------------
@@ -252,7 +260,7 @@ out.
 """
 
 
-class Collection(Settleable):
+class Collection(Settleable, Generic[T_co]):
     """Records of one key, in the order in which they were delivered, from one shard or from several.
 
     Settle it as a batch is settled: with ``with``, or by these calls, which any thread may make. Each returns False
@@ -269,6 +277,13 @@ class Collection(Settleable):
     def records(self) -> Sequence[Record]:
         """The records, each once, also where one was delivered again while it waited."""
         return self._group.records
+
+    @property
+    def values(self) -> Sequence[T_co]:
+        """The values that the consumer's deserializer made of the records, in the same order; without one, the records'
+        data. For parts they are what ``split`` made.
+        """
+        return [batch.values[place] for batch, place in self._group.located()]
 
     def __len__(self) -> int:
         return len(self._group)
@@ -309,12 +324,12 @@ class _Handed(NamedTuple, Generic[R]):
 
 
 async def collect(
-    batches: AsyncIterable[Batch[Any]],
+    batches: AsyncIterable[Batch[T]],
     key: Callable[[Record], Hashable],
     *,
     records: int,
     age_s: float = math.inf,
-) -> AsyncGenerator[Collection, None]:
+) -> AsyncGenerator[Collection[T], None]:
     """Iterate over collections of ``records`` records with the same ``key(record)``, out of a consumer or a shard.
 
     ``age_s``: a collection is delivered, with what it has, when its first record came ``age_s`` seconds ago. Nothing
@@ -386,7 +401,7 @@ def _is_settled(group: Collected[Any]) -> bool:
     return all(batch._is_settled(indices) for batch, indices in group.places().items())
 
 
-def _current(group: Collected[Any]) -> Collection | None:
+def _current(group: Collected[Any]) -> Collection[Any] | None:
     """Return the collection without records whose shard another worker has by now; None when none are left."""
     group.keep(lambda batch: batch.counts)
     return Collection(group) if len(group) else None

@@ -122,7 +122,7 @@ class Shard(ShardFace[T]):
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
-    ) -> AsyncGenerator[Collection, None]:
+    ) -> AsyncGenerator[Collection[T], None]:
         """See `Consumer.collect`: this does the same for the records of this shard."""
         return collect(self, key, records=records, age_s=age_s)
 

@@ -227,7 +227,7 @@ class SyncConsumer(Generic[T]):
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
-    ) -> Generator[Collection, None, None]:
+    ) -> Generator[Collection[T], None, None]:
         """See `Consumer.collect`: this does the same for one thread. ``key`` is called on the loop's thread, so it
         returns at once. What waits when the iteration is left is delivered again: where the program goes on behind it,
         leave it with `contextlib.closing`.
@@ -385,7 +385,7 @@ class SyncShard(ShardFace[T]):
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
-    ) -> Generator[Collection, None, None]:
+    ) -> Generator[Collection[T], None, None]:
         """See `SyncConsumer.collect`: this does the same for the records of this shard."""
         return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
 

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.batching import Chunk, Request
-    from penstock.core.batching.chunk import Owner
     from penstock.events import Event
     from penstock.model import Tags
     from penstock.options import ProducerArguments, ProducerOptions
     from penstock.ports import RecordSink, Tracer
     from penstock.runtime.producer.intake import AnyFuture, Checked, Portion
     from penstock.runtime.producer.metrics import ProducerSnapshot
+    from penstock.runtime.producer.sync_producer import Errands
 
 F = TypeVar("F", bound="AnyFuture")
 H = TypeVar("H", bound=PutHandle)
@@ -121,7 +121,7 @@ class ProducerCore(Generic[H]):
         self._aggregating = options.aggregation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._call_soon: Callable[..., Any] | None = None
-        self._threaded = False
+        self._errands: Errands | None = None
         self._ending: asyncio.Task[None] | None = None
         self._shares_told: dict[str, float] = {}
         self.is_forked = False
@@ -204,7 +204,7 @@ class ProducerCore(Generic[H]):
     def wake(self) -> None:
         """Have the loop look soon: something was put. Raises ProducerClosedError."""
         self.check_open()
-        if not self._threaded:
+        if self._errands is None:
             self._begin()  # This raises on another loop.
         if self._awake:
             return
@@ -216,13 +216,13 @@ class ProducerCore(Generic[H]):
             self._awake = False
             raise
 
-    def serve_threads(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
-        """Let threads put, each with the lock of the intake held; the loop runs in another thread. Handles ask
-        ``owner``.
+    def serve_threads(self, errands: Errands) -> None:
+        """Let threads put, each with the lock of the intake held; the loop runs in another thread, which ``errands``
+        begins at the first use. Handles ask it.
         """
-        self.intake.lock, self.intake.owner = threading.Lock(), owner
-        self.intake.open.owner = owner
-        self._call_soon, self._threaded = loop.call_soon_threadsafe, True
+        self.intake.lock, self.intake.owner = threading.Lock(), errands
+        self.intake.open.owner = errands
+        self._call_soon, self._errands = errands.call_soon, errands
 
     def check_open(self) -> None:
         """Raise ProducerClosedError once the producer is closing."""
@@ -234,7 +234,7 @@ class ProducerCore(Generic[H]):
         """Raise ProducerClosedError in a process that was forked off since the producer was first used."""
         if self.is_forked:
             raise ProducerClosedError(
-                f"{self.stream}: the producer was made before this process was forked, and what sends stayed in the "
+                f"{self.stream}: the producer was used before this process was forked, and what sends stayed in the "
                 "other process: make a producer in each process"
             )
 
@@ -242,8 +242,13 @@ class ProducerCore(Generic[H]):
         """Close the producer in a process that was forked off: threads and loops did not come with it. What was put
         before is the other process's.
         """
-        if self._loop is None and not self._threaded:
-            return  # It was not used yet.
+        if self._loop is None and (self._errands is None or not self._errands.has_begun):
+            # It was not used yet, so it begins in this process. Another thread may have been about to use it.
+            self._awake = False
+            self.intake.start_over()
+            if self._errands is not None:
+                self._errands.start_over()
+            return
         self.is_forked = self._closed = self._ended = self._finished = True
         self.intake.start_over()
         self._meter.start_over()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -44,8 +45,10 @@ class SyncProducer(Generic[T]):
             handle = producer.put_nowait(OutRecord(b"...", "customer-17"))
             result = handle.result()
 
-    Arguments, errors and guarantees are those of `Producer`; ``on_event`` is called on the loop's thread. In a process
-    that was forked off since, it raises ProducerClosedError: make one there.
+    Arguments, errors and guarantees are those of `Producer`; ``on_event`` is called on the loop's thread. The thread
+    begins at the first use: a producer that was made before a fork, and not used, is good in each process (``preload``
+    of gunicorn, Celery's prefork). In a process that was forked off since, it raises ProducerClosedError: make one
+    there.
     """
 
     @overload
@@ -220,21 +223,44 @@ class Errands:
 
     def __init__(self, core: ProducerCore[SyncPutHandle]) -> None:
         self._core = core
-        self._thread = LoopThread("penstock-producer")
+        self._begun: LoopThread | None = None
+        self._beginning = threading.Lock()
         self._closed = False
         self._ended = False
-        core.serve_threads(self._thread.loop, self)
+        core.serve_threads(self)
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the loop's thread is there."""
+        return self._begun is not None
+
+    @property
+    def thread(self) -> LoopThread:
+        """The loop's thread, which the first use begins: a thread would not come with a process that is forked off."""
+        with self._beginning:
+            if self._begun is None:
+                self._begun = LoopThread("penstock-producer")
+            return self._begun
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Have the loop call something soon. Any thread may ask."""
+        self.thread.loop.call_soon_threadsafe(call)
+
+    def start_over(self) -> None:
+        """Take another lock in a process that was forked off: a thread that is not here may hold it."""
+        self._beginning = threading.Lock()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
         """Run the work on the loop; once that has ended, return what ``ended`` returns."""
         self._core.check_process()
+        thread = self.thread
         try:
             if not self._ended:
-                return self._thread.run(work())
+                return thread.run(work())
         except RuntimeError:
-            if not self._closed or self._thread.is_current():
+            if not self._closed or thread.is_current():
                 raise
-            self._thread.join()
+            thread.join()
         return ended()
 
     def look(self, work: Callable[[], R], ended: Callable[[], R]) -> R:
@@ -243,7 +269,10 @@ class Errands:
         async def ask() -> R:
             return work()
 
-        return work() if self._thread.is_current() else self.run(ask, ended)
+        self._core.check_process()
+        if self._begun is None or self._begun.is_current():
+            return work()
+        return self.run(ask, ended)
 
     def withdraw(self, chunk: Chunk, index: int) -> bool:
         """See `PutHandle.withdraw`."""
@@ -266,16 +295,17 @@ class Errands:
         if self._closed or self._core.is_forked:
             return
         self._closed = True
+        thread = self.thread
         try:
-            self._thread.run(self._core.close(deadline_s))
+            thread.run(self._core.close(deadline_s))
         except FlushTimeoutError:
             raise
         except BaseException:
             # Perhaps the close never began: a signal handler raised. What was put has its outcome all the same.
-            self._thread.run(self._core.give_up())
+            thread.run(self._core.give_up())
             raise
         finally:
-            self._thread.close()
+            thread.close()
             self._ended = True
 
 

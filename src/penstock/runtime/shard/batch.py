@@ -20,6 +20,7 @@ from penstock.model import Position
 from penstock.runtime.feeds import datas_of
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.ledger.ledger import Ledger
     from penstock.core.shard.checkpoints import Pending
     from penstock.events import LedgerEvent
-    from penstock.model import Record
+    from penstock.model import Record, Tags
     from penstock.ports import BatchSpan, Tracer
     from penstock.runtime.shard.shard_reader import ShardReader
 
@@ -160,8 +161,10 @@ class Batch(Settleable, Generic[T_co]):
     """Records of one shard, in order, and what the consumer's deserializer made of them (``T``).
 
     Settle them in any order, from any task or thread, as a whole or by index. Used with ``with``, a batch is settled at
-    the end of the block, and an exception of the block is a failure, which the retry policy takes from there
-    (``async with`` does the same). In a process that was forked off, each of these calls raises RuntimeError.
+    the end of the block, and an exception of the block is a failure, which the retry policy takes from there: the batch
+    comes again, and the exception goes no further, so the program goes on behind the block (``async with`` does the
+    same). An error that is no `Exception` goes on. In a process that was forked off, each of these calls raises
+    RuntimeError.
     """
 
     __slots__ = (
@@ -380,8 +383,9 @@ class Batch(Settleable, Generic[T_co]):
 
 
 class Delivered(Settleable, Generic[T_co]):
-    """A record out of a batch. Used with ``with`` it is settled at the end of the block; an exception of the block is a
-    failure of this record alone. Any thread may settle it.
+    """A record out of a batch, with all that a `Record` has. Used with ``with`` it is settled at the end of the block;
+    an exception of the block is a failure of this record alone, and goes no further: the program goes on behind the
+    block. Any thread may settle it.
     """
 
     __slots__ = ("_batch", "_index", "_span")
@@ -406,6 +410,41 @@ class Delivered(Settleable, Generic[T_co]):
         ``split`` made.
         """
         return self._batch.values[self._index]
+
+    @property
+    def partition_key(self) -> str | None:
+        """The record's partition key."""
+        return self.record.partition_key
+
+    @property
+    def sequence_number(self) -> int:
+        """The record's sequence number; that of its aggregate, where it came out of one."""
+        return self.record.sequence_number
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """The 0-based index inside an aggregate; 0 for a plain record."""
+        return self.record.sub_sequence_number
+
+    @property
+    def approximate_arrival_timestamp(self) -> dt.datetime:
+        """The time at which the service took the record."""
+        return self.record.approximate_arrival_timestamp
+
+    @property
+    def explicit_hash_key(self) -> int | None:
+        """See `Record.explicit_hash_key`."""
+        return self.record.explicit_hash_key
+
+    @property
+    def aggregated(self) -> bool:
+        """True for a record out of an aggregate."""
+        return self.record.aggregated
+
+    @property
+    def tags(self) -> Tags:
+        """See `Record.tags`."""
+        return self.record.tags
 
     @property
     def stream(self) -> str:

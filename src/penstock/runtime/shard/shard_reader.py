@@ -17,7 +17,7 @@ from penstock.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from penstock.core.leases.row import Checkpoint
 from penstock.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from penstock.core.ledger.book import payload_bytes_of, payload_bytes_of_all
-from penstock.core.ledger.ledger import Ledger
+from penstock.core.ledger.ledger import Ledger, raised_at
 from penstock.core.ledger.policies import LedgerPolicy, Skip
 from penstock.core.shard import checkpoints, machine
 from penstock.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
@@ -867,7 +867,8 @@ def _seen(answer: asyncio.Future[None]) -> None:
 
 def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
     """Return the error for a program that asks for records of a shard that the policies have stopped."""
-    why = ending.reason if ending.error is None else f"{ending.reason}: {type(ending.error).__name__}"
+    error_name = type(ending.error).__name__
+    why = ending.reason if ending.error is None else f"{ending.reason}: {error_name}, at {raised_at(ending.error)}"
     error = ShardStoppedError(
         f"{stream}, {shard_id}: nothing more is delivered ({why}): mend the cause, and start the consumer anew; or "
         "choose Skip, DeadLetters or GiveUp in place of Stop"
