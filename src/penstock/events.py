@@ -439,7 +439,9 @@ LedgerEvent: TypeAlias = (
 
 
 class ReadRefused(Event, frozen=True, gc=False):
-    """The shard's limits refused a read: others read it too. It is repeated."""
+    """The shard's limits refused a read: others read it too. It is repeated. Once all reads of a minute were refused,
+    its line is a WARNING, one in a minute.
+    """
 
     stream: str
     shard_id: str
