@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import aggregation
 from penstock.core.aggregation import (
     MAGIC,
     AggregateLimits,
@@ -20,6 +21,7 @@ from penstock.core.aggregation import (
     encode_aggregate,
     is_aggregate,
     open_aggregate,
+    read_tag,
     varint,
     why_plain,
 )
@@ -345,6 +347,66 @@ def test_unknown_fields_count_too() -> None:
     assert len(opened(data)) == 1
     few = AggregateLimits(records_max=10, table_entries_max=10)
     assert "more fields" in reason_of(data, few)
+
+
+ODD = b"\x28\x00"
+TAG = field(4, field(1, b""))
+
+
+def filled(unit: bytes) -> bytes:
+    return unit * ((1024 * 1024 - 100) // len(unit))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(KEY + field(3, record(0, b"")[2:] + filled(ODD)), id="unknown fields in a record"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + filled(number_field(1, 0))), id="repeated key indexes"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + filled(number_field(2, 0))), id="repeated hash indexes"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + filled(field(3, b""))), id="repeated data"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + filled(TAG)), id="tags in a record"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + field(4, filled(field(1, b"")))), id="keys in a tag"),
+        pytest.param(KEY + field(3, record(0, b"")[2:] + field(4, filled(ODD))), id="unknown fields in a tag"),
+        pytest.param(KEY + filled(field(3, record(0, b"")[2:] + ODD * 20)), id="unknown fields in each record"),
+        pytest.param(KEY + filled(field(3, record(0, b"")[2:] + TAG * 9)), id="tags in each record"),
+        pytest.param(KEY + filled(ODD) + record(0, b""), id="unknown fields of the message"),
+        pytest.param(KEY + filled(field(9, b"")) + record(0, b""), id="unknown texts of the message"),
+    ],
+)
+def test_fields_that_no_producer_writes_are_read_up_to_a_bound(message: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest is right and the record is within its bytes. Work is counted in tags that were read one by one."""
+    read = 0
+
+    def counted(data: bytes, at: int) -> tuple[int, int]:
+        nonlocal read
+        read += 1
+        return read_tag(data, at)
+
+    monkeypatch.setattr(aggregation, "read_tag", counted)
+    assert "limit" in reason_of(framed(message))
+    assert read <= 150_000
+
+
+def test_an_aggregate_with_some_odd_fields_is_opened() -> None:
+    """A producer of a later version may write a field that this reader does not know."""
+    one = field(3, record(0, b"d")[2:] + ODD * 2)
+    assert len(opened(framed(KEY + ODD + one * 500))) == 500
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 16_383, 16_384])
+@pytest.mark.parametrize("size", [0, 127, 128, 16_383, 16_384])
+def test_explicit_hash_keys_of_any_index_and_data_of_any_size(count: int, size: int) -> None:
+    tables = b"".join(field(1, b"%d" % one) + field(2, b"%d" % one) for one in range(count))
+    filler = b"".join(record(one, b"", one) for one in range(count))
+    found = opened(framed(tables + filler + record(count - 1, b"x" * size, count - 1)))
+    *_, last = found
+    assert (last.partition_key, last.explicit_hash_key, len(last.data)) == (str(count - 1), count - 1, size)
+
+
+def test_a_trace_in_each_of_many_small_records_is_no_odd_aggregate() -> None:
+    tag = field(4, field(1, b"traceparent") + field(2, b"0" * 55))
+    found = opened(framed(KEY + field(3, record(0, b"")[2:] + tag) * 13_000))
+    assert set(found.tags()) == {(("traceparent", "0" * 55),)}
 
 
 def test_by_default_a_mebibyte_of_the_smallest_user_records_is_opened_and_ten_are_not() -> None:

@@ -175,6 +175,8 @@ _ONE_BYTE_MAX = 0x7F
 
 _RECORDS = bytes((RECORDS,))
 _DATA = bytes((DATA,))
+_TAG_KEY = bytes((TAG_KEY,))
+_TAG_VALUE = bytes((TAG_VALUE,))
 _PARTITION_KEY_INDEX = bytes((PARTITION_KEY_INDEX,))
 _EXPLICIT_HASH_KEY_INDEX = bytes((EXPLICIT_HASH_KEY_INDEX,))
 _PARTITION_KEY_TABLE = bytes((PARTITION_KEY_TABLE,))
@@ -373,6 +375,7 @@ def _key_refs_to(index_max: int) -> tuple[bytes, ...]:
 
 _HASH_KEY_TEXT_BYTES_MAX = 64  # A key has 39 digits, and leading zeros, which the KCL reads too.
 _FRAME_START = len(MAGIC)
+_HASHED_BYTES_MIN = 6  # three fields
 
 
 class AggregateLimits(NamedTuple):
@@ -387,6 +390,17 @@ class AggregateLimits(NamedTuple):
     key_bytes_max: int = 1024
     """The most bytes of one partition key: Kinesis takes 256 characters, of up to four bytes each. All user records may
     name the same key: without this limit a record of 10 MiB could become a terabyte of rows.
+    """
+    odd_fields_max: int = 1024
+    """The most fields of the whole aggregate that no producer writes: unknown ones, and those that a user record or a
+    tag repeats. Each of them costs the reader as much time as a user record does, and takes two bytes: without this
+    limit an aggregate of 10 MiB could take 6 s.
+    """
+    record_tags_max: int = 64
+    """The most tags of one user record."""
+    tag_bytes_min: int = 32
+    """The aggregate has one tag for this many of its bytes at most, beside `odd_fields_max`. A tag costs the reader
+    several times what a user record costs, and takes four bytes at least. The context of a trace takes 70.
     """
 
 
@@ -552,6 +566,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
     key_indexes: list[int] = []
     datas: list[bytes] = []
     tags: dict[int, Tags] = {}
+    odd = _OddFields(limits, len(message))
     at, end = 0, len(message)
     for _ in range(limits.records_max + limits.table_entries_max + 1):
         if at == end:
@@ -560,6 +575,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
         if tag & 0x87 != DELIMITED:  # It is none of ours, which are delimited, with tags of one byte.
             tag, start = read_tag(message, at)
             at = skip_value(message, start, tag)
+            odd.count()
             continue
         size = message[at + 1]
         start = at + 2
@@ -591,14 +607,16 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
             ):
                 key_indexes.append(index)
                 datas.append(message[begin:at])
-            else:
-                _read_record(message[start:at], key_indexes, hash_indexes, datas, tags)
+            elif not _read_hashed(message[start:at], key_indexes, hash_indexes, datas):
+                _read_record(message[start:at], key_indexes, hash_indexes, datas, tags, odd)
         elif tag == PARTITION_KEY_TABLE:
             key_table.append(message[start:at])
         elif tag == EXPLICIT_HASH_KEY_TABLE:
             hash_table.append(message[start:at])
         elif tag < FIELD_1:
             raise MalformedError("a field has no valid number")
+        else:
+            odd.count()
     else:
         raise MalformedError("it holds more fields than the limits on records and table entries allow")
     _check_limits(len(datas), key_table, len(hash_table), limits)
@@ -616,12 +634,72 @@ def _check_limits(records: int, key_table: list[bytes], hash_entries: int, limit
         raise MalformedError(f"a partition key has more than {limits.key_bytes_max} bytes")
 
 
+class _OddFields:
+    """Counts what an aggregate holds beyond the usual form of user records. Raises MalformedError beyond the limits."""
+
+    __slots__ = ("_fields_left", "_limits", "_tags_left")
+
+    def __init__(self, limits: AggregateLimits, message_bytes: int) -> None:
+        self._limits = limits
+        self._fields_left = limits.odd_fields_max
+        self._tags_left = limits.odd_fields_max + message_bytes // limits.tag_bytes_min
+
+    def count(self, fields: int = 1) -> None:
+        self._fields_left -= fields
+        if self._fields_left < 0:
+            raise MalformedError(
+                f"it holds more fields that no producer writes than the limit of {self._limits.odd_fields_max}"
+            )
+
+    def count_tag(self, tags_before: int) -> None:
+        """Count one tag of a user record that has ``tags_before`` already."""
+        self._tags_left -= 1
+        if tags_before >= self._limits.record_tags_max or self._tags_left < 0:
+            raise MalformedError(
+                f"it holds more tags than the limits: {self._limits.record_tags_max} in a user record, and one in "
+                f"{self._limits.tag_bytes_min} bytes"
+            )
+
+
+def _read_hashed(record: bytes, key_indexes: list[int], hash_indexes: dict[int, int], datas: list[bytes]) -> bool:
+    """Append a user record of the usual form with an explicit hash key; False: it has another form, and nothing was
+    appended. Raises IndexError where the record is cut short.
+    """
+    # The bytes are: 08 index 10 index 1A size data, each number in one or two bytes.
+    if len(record) < _HASHED_BYTES_MIN or record[0] != PARTITION_KEY_INDEX:
+        return False
+    index, at = record[1], 2
+    if index > 0x7F:
+        index = index & 0x7F | record[2] << 7
+        at = 3
+    if record[at] != EXPLICIT_HASH_KEY_INDEX:
+        return False
+    hash_index, at = record[at + 1], at + 2
+    if hash_index > 0x7F:
+        hash_index = hash_index & 0x7F | record[at] << 7
+        at += 1
+    if record[at] != DATA:
+        return False
+    size, at = record[at + 1], at + 2
+    if size > 0x7F:
+        size = size & 0x7F | record[at] << 7
+        at += 1
+    # A number from 0x4000 on goes on in a third byte, which was not read.
+    if at + size != len(record) or index >= 0x4000 or hash_index >= 0x4000 or size >= 0x4000:
+        return False
+    hash_indexes[len(datas)] = hash_index
+    key_indexes.append(index)
+    datas.append(record[at:])
+    return True
+
+
 def _read_record(
     record: bytes,
     key_indexes: list[int],
     hash_indexes: dict[int, int],
     datas: list[bytes],
     tags: dict[int, Tags],
+    odd: _OddFields,
 ) -> None:
     """Append a user record of any form: fields in any order, unknown ones, repeated ones (the last counts)."""
     key_index = hash_index = data = None
@@ -630,15 +708,20 @@ def _read_record(
     while at < len(record):
         tag, at = read_tag(record, at)
         if tag == PARTITION_KEY_INDEX:
+            odd.count(key_index is not None)
             key_index, at = read_varint(record, at)
         elif tag == EXPLICIT_HASH_KEY_INDEX:
+            odd.count(hash_index is not None)
             hash_index, at = read_varint(record, at)
         elif tag == DATA:
+            odd.count(data is not None)
             data, at = read_delimited(record, at)
         elif tag == TAGS:
+            odd.count_tag(len(own_tags))
             user_tag, at = read_delimited(record, at)
-            own_tags.append(_read_user_tag(user_tag))
+            own_tags.append(_read_user_tag(user_tag, odd))
         else:
+            odd.count()
             at = skip_value(record, at, tag)
     if key_index is None or data is None:
         raise MalformedError("a user record lacks its key index or its data")
@@ -650,24 +733,32 @@ def _read_record(
     datas.append(data)
 
 
-def _read_user_tag(user_tag: bytes) -> tuple[str, str]:
+def _read_user_tag(user_tag: bytes, odd: _OddFields) -> tuple[str, str]:
     """Return the key and the value of a tag. A broken one breaks the message: its key is required. Text that is not
     UTF-8 is replaced, as protobuf's readers do not look at it.
     """
+    # The usual bytes are: 0A size key 12 size value, each size in one byte.
+    if user_tag[:1] == _TAG_KEY and (middle := 2 + user_tag[1]) < 0x82 and user_tag[middle : middle + 1] == _TAG_VALUE:
+        begin = middle + 2
+        if (size := user_tag[middle + 1]) <= 0x7F and begin + size == len(user_tag):
+            return user_tag[2:middle].decode(errors="replace"), user_tag[begin:].decode(errors="replace")
     key: bytes | None = None
-    value = b""
+    value: bytes | None = None
     at = 0
     while at < len(user_tag):
         tag, at = read_tag(user_tag, at)
         if tag == TAG_KEY:
+            odd.count(key is not None)
             key, at = read_delimited(user_tag, at)
         elif tag == TAG_VALUE:
+            odd.count(value is not None)
             value, at = read_delimited(user_tag, at)
         else:
+            odd.count()
             at = skip_value(user_tag, at, tag)
     if key is None:
         raise MalformedError("a tag of a user record lacks its key")
-    return key.decode(errors="replace"), value.decode(errors="replace")
+    return key.decode(errors="replace"), (value or b"").decode(errors="replace")
 
 
 def _resolve(
