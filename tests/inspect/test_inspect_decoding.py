@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
+import random
 import uuid
 import zlib
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.aggregation import MAGIC
 from penstock.inspect import decode
+from penstock.inspect.decoding import OpeningBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +94,134 @@ def test_a_bomb_is_told_and_left_closed(made: Callable[[], bytes]) -> None:
     assert not step.opened
     assert "it opens to more than 16777216 bytes, and is left closed" in step.why
     assert (found.data, found.text) == (bomb, None)
+
+
+EMPTY = gzip.compress(b"", mtime=0)
+FRAME = zstandard.compress(b"")
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        pytest.param(lambda: EMPTY * 50_000, "more than 1000 members", id="empty members"),
+        pytest.param(lambda: gzip.compress(EMPTY * 800_000), "more than 1000 members", id="empty members in gzip"),
+        pytest.param(
+            lambda: gzip.compress(gzip.compress(EMPTY * 800_000)), "more than 1000 members", id="the same in gzip again"
+        ),
+        pytest.param(
+            lambda: gzip.compress(gzip.compress(EMPTY * 600) * 600),
+            "more than 1000 members",
+            id="members of two layers",
+        ),
+        pytest.param(lambda: FRAME * 50_000, "more than 1000 members", id="empty frames of zstd"),
+        pytest.param(
+            lambda: FRAME + b"\x50\x2a\x4d\x18\0\0\0\0" * 50_000, "more than 1000 members", id="frames to skip"
+        ),
+        pytest.param(
+            lambda: gzip.compress(gzip.compress(gzip.compress(b"0" * 12_000_000, 0), 0), 0),
+            "more than 16777216 bytes",
+            id="layers that are within the bound one by one",
+        ),
+        pytest.param(
+            lambda: gzip.compress(base64.b64encode(gzip.compress(b"0" * 9_000_000, 0))),
+            "more than 16777216 bytes",
+            id="base64 between gzip",
+        ),
+        pytest.param(
+            lambda: gzip.compress(zstandard.compress(b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000))),
+            "more than 16777216 bytes",
+            id="all kinds",
+        ),
+    ],
+)
+def test_the_layers_of_a_record_share_one_budget(made: Callable[[], bytes], why: str) -> None:
+    budget = OpeningBudget()
+    found = decode(made(), budget=budget)
+    assert not found.steps[-1].opened
+    assert why in found.steps[-1].why
+    assert budget.slices < 3_000
+
+
+def test_time_is_a_bound_too_on_a_machine_that_is_slow() -> None:
+    seconds = itertools.count()
+    found = decode(
+        gzip.compress(b"0" * 8_000_000, 0), budget=OpeningBudget(time_max_s=5.0, clock=lambda: next(seconds))
+    )
+    assert [step.opened for step in found.steps] == [False]
+    assert "it takes more than 5 s to open, and is left closed" in found.steps[0].why
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 1_048_575, 1_048_576, 1_048_577, 3_000_000])
+@pytest.mark.parametrize("level", [0, 9])
+def test_data_of_any_size_is_opened_whole_slice_by_slice(size: int, level: int) -> None:
+    data = random.Random(size).randbytes(size // 2) + b"0" * (size - size // 2)
+    two = gzip.compress(data, level) + gzip.compress(b"end", level)
+    assert decode(two).data == data + b"end"
+    assert decode(zstandard.compress(data) + zstandard.compress(b"end")).data == data + b"end"
+    assert decode(b"\x03\x05" + SCHEMA.bytes + zlib.compress(data, level)).data == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" + "[]," * 500_000 + "[]]", id="lists"),
+        pytest.param('{"a":' + "[1" + ",1" * 600_000 + "]}", id="numbers"),
+        pytest.param("{}\n" * 600_000, id="lines"),
+        pytest.param("[" * 101 + "]" * 101, id="deep"),
+        pytest.param('{"a":' * 101 + "1" + "}" * 101, id="deep objects"),
+        pytest.param('{"a":' * 900 + "1" + "}" * 900, id="deeper"),
+        pytest.param("[" + "9" * 5_000 + "]", id="a number that is too long"),
+    ],
+)
+def test_json_beyond_its_bounds_is_text(text: str) -> None:
+    assert kinds(gzip.compress(text.encode())) == ["gzip", "text"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100 + "]" * 100, "[" + "9" * 4_000 + "]", "[" + "1," * 400_000 + "1]"])
+def test_json_within_its_bounds_is_written_and_read_again(text: str) -> None:
+    found = decode(text.encode())
+    assert found.is_json
+    assert json.loads(msgspec.json.encode(found.value)) == json.loads(text)
+    assert json.dumps(found.value, indent=2)
+
+
+def test_half_an_emoji_is_replaced_and_a_whole_one_is_put_together() -> None:
+    found = decode(rb'{"cut \ud83d": ["\uDE00 end", {"whole": "\ud83d\ude00", "no escape": "\\ud83d"}], "n": 1}')
+    assert found.value == {
+        "cut \ufffd": ["\ufffd end", {"whole": "\U0001f600", "no escape": "\\ud83d"}], "n": 1,
+    }  # fmt: skip
+    assert found.text is not None
+    assert "ud83d" in found.text  # the text is the record's own
+
+
+LAYERS: list[Callable[[bytes], bytes]] = [
+    gzip.compress,
+    zstandard.compress,
+    lambda data: base64.b64encode(gzip.compress(data)),
+    lambda data: b"\x03\x05" + SCHEMA.bytes + zlib.compress(data),
+    lambda data: b"\x03\x00" + SCHEMA.bytes + data,
+    lambda data: b"\x00\x00\x00\x00\x07" + data,
+    lambda data: gzip.compress(data) * 3,
+    lambda data: EMPTY * 500 + gzip.compress(data),
+    lambda data: gzip.compress(data)[:-3],
+    lambda data: zstandard.compress(data) + b"\x50\x2a\x4d\x18\0\0\0\0" * 600,
+]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(LAYERS), max_size=6),
+    st.sampled_from([b"[" * 2_000, b'"\\ud800"', b"9" * 5_000, b"0" * 3_000_000, b"{}\n" * 9_000, EMPTY * 900, MAGIC])
+    | st.binary(max_size=64),
+)
+def test_layers_of_any_kind_in_any_order_cost_little(layers: list[Callable[[bytes], bytes]], data: bytes) -> None:
+    for layer in layers:
+        data = layer(data)
+    budget = OpeningBudget()
+    found = decode(data, budget=budget)
+    assert budget.slices < 5_000
+    assert len(found.data) <= max(len(data), 16 * 1024 * 1024)
+    msgspec.json.encode([found.steps, found.value, found.text, found.shown])
 
 
 def test_layers_without_end_are_left_at_a_bound() -> None:

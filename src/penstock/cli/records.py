@@ -38,6 +38,9 @@ TEXT_CHARACTERS_MAX = 2_000
 PART_S = 0.05
 """Seconds for which lines are made before they are written: a page of records with much inside takes longer."""
 
+PART_RECORDS = 10_000
+"""Records without a filter whose lines are made before they are written."""
+
 
 def _position(default: str) -> Any:
     how = f"Where to begin: {HOW}, the last two with /INDEX inside of an aggregate."
@@ -306,10 +309,14 @@ def count_command(
         reading, registries = chosen.reading(inspector.now_s), chosen.how.registries(inspector)
         async with contextlib.aclosing(read_pages(inspector, stream_name(stream), reading, registries)) as pages:
             async for page in pages:
+                end_s = time.monotonic() + PART_S
                 for record in page:
                     if chosen.test is None or chosen.test(record):
                         records[record.shard_id] += 1
                         payload[record.shard_id] += len(record.data)
+                    if time.monotonic() >= end_s:
+                        await asyncio.sleep(0)  # Ctrl-C is heard here
+                        end_s = time.monotonic() + PART_S
         shards = [
             ShardCount(shard_id=one, user_records=records[one], payload_bytes=payload[one]) for one in sorted(records)
         ]
@@ -383,8 +390,10 @@ class _Out:
         lines, and their text.
         """
         if test is None and line_of is _plain_line:
-            plain = page.lines()[: None if self._limit is None else self._limit - self.lines]
-            yield len(plain), json_lines(plain)
+            end = len(page) if self._limit is None else min(len(page), self._limit - self.lines)
+            for first in range(0, end, PART_RECORDS):  # a page of aggregates may have two million records
+                plain = page.lines(first, min(end, first + PART_RECORDS))
+                yield len(plain), json_lines(plain)
             return
         lines: list[str] = []
         end_s = time.monotonic() + PART_S

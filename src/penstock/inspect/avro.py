@@ -16,6 +16,7 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
+from penstock.core.unicode import writable
 from penstock.errors import PenstockError
 
 DEPTH_MAX = 64
@@ -109,14 +110,14 @@ class _Schema:
         self._named[full] = made  # before its fields, which may refer to it
         below = full.rpartition(".")[0]
         if kind == "enum":
-            made.names = [str(one) for one in found["symbols"]]
+            made.names = [writable(str(one)) for one in found["symbols"]]
         elif kind == "fixed":
             made.size = int(found["size"])
             if made.size < 0:
                 raise AvroError("the schema has a fixed type of less than no byte")
         else:
             for field in found["fields"]:
-                made.names.append(str(field["name"]))
+                made.names.append(writable(str(field["name"])))
                 made.parts.append(self.type_of(field["type"], below, depth + 1))
         return _with_logical(made, found)
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import datetime as dt
+import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,38 +19,48 @@ import msgspec
 
 from penstock.aws.kinesis import GetRecordsPage
 from penstock.aws.record_streams import KinesisSource
+from penstock.core.aggregation import MAGIC
 from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
 from penstock.core.feeding.pages import ShardView, UserRecords, opened
 from penstock.core.hashkeys import hash_key
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import shard_id_of, shard_number_of
 from penstock.errors import InUseError, NotFoundError, OptionError, ThrottledError, TransportError, UnavailableError
-from penstock.inspect.decoding import Decoded, decode
+from penstock.inspect.decoding import Decoded, decode, framing
 from penstock.inspect.inspector import refuse_trimmed
+from penstock.inspect.registries import opened_by
 from penstock.inspect.values import Missing
 from penstock.model import IteratorAt, Position, Record
 from penstock.tasks import awaited, give_up
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from penstock.aws.kinesis import WireRecord
-    from penstock.core.feeding.pages import Inner
+    from penstock.core.feeding.pages import Inner, RawRecord
     from penstock.inspect.inspector import Inspector
-    from penstock.inspect.registries import Registries
+    from penstock.inspect.registries import Registries, Schema
     from penstock.model import ListedShard, StreamName
 
 
+PART_S = 0.05
+"""Seconds for which records are looked at before other work on the event loop has its turn."""
+AGGREGATE_BYTES_MIN = 128 * 1024
+"""A page with fewer bytes of aggregates is opened at once."""
 SUBSCRIPTIONS_MAX = 48
 """Shards that are read by fan-out at a time. Each subscription has a connection of its own."""
 
 
 class SeenRecord:
-    """A user record, and what is inside of it."""
+    """A user record, and what is inside of it. What was decoded stays with it: a record of 16 KB may hold 100 MB so,
+    and whatever keeps many records keeps those that were not decoded, or what it made of them.
+    """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, opens: Callable[[Decoded], Decoded] | None = None) -> None:
+        """``opens``: decodes what stands behind the framing of a schema registry."""
         self.record = record
+        self._opens = opens
 
     @property
     def shard_id(self) -> str:
@@ -74,7 +85,8 @@ class SeenRecord:
     @cached_property
     def decoded(self) -> Decoded:
         """What is inside of the data."""
-        return decode(self.record.data)
+        found = decode(self.record.data)
+        return found if self._opens is None else self._opens(found)
 
     def to_line(self, *, with_decoded: bool = False) -> RecordLine:
         """Return the record as a line of JSON, which ``penstock put --format records`` takes back byte for byte."""
@@ -152,23 +164,33 @@ class SeenPage:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
-        self._opened: list[SeenRecord] | None = None
+        self._opens: Callable[[Decoded], Decoded] | None = None
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __iter__(self) -> Iterator[SeenRecord]:
-        return map(SeenRecord, self._records) if self._opened is None else iter(self._opened)
+        return (SeenRecord(record, self._opens) for record in self._records)
 
     async def open_by(self, registries: Registries) -> None:
-        """Look up the schemas that the records' framings name, and decode the records by them."""
-        self._opened = [*self]
-        for one in self._opened:
-            one.decoded = await registries.opened(one.decoded)
+        """Look up the schemas that the records' framings name. The records are decoded by them when the caller comes to
+        each: a page that was decoded as a whole would take any amount of memory.
+        """
+        known: dict[tuple[str, str], Schema | None] = {}
+        end_s = time.monotonic() + PART_S
+        for record in self._records:
+            if (step := framing(record.data)) is not None:
+                key = step.kind, step.schema_id or ""
+                if key not in known:
+                    known[key] = await registries.schema(*key)
+            if time.monotonic() >= end_s:
+                await asyncio.sleep(0)
+                end_s = time.monotonic() + PART_S
+        self._opens = lambda found: opened_by(known, found)
 
-    def lines(self) -> list[RecordLine]:
-        """Return what `SeenRecord.to_line` makes of each record, in less time."""
-        records = self._records
+    def lines(self, first: int = 0, end: int | None = None) -> list[RecordLine]:
+        """Return what `SeenRecord.to_line` makes of each record from ``first`` up to ``end``, in less time."""
+        records = self._records[first:end]
         if not isinstance(records, UserRecords):
             return [SeenRecord(record).to_line() for record in records]
         at, shard_id, found = dt.datetime.fromtimestamp, records.shard_id, []
@@ -260,7 +282,7 @@ async def get(
         at = IteratorAt.at_sequence(sequence_number)
         iterator = await inspector.iterator(stream, shard.shard_id, at)
         page = await inspector.page(stream, shard.shard_id, iterator, limit=1)
-        records = opened(_view(stream, shard), page.records).records
+        records = await _user_records(_view(stream, shard), page.records)
         found = [one for one in records if (one.sequence_number, one.sub_sequence_number) == (sequence_number, sub)]
     if not found:
         raise NotFoundError(
@@ -283,6 +305,15 @@ def shard_of(sequence_number: int) -> str:
 
 def _view(stream: StreamName, shard: ListedShard) -> ShardView:
     return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
+
+
+async def _user_records(shard: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
+    """Return the user records of a page. Aggregates of many small records take a second or two, so they are opened in
+    a thread.
+    """
+    if sum(len(raw.data) for raw in raws if raw.data.startswith(MAGIC)) < AGGREGATE_BYTES_MIN:
+        return opened(shard, raws).records
+    return (await asyncio.to_thread(opened, shard, raws)).records
 
 
 class _Reader:
@@ -315,7 +346,7 @@ class _Reader:
                 except StopAsyncIteration:
                     await self._end(shard_id)
                     continue
-                found = opened(_view(self._stream, self._lineage.shards[shard_id]), page.records).records
+                found = await _user_records(_view(self._stream, self._lineage.shards[shard_id]), page.records)
                 yield SeenPage([one for one in found if self._wants(one)] if self._chooses else found)
                 if self._is_through(page):
                     await self._pages.pop(shard_id).aclose()

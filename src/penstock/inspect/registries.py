@@ -26,7 +26,7 @@ from penstock.inspect.avro import AvroError, Type, parse, value_of
 from penstock.inspect.decoding import Decoded, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from penstock.inspect.inspector import ReadingWire
 
@@ -51,7 +51,7 @@ class _Answer(msgspec.Struct, frozen=True):
     """True: the schema refers to other schemas, which are not fetched."""
 
 
-class _Known(NamedTuple):
+class Schema(NamedTuple):
     """A schema, or why there is none."""
 
     name: str = ""
@@ -76,6 +76,31 @@ class _Confluent(msgspec.Struct):
     references: list[Any] = []
 
 
+def opened_by(known: Mapping[tuple[str, str], Schema | None], found: Decoded) -> Decoded:
+    """Return ``found`` with the data behind the framing decoded by its schema, or with the reason why it is not
+    decoded. ``known`` has the schemas by the kind of their registry and their id.
+    """
+    if found.schema is None or found.framed is None:
+        return found
+    place, framing = found.schema
+    schema = known.get((framing.kind, framing.schema_id or ""))
+    if schema is None:
+        return found
+    outer = found.steps[: place + 1]
+    if schema.schema is None:
+        told = f"{framing.why}; {schema.why}"
+        steps = [*outer[:-1], msgspec.structs.replace(framing, why=told), *found.steps[place + 1 :]]
+        return msgspec.structs.replace(found, steps=steps)
+    try:
+        value = value_of(schema.schema, found.framed)
+    except AvroError as fault:
+        told = f"it is not of the schema {schema.name}: {fault}"
+        return Decoded(steps=[*outer, Step(kind="binary", why=told, opened=False)], data=found.framed)
+    step = Step(kind="avro", why=f"the registry says that it is Avro, of the schema {schema.name}")
+    text = json.dumps(value, ensure_ascii=False)
+    return Decoded(steps=[*outer, step], data=found.framed, text=text, value=value, framed=found.framed)
+
+
 class Registries:
     """Decodes what stands behind the framing of a schema registry."""
 
@@ -98,31 +123,22 @@ class Registries:
             self._asks["glue"] = self._from_glue
         if url is not None:
             self._asks["confluent"] = self._from_confluent
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Schema] = OrderedDict()
 
     async def opened(self, found: Decoded) -> Decoded:
         """Return ``found`` with the data behind the framing decoded by its schema, or with the reason why it is not
         decoded.
         """
-        if found.schema is None or found.framed is None or found.schema[1].kind not in self._asks:
+        if found.schema is None:
             return found
-        place, framing = found.schema
-        outer, identity = found.steps[: place + 1], framing.schema_id or ""
-        known = await self._schema(framing.kind, identity)
-        if known.schema is None:
-            told = f"{framing.why}; {known.why}"
-            steps = [*outer[:-1], msgspec.structs.replace(framing, why=told), *found.steps[place + 1 :]]
-            return msgspec.structs.replace(found, steps=steps)
-        try:
-            value = value_of(known.schema, found.framed)
-        except AvroError as fault:
-            told = f"it is not of the schema {known.name}: {fault}"
-            return Decoded(steps=[*outer, Step(kind="binary", why=told, opened=False)], data=found.framed)
-        step = Step(kind="avro", why=f"the registry says that it is Avro, of the schema {known.name}")
-        text = json.dumps(value, ensure_ascii=False)
-        return Decoded(steps=[*outer, step], data=found.framed, text=text, value=value, framed=found.framed)
+        key = found.schema[1].kind, found.schema[1].schema_id or ""
+        return opened_by({key: await self.schema(*key)}, found)
 
-    async def _schema(self, kind: str, identity: str) -> _Known:
+    async def schema(self, kind: str, identity: str) -> Schema | None:
+        """Return the schema of an id; None where no registry of this kind is to be asked. ``kind``: as in `Step`."""
+        return await self._schema(kind, identity) if kind in self._asks else None
+
+    async def _schema(self, kind: str, identity: str) -> Schema:
         key = kind, identity
         known = self._known.get(key)
         if known is None or known.again_s <= self._now():
@@ -132,23 +148,23 @@ class Registries:
             self._known.popitem(last=False)
         return known
 
-    async def _fetched(self, kind: str, identity: str) -> _Known:
+    async def _fetched(self, kind: str, identity: str) -> Schema:
         try:
             answer = await self._asks[kind](identity)
         except PenstockError as fault:
-            return _Known(why=f"its schema cannot be fetched: {fault}", again_s=self._now() + AGAIN_S)
+            return Schema(why=f"its schema cannot be fetched: {fault}", again_s=self._now() + AGAIN_S)
         named = f"{answer.name} ({identity})" if answer.name else identity
         if len(answer.definition) > SCHEMA_BYTES_MAX:
-            return _Known(named, why=f"its schema {named} has more than {SCHEMA_BYTES_MAX} characters")
+            return Schema(named, why=f"its schema {named} has more than {SCHEMA_BYTES_MAX} characters")
         if answer.format != "AVRO":
             what = "JSON, which tells itself" if answer.format == "JSON" else f"{answer.format}, which is not decoded"
-            return _Known(named, answer.format, why=f"the registry says that its schema {named} is {what}")
+            return Schema(named, answer.format, why=f"the registry says that its schema {named} is {what}")
         if answer.refers:
-            return _Known(named, answer.format, why=f"its schema {named} refers to others, which are not fetched")
+            return Schema(named, answer.format, why=f"its schema {named} refers to others, which are not fetched")
         try:
-            return _Known(named, answer.format, parse(answer.definition))
+            return Schema(named, answer.format, parse(answer.definition))
         except AvroError as fault:
-            return _Known(named, answer.format, why=f"its schema {named} cannot be used: {fault}")
+            return Schema(named, answer.format, why=f"its schema {named} cannot be used: {fault}")
 
     async def _from_glue(self, identity: str) -> _Answer:
         body = await self._wire.call("glue", "GetSchemaVersion", msgspec.json.encode({"SchemaVersionId": identity}))
