@@ -21,11 +21,10 @@ from penstock.core.aggregation import (
     encode_aggregate,
     is_aggregate,
     open_aggregate,
-    read_tag,
-    varint,
     why_plain,
 )
 from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from penstock.core.protobuf import read_tag, varint
 from tests.core.kpl_schema import AggregatedRecord
 
 if TYPE_CHECKING:
