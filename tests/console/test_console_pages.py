@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import boto3
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 
 from penstock.aws.calls import RetryPolicy
 from penstock.console.application_pages import PLANS_MAX, Plans
 from penstock.console.asgi import _events
 from penstock.console.page import BEAT_S
-from penstock.console.payloads import HIDDEN, MASKED, Payloads
+from penstock.console.payloads import HIDDEN, MASKED, Payloads, Row
 from penstock.console.record_pages import _tail_events
 from penstock.console.sampling import FULL, TOPICS_MAX, Sampler, Topic
 from penstock.console.settings import ConsoleSettings
-from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket
+from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows
 from penstock.errors import OptionError, TransportError
-from penstock.inspect import Inspector, SeenRecord
+from penstock.inspect import Inspector, SeenRecord, decode
 from penstock.inspect.filters import parse
 from penstock.model import Record
 from penstock.testing import Fault
@@ -74,6 +79,71 @@ def test_masks_hide_what_their_paths_name_and_nothing_else() -> None:
         "customer": {"email": MASKED, "id": 7}, "items": [{"card": MASKED}, {"card": MASKED}], "amount": 5,
     }  # fmt: skip
     assert row.key == "ada-key"
+
+
+ADA = {"email": "ada@example.org"}
+
+
+@pytest.mark.parametrize(
+    ("mask", "value", "shown"),
+    [
+        pytest.param(".customer.email", [{"customer": ADA}] * 2, [{"customer": {"email": MASKED}}] * 2, id="events"),
+        pytest.param(".customer.email", {"customer": [ADA]}, {"customer": [{"email": MASKED}]}, id="an array today"),
+        pytest.param(".customer.email", {"customer": [[ADA]]}, {"customer": [[{"email": MASKED}]]}, id="arrays"),
+        pytest.param(".customer.email", {"Customer": {"EMAIL": "ada@example.org", "n": 1}},
+                     {"Customer": {"EMAIL": MASKED, "n": 1}}, id="another case"),
+        pytest.param(".customer.email", {"customer": ADA, "CUSTOMER": ADA},
+                     {"customer": {"email": MASKED}, "CUSTOMER": {"email": MASKED}}, id="both cases"),
+        pytest.param(".items[*].email", {"items": ADA}, {"items": {"email": MASKED}}, id="one in place of several"),
+        pytest.param(".customer.email", {"customer": None, "n": 1}, {"customer": None, "n": 1}, id="null"),
+        pytest.param(".items[*].email", {"items": [], "n": 1}, {"items": [], "n": 1}, id="empty"),
+        pytest.param(".customer", {"customer": json.dumps(ADA)}, {"customer": MASKED}, id="text that the path ends at"),
+        pytest.param(".*.email", {"a": ADA, "b": [ADA]}, {"a": {"email": MASKED}, "b": [{"email": MASKED}]}, id="any"),
+    ],
+)  # fmt: skip
+def test_a_mask_is_met_in_arrays_and_in_any_case(mask: str, value: Any, shown: Any) -> None:
+    seen_by = payloads(masks=(mask,))
+    row = seen_by.row(seen_by.masked(seen(json.dumps(value).encode())))
+    assert json.loads(row.text) == shown
+
+
+@pytest.mark.parametrize(
+    ("mask", "value"),
+    [
+        pytest.param(".customer.email", {"customer": json.dumps(ADA)}, id="JSON in a text"),
+        pytest.param(".customer.email", {"logEvents": [{"message": json.dumps({"customer": ADA})}]}, id="a log event"),
+        pytest.param(".customer.email", {"buyer": ADA}, id="another name"),
+        pytest.param(".customer.email", {"customer": {"mail": "ada@example.org"}}, id="another name at the end"),
+        pytest.param(".customer.email", {"customer": [ADA, "ada@example.org"]}, id="a text among the values"),
+        pytest.param(".items[*].email", {"items": [ADA, {"mail": "ada@example.org"}]}, id="one of several"),
+        pytest.param(".customer.email", "ada@example.org", id="a text"),
+        pytest.param(".customer.email", {"customer": {"email": "x"}, "CUSTOMER": {"mail": "ada@example.org"}},
+                     id="one of both cases"),
+    ],
+)  # fmt: skip
+def test_a_record_that_a_mask_does_not_fit_is_hidden_and_says_so(mask: str, value: Any) -> None:
+    shown = payloads(masks=(mask,))
+    masked = shown.masked(seen(json.dumps(value).encode()))
+    assert (shown.row(masked).text, shown.row(masked).kind) == (HIDDEN, "hidden")
+    assert shown.whole_text(masked) == (HIDDEN, False)
+    assert f"the mask {mask} does not fit this record" in masked.decoded.steps[-1].why
+    assert not parse('text contains "ada"')(masked)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.just("ada@example.org"),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "A", "b", "c"]), inner),
+        max_leaves=12,
+    ),
+    st.lists(st.sampled_from([".a", ".b", "[*]", ".*"]), min_size=1, max_size=4).map("".join),
+)
+def test_nothing_below_a_mask_is_shown_whatever_the_record_is(value: Any, mask: str) -> None:
+    """All texts below the place that the mask's first names lead to are hidden, or the record is."""
+    shown = payloads(masks=(mask,))
+    text = shown.row(shown.masked(seen(json.dumps({"a": value, "A": [value]}).encode()))).text
+    if text != HIDDEN and mask in (".a", ".*", "[*].a", ".a[*]", ".*[*]"):
+        assert "ada@" not in text
 
 
 def test_what_is_no_json_is_hidden_where_masks_are_set() -> None:
@@ -274,6 +344,81 @@ async def test_a_page_that_is_being_told_hears_of_the_end(make_gate: MakeGate) -
     assert asyncio.get_running_loop().time() - began_s < BEAT_S
 
 
+HALF = b'{"name": "cut emoji \\ud83d", "n": 1, "\\ude00": 2}'
+
+
+@pytest.mark.parametrize("changed", [{}, {"masks": (".n",)}])
+async def test_half_an_emoji_breaks_no_page(make_gate: MakeGate, kinesis: Any, changed: dict[str, Any]) -> None:
+    gate = make_gate(**changed)
+    kinesis.create_stream(StreamName="halves", ShardCount=1)
+    try:
+        number = kinesis.put_record(StreamName="halves", Data=HALF, PartitionKey="k")["SequenceNumber"]
+        for target in (
+            "/streams/halves/records?from=trim-horizon",
+            '/streams/halves/records?from=trim-horizon&where=.name+contains+"cut"',
+            '/streams/halves/records?from=trim-horizon&where=.name+=~+"%5Cud83d|cut"',
+            '/streams/halves/records?from=trim-horizon&where=text+contains+"%5Cud83d"',
+            f"/streams/halves/record?seq={number}",
+            "/streams/halves/download?from=trim-horizon",
+            '/streams/halves/download?from=trim-horizon&where=.name+contains+"cut"',
+        ):
+            assert (await ask(gate, "GET", target, headers=PROGRAM)).status == 200, target
+        target = '/streams/halves/tail/events?from=trim-horizon&browser=half-browser&where=.name+contains+"cut"'
+        async with asyncio.timeout(30):
+            answer = await ask(gate, "GET", target, headers=PROGRAM, until=lambda text: "cut emoji" in text)
+        assert '"fault":null' in answer.text
+    finally:
+        kinesis.delete_stream(StreamName="halves")
+
+
+@pytest.mark.parametrize("limit", ["9" * 5_000, "0", "-1", "x", "\u0663"])
+async def test_a_limit_of_any_length_is_a_limit(make_gate: MakeGate, kinesis: Any, limit: str) -> None:
+    target = f"/streams/pages/records?from=trim-horizon&limit={quote(limit)}"
+    answer = await ask(make_gate(), "GET", target, headers=PROGRAM)
+    assert (answer.status, "2 shown" in answer.text) == (200, True)
+
+
+async def test_a_record_that_takes_long_holds_up_no_other_visitor(
+    make_gate: MakeGate, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first record is not decoded before another visitor's page has come."""
+    gate, other_was_served = make_gate(), threading.Event()
+
+    def slow(data: bytes) -> Any:
+        assert other_was_served.wait(20)
+        return decode(data)
+
+    monkeypatch.setattr("penstock.inspect.records.decode", slow)
+    targets = [
+        "/streams/pages/records?from=trim-horizon",
+        "/streams/pages/records?from=trim-horizon&where=.amount+>+1",
+        "/streams/pages/download?from=trim-horizon&where=.amount+>+1",
+    ]
+    for target in targets:
+        other_was_served.clear()
+        first = asyncio.ensure_future(ask(gate, "GET", target, headers=PROGRAM))
+        other = await ask(gate, "GET", "/assets/console.css", headers=PROGRAM)
+        assert other.status == 200
+        other_was_served.set()
+        assert (await first).status == 200
+
+
+async def test_a_search_ends_in_time_though_a_record_takes_longer(
+    make_gate: MakeGate, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, page_came = make_gate(), threading.Event()
+
+    def slow(data: bytes) -> Any:
+        assert page_came.wait(20)
+        return decode(data)
+
+    monkeypatch.setattr("penstock.inspect.records.decode", slow)
+    monkeypatch.setattr("penstock.console.record_pages.SEARCH_S", 0.5)
+    answer = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
+    page_came.set()
+    assert "0.5 s were searched" in answer.text
+
+
 # --- live tails -----------------------------------------------------------------------------------
 
 
@@ -311,17 +456,41 @@ def test_a_browser_that_sleeps_loses_records_and_is_told_how_many() -> None:
     basket = Basket(None, payloads())
     for number in range(BASKET_RECORDS_MAX + 50):
         basket.offer(seen(b'{"n": %d}' % number))
-    rows = basket.take()
-    assert (basket.seen, basket.matched, basket.lost, len(rows)) == (250, 250, 50, BASKET_RECORDS_MAX)
-    assert rows[0].text == '{"n": 50}'  # the newest are kept
+    shown = rows(basket.take(), payloads())
+    assert (basket.seen, basket.matched, basket.lost, len(shown)) == (250, 250, 50, BASKET_RECORDS_MAX)
+    assert shown[0].text == '{"n": 50}'  # the newest are kept
     assert basket.take() == []
     for _ in range(10):
-        basket.offer(seen(b"x" * (BASKET_BYTES_MAX // 2)))
+        basket.offer(seen(b"x" * (BASKET_BYTES_MAX // 2 - 4_000)))
     assert len(basket.take()) == 2
     basket.offer(seen(b"x" * (2 * BASKET_BYTES_MAX)))
-    (row,) = basket.take()  # one that is larger than a basket is shown all the same
+    (row,) = rows(basket.take(), payloads())  # one that is larger than a basket is shown all the same
     assert row.cut
     assert len(row.text) < 1000
+
+
+@pytest.mark.parametrize("where", ["", "&where=.n+>+0", '&where=text+contains+"n"'])
+async def test_a_tail_keeps_nothing_that_was_decoded(make_gate: MakeGate, kinesis: Any, where: str) -> None:
+    """A basket that its browser does not empty holds rows, or records as they came."""
+    gate = make_gate()
+    kinesis.create_stream(StreamName="packed", ShardCount=1)
+    try:
+        data = gzip.compress(b'{"n": 1, "pad": "%s"}' % (b"0" * 1_000_000))
+        for _ in range(5):
+            kinesis.put_record(StreamName="packed", Data=data, PartitionKey="k")
+        test = parse(where.partition("=")[2].replace("+", " ")) if where else None
+        basket = gate.console.tails.follow("browser", "packed", "trim-horizon", (), test)
+        async with asyncio.timeout(30):
+            while basket.seen < 5:
+                basket.filled.clear()
+                await basket.filled.wait()
+        assert (basket.seen, basket.matched) == (5, 5)
+        assert basket.held_bytes < 5 * 10_000
+        held = basket.take()
+        assert [isinstance(one, Row) or "decoded" not in vars(one) for one in held] == [True] * 5
+        assert [row.kind for row in rows(held, payloads())] == ["json"] * 5
+    finally:
+        kinesis.delete_stream(StreamName="packed")
 
 
 async def test_three_browsers_share_one_reading_of_what_comes(make_gate: MakeGate, kinesis: Any) -> None:

@@ -21,6 +21,7 @@ from penstock.console.columns import (
     path_of,
     steps_of,
 )
+from penstock.console.decoding_threads import DecodingThreads
 from penstock.console.newest import Mark, Newest, Wish
 from penstock.errors import OptionError
 from penstock.inspect import Inspector
@@ -63,7 +64,7 @@ def put(kinesis: Any, stream: str, number: int, *, shard: int | None = None, dat
 
 async def numbers_of(connection: ConnectionOptions, stream: str, wish: Wish) -> list[int]:
     async with Inspector(connection) as inspector:
-        newest = Newest(inspector, stream_name(stream), wish)
+        newest = Newest(inspector, stream_name(stream), wish, DecodingThreads())
         await newest.search()
         assert newest.is_done
         return [one.decoded.value["n"] for one in newest.records]
@@ -104,7 +105,7 @@ async def test_a_dense_shard_is_not_read_from_the_beginning_of_the_window(
         kinesis.put_records(StreamName=stream, Records=records)
         service.clock.advance(0.4)
     async with Inspector(connection) as inspector:
-        newest = Newest(inspector, stream_name(stream), Wish(20))
+        newest = Newest(inspector, stream_name(stream), Wish(20), DecodingThreads())
         await newest.search()
         assert next(one.decoded.value["n"] for one in newest.records) == 24 * 400 - 1
         assert len(newest.records) == 20

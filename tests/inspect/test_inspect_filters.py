@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,3 +126,33 @@ def test_without_the_package_a_pattern_says_what_it_needs(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(OptionError, match="pip install google-re2"):
         pattern("a")
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;owned\x07\n2026-11-24 alice POST /letters/replay 200 (", "\ud800("])
+def test_a_bad_pattern_writes_nothing_to_the_terminal(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """RE2 writes such a pattern as it is to the process's standard error, unless it is told not to."""
+    for make in (lambda: pattern(text), lambda: parse(f".name =~ {json.dumps(text)}")):
+        with pytest.raises(OptionError, match="is no pattern") as raised:
+            make()
+        assert str(raised.value).isprintable()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("test", ['.name =~ "\\ud83d"', '.name == "\\ud83d"', 'key startswith "\\ud83d"', '"\\ud83d"'])
+def test_half_an_emoji_in_a_filter_is_a_text_like_others(test: str) -> None:
+    record = SeenRecord(msgspec.structs.replace(seen({}).record, data=b'{"name": "\\ud83d"}'))
+    try:
+        found = parse(test)(record)
+    except OptionError:
+        assert test.startswith('"')  # a value alone is no filter
+    else:
+        assert found is (not test.startswith("key"))
+
+
+def test_a_number_of_any_length_is_a_number_or_an_error_of_options() -> None:
+    with pytest.raises(OptionError, match="characters"):
+        parse(f".n == {'9' * 5_000}")
+    record = SeenRecord(msgspec.structs.replace(seen({}).record, data=b'{"n": %s}' % (b"9" * 4_000)))
+    assert parse(".n > 1e300")(record)
+    assert parse(f".n == {'9' * 4_000}")(record)
+    assert not parse(f".n[{'9' * 4_000}]")(record)

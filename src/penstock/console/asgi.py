@@ -28,6 +28,7 @@ from penstock.console import (
     stream_pages,
 )
 from penstock.console.audit import AuditError, AuditLog
+from penstock.console.decoding_threads import DecodingThreads
 from penstock.console.local_pages import LocalControl
 from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, rendered
 from penstock.console.payloads import Payloads
@@ -63,7 +64,8 @@ class Console:
         self.sampler = Sampler(self.inspector)
         self.topics = Topics(settings.store)
         self.payloads = Payloads(settings)
-        self.tails = Tails(self.inspector, self.payloads)
+        self.decoding = DecodingThreads()
+        self.tails = Tails(self.inspector, self.payloads, self.decoding)
         self.audit = AuditLog(settings.audit)
         self.streams = dict(settings.streams)
         """The streams of applications whose leases do not name them, as the console was started. A visitor's choice
@@ -93,6 +95,7 @@ class Console:
         await self.tails.close()
         await self.sampler.close()
         await self.inspector.close()
+        self.decoding.close()
 
 
 def console_app(settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> Gate:

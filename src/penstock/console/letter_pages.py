@@ -82,7 +82,7 @@ async def letters(request: Request) -> Response:
         "found": found,
         "groups": groups,
         "chosen": chosen,
-        "shown": [(one, _text(console, one)) for one in shown],
+        "shown": await console.decoding.call(lambda: [(one, _text(console, one)) for one in shown]),
         "messages": console.payloads.whole,
     }
     return rendered(request, "letters.html", context)

@@ -7,6 +7,7 @@ laptop.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.wiring import ConnectionOptions
 
 TIMEOUT_S = 10.0
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 ADVANCE_S_MAX = 400 * 86_400.0
 
 
@@ -138,10 +141,9 @@ async def add_fault(request: Request) -> Response:
         values["stream"] = stream
     for name in ("count", "probability", "delay_s"):
         if text := form.get(name, "").strip():
-            try:
-                values[name] = int(text) if name == "count" else float(text)
-            except ValueError:
-                raise OptionError(f"{name}: {text!r} is no number") from None
+            if not (_COUNT if name == "count" else _NUMBER).fullmatch(text):
+                raise OptionError(f"{name}: {text[:40]!r} is no number")
+            values[name] = int(text) if name == "count" else float(text)
     if values["how"] == "error":
         values["code"] = form.get("code", "").strip() or "InternalFailure"
     write = Write("local.fault", "A fault of the local Kinesis", values)
@@ -166,7 +168,7 @@ async def reshard(request: Request) -> Response:
     shard = form.get("shard", "")
     values: dict[str, Any] = {"StreamName": stream}
     if how == "count":
-        if not (count := form.get("count", "")).isdecimal():
+        if not _COUNT.fullmatch(count := form.get("count", "")):
             raise OptionError("the number of shards is a whole number")
         operation = "UpdateShardCount"
         values |= {"TargetShardCount": int(count), "ScalingType": "UNIFORM_SCALING"}

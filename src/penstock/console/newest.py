@@ -22,10 +22,11 @@ from penstock.model import IteratorAt
 from penstock.tasks import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from penstock.console.decoding_threads import DecodingThreads
     from penstock.inspect import Inspector
-    from penstock.model import ListedShard, StreamName
+    from penstock.model import ListedShard, Record, StreamName
 
 WINDOWS_S = (10.0, 600.0, 43_200.0, float("inf"))
 """How far back the shards are read, step by step; the last step begins at the oldest record."""
@@ -85,7 +86,7 @@ class Wish(NamedTuple):
 class Newest:
     """The newest records of a stream, as far as they were found: it holds what is there when its time is over."""
 
-    def __init__(self, inspector: Inspector, stream: StreamName, wish: Wish) -> None:
+    def __init__(self, inspector: Inspector, stream: StreamName, wish: Wish, decoding: DecodingThreads) -> None:
         self.searched = 0
         self.shards_left_out = 0
         self.is_done = False
@@ -93,6 +94,7 @@ class Newest:
         self._inspector = inspector
         self._stream = stream
         self._wish = wish
+        self._decoding = decoding
         self._found: dict[str, list[SeenRecord]] = {}
 
     @property
@@ -155,7 +157,7 @@ class Newest:
             async for page in pages:
                 records = opened(view, page.records).records
                 self.searched += len(records)
-                wanted = [one for one in map(SeenRecord, records) if self._wants(one, end_s)]
+                wanted = await self._wanted(records, end_s)
                 matched += len(wanted)
                 found = [*found, *wanted][-wish.limit :]
                 is_last = not page.millis_behind_latest or self.searched >= SEARCHED_MAX
@@ -174,6 +176,17 @@ class Newest:
                 if matched and 1.0 < end_s - last_s > needed_s:
                     return max(1.0, needed_s)
         return None
+
+    async def _wanted(self, records: Iterable[Record], end_s: float) -> list[SeenRecord]:
+        """Return the records that are wanted, without what was decoded for the filter."""
+        if self._wish.matches is None:
+            return [one for one in map(SeenRecord, records) if self._wants(one, end_s)]
+
+        def look(record: SeenRecord) -> SeenRecord | None:
+            return SeenRecord(record.record) if self._wants(record, end_s) else None
+
+        async with contextlib.aclosing(self._decoding.each(map(SeenRecord, records), look)) as parts:
+            return [one async for part in parts for one in part if one is not None]
 
     def _wants(self, record: SeenRecord, end_s: float) -> bool:
         wish = self._wish

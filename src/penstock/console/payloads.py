@@ -85,7 +85,12 @@ class Payloads:
             return Decoded(steps=[*found.steps, Step(kind="hidden", why=why)], data=b"", text=HIDDEN)
         value = found.value
         for path in self._paths:
-            value = _hidden(value, path)
+            try:
+                value = _hidden(value, path)
+            except _UnmetError:
+                shown = "".join(one if one == "[*]" else f".{one}" for one in path)
+                why = f"the mask {shown} does not fit this record, so it is not known what the mask hides"
+                return Decoded(steps=[*found.steps, Step(kind="hidden", why=why)], data=b"", text=HIDDEN)
         text = json.dumps(value, ensure_ascii=False)
         return Decoded(steps=found.steps, data=text.encode(), text=text, value=value)
 
@@ -113,7 +118,7 @@ class Payloads:
         if not self.shown:
             return HIDDEN, False
         if found.is_json:
-            text = json.dumps(found.value, indent=2, ensure_ascii=False)
+            text = _indented(found.value)
         elif found.text is not None:
             text = found.text
         else:
@@ -140,18 +145,43 @@ def _steps(path: str) -> list[str]:
     return [name or "[*]" for name, _ in _STEP.findall(path)]
 
 
+class _UnmetError(Exception):
+    """The value does not have what a path names."""
+
+
 def _hidden(value: Any, path: list[str]) -> Any:
-    """Return a copy of the value in which what the path names is masked. The recursion is as deep as the path, whatever
-    the value is.
+    """Return a copy of the value in which what the path names is masked. A name is met in small and capital letters,
+    and in each value of an array. Null, what is empty and what is masked hold nothing that could be hidden. Raises
+    _UnmetError where a value does not have what the path names: it may have it elsewhere.
+
+    The recursion is as deep as the value, which the decoder bounds, and the path.
     """
     if not path:
         return MASKED
     first, rest = path[0], path[1:]
-    if isinstance(value, list) and first == "[*]":
-        return [_hidden(one, rest) for one in value]
-    if isinstance(value, dict):
-        return {name: _hidden(one, rest) if first in (name, "*") else one for name, one in value.items()}
-    return value
+    if value is None or value in ([], {}, MASKED):
+        return value
+    if first == "[*]":
+        return [_hidden(one, rest) for one in value] if isinstance(value, list) else _hidden(value, rest)
+    if isinstance(value, list):
+        return [_hidden(one, path) for one in value]
+    if not isinstance(value, dict):
+        raise _UnmetError
+    met = [name for name in value if first == "*" or name.casefold() == first.casefold()]
+    if not met:
+        raise _UnmetError
+    return {**value, **{name: _hidden(value[name], rest) for name in met}}
+
+
+def _indented(value: Any) -> str:
+    """Return the value as indented JSON, up to a little more than what is shown of it."""
+    parts, characters = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        parts.append(part)
+        characters += len(part)
+        if characters > WHOLE_CHARACTERS_MAX:
+            break
+    return "".join(parts)
 
 
 def _dumped(data: bytes) -> str:

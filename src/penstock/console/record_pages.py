@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -18,17 +19,18 @@ from penstock.console.columns import FIXED, Columns, cell_of, fields_of, whole_c
 from penstock.console.newest import Mark, Newest, Wish
 from penstock.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, link, rendered, visitor_of
 from penstock.console.sampling import fault_text
+from penstock.console.tailing import rows
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect import Reading, SeenRecord
 from penstock.inspect.filters import parse
 from penstock.inspect.moments import HOW, moment_s, place, time_text
-from penstock.inspect.records import get, read
+from penstock.inspect.records import get, read_pages
 from penstock.shown import one_line
 from penstock.tasks import wait_set
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from penstock.console.asgi import Console
     from penstock.console.payloads import Row
     from penstock.console.tailing import Basket
+    from penstock.inspect.records import SeenPage
+
+T = TypeVar("T")
 
 NEWEST = "newest"
 """The place at which a list of records begins unless its address names another: with the newest of all shards."""
@@ -66,8 +71,7 @@ class Chosen:
         self.shard = query.get("shard", "").strip() or None
         self.key = query.get("key", "") or None
         self.where = query.get("where", "").strip() or None
-        limit = query.get("limit", "")
-        self.limit = min(int(limit), ROWS_MAX) if limit.isdecimal() and int(limit) > 0 else ROWS
+        self.limit = _limit(query.get("limit", ""))
         console.payloads.checked(where=self.where, key=self.key)
         self.matches: Callable[[SeenRecord], bool] | None = None if self.where is None else parse(self.where)
         self.is_newest = self.at.lower() == NEWEST and at == NEWEST
@@ -134,6 +138,13 @@ class Shown(NamedTuple):
     mark: Mark
 
 
+def _limit(text: str) -> int:
+    """Return how many rows a page shows. A number of any length may stand in an address."""
+    if not _NUMBER.fullmatch(text):
+        return ROWS
+    return min(int(text), ROWS_MAX) or ROWS
+
+
 class Found:
     """What a search has found so far."""
 
@@ -145,6 +156,8 @@ class Found:
         self.more = ""
         """Why the search ended before the tip; empty: it came to the tip."""
         self.fault: str | None = None
+        self.is_over = False
+        """True: the page has come, and a thread need make no more rows."""
 
 
 async def records(request: Request) -> Response:
@@ -186,14 +199,18 @@ async def records(request: Request) -> Response:
 async def _search(console: Console, chosen: Chosen, found: Found) -> None:
     inspector = console.inspector.apart()
     reading, records = chosen.reading(inspector.now_s), list[SeenRecord]()
-    seen = read(inspector, stream_name(chosen.stream), reading)
+    pages = read_pages(inspector, stream_name(chosen.stream), reading)
+
+    def look(record: SeenRecord) -> SeenRecord | None:
+        is_wanted = chosen.matches is None or chosen.matches(console.payloads.masked(record))
+        return SeenRecord(record.record) if is_wanted else None  # without what was decoded for the filter
+
     try:
-        async with asyncio.timeout(SEARCH_S), contextlib.aclosing(seen):
-            async for record in seen:
+        async with asyncio.timeout(SEARCH_S), contextlib.aclosing(_each(console, pages, look)) as parts:
+            async for record in parts:
                 found.searched += 1
-                masked = console.payloads.masked(record)
-                if chosen.matches is None or chosen.matches(masked):
-                    records.append(masked)
+                if record is not None:
+                    records.append(record)
                 if len(records) >= chosen.limit:
                     found.more = f"the first {chosen.limit} are shown"
                     break
@@ -204,12 +221,13 @@ async def _search(console: Console, chosen: Chosen, found: Found) -> None:
         found.more = f"{SEARCH_S:g} s were searched; a shard is asked once a second"
     except PenstockError as fault:
         found.fault = fault_text(fault)
-    _show(console, chosen, records, found)
+    await _shown_in_time(console, chosen, records, found)
 
 
 async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None:
     inspector = console.inspector.apart()
-    newest = Newest(inspector, stream_name(chosen.stream), chosen.wish(console, inspector.now_s))
+    wish = chosen.wish(console, inspector.now_s)
+    newest = Newest(inspector, stream_name(chosen.stream), wish, console.decoding)
     try:
         async with asyncio.timeout(SEARCH_S):
             await newest.search()
@@ -217,7 +235,7 @@ async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None
         found.more = f"{SEARCH_S:g} s were searched, so older and newer ones may be left out: choose a shard"
     except PenstockError as fault:
         found.fault = fault_text(fault)
-    records = [console.payloads.masked(one) for one in newest.records]
+    records = newest.records
     found.searched = newest.searched
     if newest.is_done and len(records) >= chosen.limit:
         found.more = f"the newest {chosen.limit} of {'the shard' if chosen.shard else 'all shards'}"
@@ -225,15 +243,29 @@ async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None
         found.more = f"{newest.searched} records were searched"
     if newest.shards_left_out:
         found.more = f"{newest.shards_left_out} more shards were not read: choose one"
-    _show(console, chosen, records, found)
+    await _shown_in_time(console, chosen, records, found)
+
+
+async def _shown_in_time(console: Console, chosen: Chosen, records: list[SeenRecord], found: Found) -> None:
+    """Make rows of records for as long as a page searches. Those that are made by then are shown."""
+    try:
+        async with asyncio.timeout(SEARCH_S):
+            await console.decoding.call(partial(_show, console, chosen, records, found))
+    except TimeoutError:
+        found.is_over = True
+        found.more = f"{SEARCH_S:g} s were searched, and some records take longer to decode"
 
 
 def _show(console: Console, chosen: Chosen, records: list[SeenRecord], found: Found) -> None:
-    """Make rows of records as they may be seen. All rows together hold a bounded count of characters."""
+    """Make rows of records as they may be seen. All rows together hold a bounded count of characters. It decodes one
+    record after the other, and keeps no large value: call it in a thread.
+    """
     payloads, room = console.payloads, WHOLE_CHARACTERS_MAX
     fields = [one for one in chosen.columns.shown if one.steps]
     values = []
-    for record in records:
+    for record in map(payloads.masked, records):
+        if found.is_over:
+            return
         decoded = record.decoded
         value = decoded.value if payloads.shown and decoded.is_json else None
         whole = None
@@ -255,6 +287,18 @@ def _older(name: str, chosen: Chosen | None, found: Found) -> str | None:
     return link("streams", name, "records", **chosen.query(before=found.rows[-1].mark.text))
 
 
+async def _each(
+    console: Console, pages: AsyncGenerator[SeenPage, None], look: Callable[[SeenRecord], T]
+) -> AsyncGenerator[T, None]:
+    """Yield what ``look`` makes of each record; it decodes records, so it runs in a thread."""
+    async with contextlib.aclosing(pages):
+        async for page in pages:
+            async with contextlib.aclosing(console.decoding.each(page, look)) as parts:
+                async for part in parts:
+                    for one in part:
+                        yield one
+
+
 def _following(name: str, chosen: Chosen | None, found: Found) -> str | None:
     """Return the address of the records that follow; None for several shards, since only one shard has an order."""
     if chosen is None or chosen.is_newest or not found.rows or not found.more or chosen.shard is None:
@@ -271,8 +315,12 @@ async def record(request: Request) -> Response:
         raise PageError(400, "A position is a sequence number, and for records of aggregates a number in it.")
     await _audited(request, "record.viewed", {"stream": name, "shard": shard, "sequence_number": number, "sub": sub})
     seen = await get(console.inspector.apart(), stream_name(name), int(number), int(sub), shard)
-    masked = console.payloads.masked(seen)
-    text, cut = console.payloads.whole_text(masked)
+
+    def look() -> tuple[SeenRecord, str, bool]:
+        masked = console.payloads.masked(seen)
+        return masked, *console.payloads.whole_text(masked)
+
+    masked, text, cut = await console.decoding.call(look)
     context: dict[str, Any] = {
         "title": f"Record of {name}",
         "name": name,
@@ -304,19 +352,27 @@ async def download(request: Request) -> Response:
 async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
     inspector, count = console.inspector.apart(), 0
     if chosen.is_newest:
-        newest = Newest(inspector, stream_name(chosen.stream), chosen.wish(console, inspector.now_s))
+        wish = chosen.wish(console, inspector.now_s)
+        newest = Newest(inspector, stream_name(chosen.stream), wish, console.decoding)
         async with asyncio.timeout(DOWNLOAD_S):
             await newest.search()
-        for one in reversed(newest.records):  # oldest first, as a stream has them
-            yield _line(console, one)
+            oldest_first = reversed(newest.records)  # as a stream has them
+            async for part in console.decoding.each(oldest_first, partial(_line, console)):
+                for one in part:
+                    yield one
         return
-    seen = read(inspector, stream_name(chosen.stream), chosen.reading(inspector.now_s))
-    async with asyncio.timeout(DOWNLOAD_S), contextlib.aclosing(seen):
-        async for one in seen:
-            masked = console.payloads.masked(one)
-            if chosen.matches is not None and not chosen.matches(masked):
+    pages = read_pages(inspector, stream_name(chosen.stream), chosen.reading(inspector.now_s))
+
+    def look(record: SeenRecord) -> bytes | None:
+        if chosen.matches is not None and not chosen.matches(console.payloads.masked(record)):
+            return None
+        return _line(console, record)
+
+    async with asyncio.timeout(DOWNLOAD_S), contextlib.aclosing(_each(console, pages, look)) as parts:
+        async for line in parts:
+            if line is None:
                 continue
-            yield _line(console, one)
+            yield line
             count += 1
             if count >= DOWNLOAD_ROWS_MAX:
                 return
@@ -361,7 +417,7 @@ async def tail_events(request: Request) -> Response:
     visitor = visitor_of(request)
     browser = f"{visitor.name} {browser}"  # so no visitor takes another's basket
     for_text = query.get("for", "")
-    for_s = float(for_text) if for_text.isdecimal() else None
+    for_s = float(for_text) if _NUMBER.fullmatch(for_text) else None
     basket = console.tails.basket_of(browser)
     # A proxy may hold the rows that an endless answer has taken: a browser that comes in steps from now on begins anew.
     anew = basket is None or (for_s is not None and not basket.in_steps)
@@ -385,8 +441,12 @@ async def _tail_events(console: Console, basket: Basket, for_s: float | None, *,
     yield f"{PADDING}retry: 1000\n\n"
     try:
         while not console.ending.is_set() and basket.turn == turn and (end_s is None or clock() < end_s):
-            rows = basket.take()
-            told = {"rows": rows, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost, "anew": anew}
+            held = basket.take()
+            shown = await console.decoding.call(partial(rows, held, console.payloads)) if held else []
+            if basket.turn != turn:
+                basket.put_back(held)
+                break
+            told = {"rows": shown, "seen": basket.seen, "matched": basket.matched, "lost": basket.lost, "anew": anew}
             told |= {"fault": basket.fault, "note": basket.note}
             yield f"event: rows\ndata: {msgspec.json.encode(told).decode()}\n\n"
             anew = False

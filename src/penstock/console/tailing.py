@@ -4,7 +4,8 @@ Browsers that begin at the newest record share a reading. A browser that begins 
 reading it would miss what was read before it came.
 
 A basket is bounded by records and by bytes. A browser that is slow, or asleep, loses the oldest records of its basket,
-and its page says how many; the server's memory does not grow by it.
+and its page says how many; the server's memory does not grow by it. So a basket holds rows, or records that were not
+decoded: what is inside of a record of 16 KB may take 100 MB.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.console.payloads import Payloads, Row
 from penstock.console.sampling import fault_text
 from penstock.errors import OptionError, PenstockError
 from penstock.inspect.moments import place
-from penstock.inspect.records import Reading, read
+from penstock.inspect.records import Reading, SeenRecord, read_pages
 from penstock.tasks import awaited, give_up, logged, spawn
 from penstock.wiring import stream_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from penstock.console.payloads import Payloads, Row
-    from penstock.inspect import Inspector, SeenRecord
+    from penstock.console.decoding_threads import DecodingThreads
+    from penstock.inspect import Inspector
+    from penstock.inspect.records import SeenPage
 
+Held: TypeAlias = SeenRecord | Row
+"""A record that is not decoded yet, or the row of a record that a filter has chosen."""
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str]
 """The key of a reading: its stream, where it begins, its shards, and the browser that has the reading alone."""
 
 BASKET_RECORDS_MAX = 200
 BASKET_BYTES_MAX = 4 * 1024 * 1024
+ROW_BYTES = 2_000
+"""The bytes that a row or a record takes beside its texts and its data."""
+CHARACTER_BYTES = 4
+"""The most bytes that a character takes in memory."""
 READINGS_MAX = 16
 BASKETS_MAX = 64
 LEFT_S = 20.0
@@ -55,23 +64,27 @@ class Basket:
         would take rows, too, and these would never be shown.
         """
         self.filled = asyncio.Event()
-        self._test = test
+        self.test = test
+        """What chooses among the records; None: all are wanted."""
         self._payloads = payloads
-        self._records: deque[SeenRecord] = deque()
-        self._bytes = 0
+        self._held: deque[Held] = deque()
+        self.held_bytes = 0
+        """The bytes of what the basket holds, about."""
 
     def offer(self, record: SeenRecord) -> None:
-        """Put a record into the basket, if the filter wants it; the oldest records make room."""
+        """Put a record into the basket, if the filter wants it. The record must have no value that it keeps."""
+        self.put(record if self.test is None else _row_of(self._payloads.masked(record), self.test, self._payloads))
+
+    def put(self, held: Held | None) -> None:
+        """Count a record, and keep what is held of it; None: the filter does not want it. The oldest ones make room."""
         self.seen += 1
-        if self._test is not None:
-            record = self._payloads.masked(record)
-            if not self._test(record):
-                return
+        if held is None:
+            return
         self.matched += 1
-        self._records.append(record)
-        self._bytes += len(record.data)
-        while len(self._records) > BASKET_RECORDS_MAX or (self._bytes > BASKET_BYTES_MAX and len(self._records) > 1):
-            self._bytes -= len(self._records.popleft().data)
+        self._held.append(held)
+        self.held_bytes += _bytes_of(held)
+        while len(self._held) > BASKET_RECORDS_MAX or (self.held_bytes > BASKET_BYTES_MAX and len(self._held) > 1):
+            self.held_bytes -= _bytes_of(self._held.popleft())
             self.lost += 1
         self.filled.set()
 
@@ -81,12 +94,37 @@ class Basket:
         self.filled.set()
         return self.turn
 
-    def take(self) -> list[Row]:
-        """Take all rows out of the basket."""
-        records, self._records, self._bytes = self._records, deque(), 0
+    def take(self) -> list[Held]:
+        """Take all out of the basket. `rows` makes rows of it."""
+        held, self._held, self.held_bytes = list(self._held), deque(), 0
         self.filled.clear()
-        payloads = self._payloads
-        return [payloads.row(one if self._test is not None else payloads.masked(one)) for one in records]
+        return held
+
+    def put_back(self, held: list[Held]) -> None:
+        """Put back what `take` has taken, before what came since: the connection that took it has been replaced."""
+        self._held.extendleft(reversed(held))
+        self.held_bytes += sum(map(_bytes_of, held))
+        self.filled.set()
+
+
+def rows(held: list[Held], payloads: Payloads) -> list[Row]:
+    """Return the rows of what a basket held. It decodes records: call it in a thread."""
+    return [one if isinstance(one, Row) else payloads.row(payloads.masked(_bare(one))) for one in held]
+
+
+def _row_of(masked: SeenRecord, test: Callable[[SeenRecord], bool], payloads: Payloads) -> Row | None:
+    return payloads.row(masked) if test(masked) else None
+
+
+def _bare(record: SeenRecord) -> SeenRecord:
+    """Return the record without the value that it keeps once it was decoded."""
+    return SeenRecord(record.record)
+
+
+def _bytes_of(held: Held) -> int:
+    if isinstance(held, Row):
+        return ROW_BYTES + CHARACTER_BYTES * (len(held.text) + len(held.key))
+    return ROW_BYTES + len(held.data) + CHARACTER_BYTES * len(held.partition_key)
 
 
 class _Shared:
@@ -99,9 +137,15 @@ class Tails:
     """All live tails of a console."""
 
     def __init__(
-        self, inspector: Inspector, payloads: Payloads, *, clock: Callable[[], float] = time.monotonic
+        self,
+        inspector: Inspector,
+        payloads: Payloads,
+        decoding: DecodingThreads,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inspector = inspector
+        self._decoding = decoding
         self._payloads = payloads
         self._clock = clock
         self._shared: dict[Key, _Shared] = {}
@@ -174,7 +218,7 @@ class Tails:
         stream, at, shards, _ = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
         reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True, is_patient=True)
-        following = awaited(_deliver(read(inspector, stream_name(stream), reading), shared))
+        following = awaited(self._deliver(read_pages(inspector, stream_name(stream), reading), shared))
         watching = awaited(self._until_left(shared, inspector))
         try:
             await asyncio.wait((following, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -185,6 +229,42 @@ class Tails:
         finally:
             self._ended(key, shared, why)
             await give_up(following, watching)
+
+    async def _deliver(self, pages: AsyncGenerator[SeenPage, None], shared: _Shared) -> None:
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                baskets = tuple(shared.baskets)
+                choosing = [one for one in baskets if one.test is not None]
+                if not choosing:
+                    for record in page:
+                        for basket in baskets:
+                            basket.put(record)
+                    continue
+                async with contextlib.aclosing(self._chosen(page, choosing)) as found:
+                    async for record, row_of in found:
+                        for basket in baskets:
+                            basket.put(record if basket.test is None else row_of[basket])
+
+    async def _chosen(
+        self, page: SeenPage, choosing: list[Basket]
+    ) -> AsyncGenerator[tuple[SeenRecord, dict[Basket, Row | None]], None]:
+        looks = self._decoding.each(page, lambda record: self._look(record, choosing))
+        async with contextlib.aclosing(looks) as parts:
+            async for part in parts:
+                for one in part:
+                    yield one
+
+    def _look(self, record: SeenRecord, choosing: list[Basket]) -> tuple[SeenRecord, dict[Basket, Row | None]]:
+        """Return a record that is not decoded, and what each basket keeps of it. It runs in a thread."""
+        masked = self._payloads.masked(record)
+        found: dict[Basket, Row | None] = {}
+        row: Row | None = None
+        for basket in choosing:
+            assert basket.test is not None
+            wanted = basket.test(masked)
+            row = self._payloads.row(masked) if wanted and row is None else row
+            found[basket] = row if wanted else None
+        return _bare(record), found
 
     async def _until_left(self, shared: _Shared, inspector: Inspector) -> None:
         while shared.baskets:
@@ -199,10 +279,3 @@ class Tails:
         for basket in shared.baskets:
             basket.fault = fault
             basket.filled.set()
-
-
-async def _deliver(records: AsyncGenerator[SeenRecord, None], shared: _Shared) -> None:
-    async with contextlib.aclosing(records):
-        async for record in records:
-            for basket in tuple(shared.baskets):
-                basket.offer(record)

@@ -19,7 +19,9 @@ import operator as operators
 import re
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.unicode import writable
 from penstock.errors import OptionError
+from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +68,14 @@ def pattern(text: str) -> Callable[[str], bool]:
         import re2  # it has no types
     except ImportError:
         raise OptionError("a pattern needs RE2, which takes linear time: pip install google-re2") from None
+    options = re2.Options()
+    options.log_errors = False  # RE2 itself would write a bad pattern to standard error, with its escape sequences
     try:
-        compiled = re2.compile(text)
+        compiled = re2.compile(writable(text), options)
     except re2.error as fault:
-        raise OptionError(f"{text!r} is no pattern: {fault}") from None
+        told = fault.args[0] if fault.args else fault
+        why = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+        raise OptionError(f"{text!r} is no pattern: {one_line(why)}") from None
     return lambda value: compiled.search(value) is not None
 
 
@@ -143,7 +149,8 @@ class _Parser:
             return _WORDS[word]
         if kind in ("text", "number"):
             try:
-                return json.loads(word)
+                value = json.loads(word)
+                return writable(value) if isinstance(value, str) else value
             except ValueError:
                 raise self._fault(place, "a text is written as in JSON") from None
         raise self._fault(place, 'a value is wanted: "text", a number, true, false or null')
