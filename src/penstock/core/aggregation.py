@@ -508,9 +508,7 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
             break
         tag = message[at]
         if tag & 0x87 != DELIMITED:  # It is none of ours, which are delimited, with tags of one byte.
-            tag, start = read_tag(message, at)
-            at = skip_value(message, start, tag)
-            odd.count()
+            at = odd.skip(message, at)
             continue
         size = message[at + 1]
         start = at + 2
@@ -548,10 +546,8 @@ def _parse(message: bytes, limits: AggregateLimits) -> Aggregate:
             key_table.append(message[start:at])
         elif tag == EXPLICIT_HASH_KEY_TABLE:
             hash_table.append(message[start:at])
-        elif tag < FIELD_1:
-            raise MalformedError("a field has no valid number")
         else:
-            odd.count()
+            odd.count(is_field=tag >= FIELD_1)
     else:
         raise MalformedError("it holds more fields than the limits on records and table entries allow")
     _check_limits(len(datas), key_table, len(hash_table), limits)
@@ -579,7 +575,15 @@ class _OddFields:
         self._fields_left = limits.odd_fields_max
         self._tags_left = limits.odd_fields_max + message_bytes // limits.tag_bytes_min
 
-    def count(self, fields: int = 1) -> None:
+    def skip(self, message: bytes, at: int) -> int:
+        """Count the field at ``at``, and return where it ends."""
+        tag, start = read_tag(message, at)
+        self.count()
+        return skip_value(message, start, tag)
+
+    def count(self, fields: int = 1, *, is_field: bool = True) -> None:
+        if not is_field:
+            raise MalformedError("a field has no valid number")
         self._fields_left -= fields
         if self._fields_left < 0:
             raise MalformedError(
