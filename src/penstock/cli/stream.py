@@ -93,7 +93,7 @@ def heat_command(
     profile: Profile = None,
     output: Output = Shape.table,
 ) -> None:
-    """Read the newest records and show hot shards and keys, with the hash key at which a hot shard is best split.
+    """Read the records of a while and show hot shards and keys, with the hash key at which a hot shard is best split.
 
     KPL aggregates are opened. The command reads within its share of each shard's calls (--rate), so a busy stream takes
     a while.
@@ -165,7 +165,7 @@ def _heated(shards: list[ShardHeat]) -> str:
             f"{one.share:.0%}",
             f"{one.records_per_s:,.1f}",
             of_bytes(one.bytes_per_s),
-            span_text(one.span_s) + ("" if one.complete else " (bound)"),
+            span_text(one.span_s) + ("" if one.complete else f" (bound: the first {one.covered:.0%})"),
             ", ".join(f"{key.partition_key or '(hidden)'} {key.share:.0%}" for key in one.hot_keys[:3]),
         )
         for one in shards

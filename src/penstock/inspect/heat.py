@@ -56,6 +56,8 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the figures cover."""
     complete: bool
     """False: the reading ended at its bound of records, and did not look at the rest of the time."""
+    covered: float = 1.0
+    """The part of the time that was asked for which the figures cover, from its beginning on."""
     records: int
     """Kinesis records; aggregates count as one."""
     user_records: int
@@ -65,12 +67,15 @@ class ShardHeat(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float
     """The larger of the parts of the shard's limits that its records and its bytes take; 1 is the limit."""
     share: float
-    """The shard's part of the bytes of all shards, from 0 to 1."""
+    """The shard's part of the bytes a second of all shards, from 0 to 1. The bytes themselves say nothing: the busiest
+    shard meets the bound of records first, and so is read for the shortest time.
+    """
     hot: bool
     hot_keys: list[HotKey]
     split_at: str | None
     """A hash key for SplitShard (NewStartingHashKey) that halves the load; None: the shard is not hot, or no split
-    helps.
+    helps. It is a round number between the hash keys of two records: the hash of a key tells the key to a reader with a
+    list of keys.
     """
     split_share: float | None
     """The part of the load that would stay in the lower half."""
@@ -85,6 +90,7 @@ class HeatReport(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "penstock.heat/1"
     stream: str
     since: dt.datetime
+    """The beginning of the time that was asked for."""
     shards: list[ShardHeat]
     missing: list[Missing]
     calls: dict[str, int]
@@ -150,14 +156,21 @@ def best_split(sample: Iterable[tuple[int, int]], first_hash_key: int, last_hash
     for key, weight in sample:
         if first_hash_key <= key <= last_hash_key:
             weights[key] += max(1, weight)
-    total, below, best = weights.total(), 0, None
+    total, below, before, best = weights.total(), 0, 0, None
     for number, key in enumerate(sorted(weights)):
         if number and key > first_hash_key:
             share = below / total
             if best is None or abs(share - 0.5) < abs(best.share - 0.5):
-                best = Split(key, share)
+                best = Split(_round_between(before, key), share)
+        before = key
         below += weights[key]
     return best
+
+
+def _round_between(low: int, high: int) -> int:
+    """Return the number above ``low``, up to and with ``high``, that has the most zero bits at its end."""
+    shift = (low ^ high).bit_length() - 1
+    return high >> shift << shift
 
 
 class HeatOfShard:
@@ -203,22 +216,30 @@ class HeatOfShard:
         return best_split(self._sample, *self._range)
 
 
+class Span(NamedTuple):
+    """The time that the figures of a shard cover, from the beginning of the time that was asked for."""
+
+    span_s: float
+    complete: bool = True
+    covered: float = 1.0
+    """See `ShardHeat.covered`."""
+
+
 def heat_of(
     counted: HeatOfShard,
+    span: Span,
     *,
-    span_s: float,
-    complete: bool,
-    total_bytes: int,
+    total_bytes_per_s: float,
     shards: int,
     keys_shown_max: int = 5,
     show_keys: bool = True,
 ) -> ShardHeat:
-    """Return the figures of one shard. ``total_bytes`` and ``shards`` are the sum and the number of all shards that
-    were read.
+    """Return the figures of one shard. ``total_bytes_per_s`` and ``shards`` are the sum and the number of all shards
+    that were read.
     """
-    records_per_s, bytes_per_s = counted.records / span_s, counted.payload_bytes / span_s
+    records_per_s, bytes_per_s = counted.records / span.span_s, counted.payload_bytes / span.span_s
     utilization = max(records_per_s / WRITE_RECORDS_PER_S, bytes_per_s / WRITE_BYTES_PER_S)
-    share = counted.payload_bytes / total_bytes if total_bytes else 0.0
+    share = bytes_per_s / total_bytes_per_s if total_bytes_per_s else 0.0
     unfair = shards > 1 and share > HOT_TIMES_FAIR / shards and utilization >= 0.1
     hot = utilization >= HOT_UTILIZATION or unfair
     keys = counted.keys.heaviest(keys_shown_max, counted.payload_bytes, show_keys=show_keys)
@@ -226,8 +247,9 @@ def heat_of(
     one_key = hot and bool(keys) and keys[0].share > ONE_KEY_SHARE
     return ShardHeat(
         shard_id=counted.shard_id,
-        span_s=span_s,
-        complete=complete,
+        span_s=span.span_s,
+        complete=span.complete,
+        covered=span.covered,
         records=counted.records,
         user_records=counted.user_records,
         payload_bytes=counted.payload_bytes,

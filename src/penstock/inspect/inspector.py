@@ -42,7 +42,7 @@ from penstock.errors import (
     TransportError,
 )
 from penstock.inspect.applications import ApplicationReport, ApplicationsReport, application_view, only_stream
-from penstock.inspect.heat import HeatOfShard, HeatReport, heat_of
+from penstock.inspect.heat import HeatOfShard, HeatReport, Span, heat_of
 from penstock.inspect.lag import Lags, LagTimes
 from penstock.inspect.moments import utc
 from penstock.inspect.snapshots import snapshot_of
@@ -745,8 +745,8 @@ class Inspector:
         keys_shown_max: int = 5,
         show_keys: bool = True,
     ) -> HeatReport:
-        """Return where the load of the last ``since_s`` seconds lies. A shard is read until it has brought
-        ``records_max`` records.
+        """Return where the load of the last ``since_s`` seconds lies. A shard is read from the beginning of that time
+        on, until it has brought ``records_max`` records.
         """
         name = stream_name(stream)
         listed = await self._shards_shown(name) or []
@@ -761,13 +761,12 @@ class Inspector:
                 read[shard.shard_id] = found
 
         await side_by_side(look, [one for one in listed if not one.closed], AT_ONCE_MAX)
-        total = sum(counted.payload_bytes for counted, _, _ in read.values())
+        total = sum(counted.payload_bytes / span_s for counted, span_s, _ in read.values())
         shards = [
             heat_of(
                 counted,
-                span_s=span_s,
-                complete=complete,
-                total_bytes=total,
+                Span(span_s, complete, 1.0 if complete else min(1.0, span_s / since_s)),
+                total_bytes_per_s=total,
                 shards=len(read),
                 keys_shown_max=keys_shown_max,
                 show_keys=show_keys,
@@ -788,7 +787,7 @@ class Inspector:
         pages = self.pages(stream, shard.shard_id, IteratorAt.at_timestamp(begin_s), limit=min(10_000, records_max))
         try:
             async for page in pages:
-                counted.add(page.records)
+                await asyncio.to_thread(counted.add, page.records)  # a page of aggregates may take seconds
                 if page.records:
                     last_s = page.records[-1].approximate_arrival_timestamp
                 if not page.millis_behind_latest or page.next_shard_iterator is None or last_s >= until_s:
