@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.unicode import message_of, writable, writable_value
 from penstock.shown import json_line, json_lines, lines, one_line, url_without_password, without_password
 
 CLEARED = "\x1b[2J\x1b]0;title\x07"
@@ -52,3 +53,31 @@ def test_a_url_alone_is_shown_without_any_password(password: str) -> None:
 @given(st.lists(st.text(), max_size=5))
 def test_lines_of_json_are_what_each_line_is_alone(texts: list[str]) -> None:
     assert json_lines([{"a": one} for one in texts]) == "".join(f"{json_line({'a': one})}\n" for one in texts)
+
+
+@pytest.mark.parametrize("value", ["\ud83d", {"\udfff": ["\ud83d", {"a": "\ud83d"}]}, ["\ud83d\ude00", 1, None]])
+def test_half_an_emoji_makes_no_line_fail(value: object) -> None:
+    for line in (json_line(value), *json_lines([value, "other"]).splitlines()):
+        line.encode()
+        assert json.loads(line) in (json.loads(json.dumps(writable_value(value))), "other")
+    for text in (one_line(str(value)), lines(str(value))):
+        text.encode()
+        assert text.encode("latin-1", "backslashreplace")
+
+
+@given(st.text(st.characters(categories=["Cs", "L", "So"]), max_size=20))
+def test_any_text_can_be_written_and_what_is_whole_stays(text: str) -> None:
+    found = writable(text)
+    found.encode()
+    whole = not any("\ud800" <= one <= "\udfff" for one in text)
+    assert found == text if whole else "\ufffd" in found or len(found) < len(text)
+    assert writable(found) == found
+
+
+def test_an_error_that_cannot_say_its_message_has_none() -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise UnicodeEncodeError("utf-8", "\ud83d", 0, 1, "no")
+
+    assert message_of(BrokenError()) == ""
+    assert message_of(ValueError("cut \ud83d")) == "cut \ufffd"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.core.unicode import writable_value
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,9 +36,19 @@ def lines(text: str) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
 
 
+def json_of(value: object) -> bytes:
+    """Return a value as JSON. Half of a surrogate pair is replaced wherever it stands: no text from elsewhere makes a
+    line fail.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(writable_value(msgspec.to_builtins(value)))
+
+
 def json_line(value: object) -> str:
     """Return JSON on one line. What no terminal should get is escaped, as JSON writes it."""
-    encoded = msgspec.json.encode(value)
+    encoded = json_of(value)
     text = encoded.decode()
     # JSON has escaped what is below the space; of the other ASCII characters one cannot be printed.
     if (encoded.isascii() and b"\x7f" not in encoded) or text.isprintable():
@@ -46,7 +58,10 @@ def json_line(value: object) -> str:
 
 def json_lines(values: Sequence[object]) -> str:
     """Return JSON of many values, each on a line of its own."""
-    encoded = _ENCODER.encode_lines(values)
+    try:
+        encoded = _ENCODER.encode_lines(values)
+    except UnicodeEncodeError:
+        encoded = b"".join(json_of(one) + b"\n" for one in values)
     text = encoded.decode()
     if (encoded.isascii() and b"\x7f" not in encoded) or text.replace("\n", "").isprintable():
         return text

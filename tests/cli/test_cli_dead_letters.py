@@ -67,7 +67,7 @@ def test_replay_puts_the_originals_back_into_a_stream(run: Run, kinesis: Any, tm
     plain, whole = put(kinesis, b"plain", "a key"), put(kinesis, aggregate_of(b"a0", b"a1", b"a2"))
     put(kinesis, b"others")
     path = write(tmp_path / "dead.jsonl", letter_of(plain), letter_of(whole, 1), letter_of(whole, 1, part=2))
-    done = run("dead-letters", "replay", path, "--to", "again")
+    done = run("dead-letters", "replay", "--of", "orders", path, "--to", "again")
     assert (done.status, done.stderr) == (0, "")
     assert done.stdout == (
         "2 records replayed, 0 of them from their letters; 1 letters were of records that were replayed already\n"
@@ -90,7 +90,7 @@ def test_replay_takes_what_the_stream_has_no_more_from_the_letter(
         letter_of(gone, 1),
     )
     left = tmp_path / "left.jsonl"
-    done = run("dead-letters", "replay", path, "--to", "again", "--left", str(left))
+    done = run("dead-letters", "replay", "--of", "orders", path, "--to", "again", "--left", str(left))
     assert done.status == 1, done
     assert done.stdout == "2 records replayed, 2 of them from their letters\n"
     assert "in the stream no more, and not in its letter" in done.stderr
@@ -115,12 +115,12 @@ def test_replay_calls_a_function_with_each_record_and_its_letter(
         letter_of(answer := put(kinesis, b"good"), part=0),
         letter_of(answer, part=1),
     )
-    done = run("dead-letters", "replay", path, "--call", "repairing:handle", "-o", "json")
+    done = run("dead-letters", "replay", "--of", "orders", path, "--call", "repairing:handle", "-o", "json")
     import repairing
 
     assert done.status == 1
     assert json.loads(done.stdout) == {
-        "replayed": 2, "from_stream": 2, "from_letter": 0, "again": 0, "gone": 0, "failed": 1, "bad": 0,
+        "replayed": 2, "from_stream": 2, "from_letter": 0, "again": 0, "gone": 0, "failed": 1, "foreign": 0, "bad": 0,
     }  # fmt: skip
     assert "not taken" in done.stderr
     assert "still bad" not in done.stderr, "an error's message may hold data"
@@ -137,7 +137,7 @@ def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> 
     assert listed.status == 0
     assert listed.stdout.endswith("5 dead letters: 5 ValueError\n")
     assert all(str(letter.position.sequence_number) in listed.stdout for letter in letters)
-    assert run("dead-letters", "replay", "--from", "graves", "--to", "again").status == 0
+    assert run("dead-letters", "replay", "--of", "orders", "--from", "graves", "--to", "again").status == 0
     assert [data for _, data in datas(kinesis, "again")] == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -172,10 +172,10 @@ def test_a_replay_crosses_hours_of_silence_in_both_streams(run: Run, kinesis: An
         put(kinesis, letter_of(one).to_json(), stream="graves")
         local.clock.advance(2 * 3600)  # the oldest record is gone then
     local.reset_stats()
-    done = run("dead-letters", "replay", "--from", "graves", "--to", "again", "-o", "json")
+    done = run("dead-letters", "replay", "--of", "orders", "--from", "graves", "--to", "again", "-o", "json")
     assert done.status == 0, done
     assert json.loads(done.stdout) == {
-        "replayed": 3, "from_stream": 2, "from_letter": 1, "again": 0, "gone": 0, "failed": 0, "bad": 0,
+        "replayed": 3, "from_stream": 2, "from_letter": 1, "again": 0, "gone": 0, "failed": 0, "foreign": 0, "bad": 0,
     }  # fmt: skip
     assert local.stats().operations["GetRecords"].calls > 20, "an hour a page is crossed by default"
     assert sorted(data for _, data in datas(kinesis, "again")) == [b"first", b"kept", b"second"]
@@ -206,11 +206,12 @@ def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) ->
     [
         (("replay", "FILE"), "choose one of"),
         (("replay", "FILE", "--to", "a", "--call", "b:c"), "choose one of"),
-        (("replay", "--to", "orders"), "name a file"),
+        (("replay", "FILE", "--to", "a"), "name the stream of the records with --of"),
+        (("replay", "--of", "a", "--to", "orders"), "name a file"),
         (("list", "FILE", "--from", "graves"), "name a file"),
-        (("replay", "FILE", "--call", "nothing"), "MODULE:FUNCTION"),
-        (("replay", "FILE", "--call", "json:nothing"), "nothing"),
-        (("replay", "FILE", "--call", "json:__name__"), "no function"),
+        (("replay", "FILE", "--of", "a", "--call", "nothing"), "MODULE:FUNCTION"),
+        (("replay", "FILE", "--of", "a", "--call", "json:nothing"), "nothing"),
+        (("replay", "FILE", "--of", "a", "--call", "json:__name__"), "no function"),
         (("list", "not there"), "cannot be read"),
     ],
     ids=str,
@@ -224,7 +225,7 @@ def test_wrong_uses_are_told(run: Run, tmp_path: Path, arguments: tuple[str, ...
 
 def test_what_is_left_is_written_to_a_new_file_only(run: Run, local: LocalKinesis, tmp_path: Path) -> None:
     path = write(tmp_path / "dead.jsonl")
-    done = run("dead-letters", "replay", path, "--to", "orders", "--left", path)
+    done = run("dead-letters", "replay", "--of", "orders", path, "--to", "orders", "--left", path)
     assert done.status == 1
     assert "--left" in done.stderr
 
@@ -249,6 +250,62 @@ def test_a_letter_is_what_it_was_after_it_was_written() -> None:
         partition_key="Zoë", explicit_hash_key=2**127, data=bytes(range(256)), left_out_bytes=5,
     )  # fmt: skip
     assert Letter.from_json(letter.to_json()) == letter
+
+
+HALF = "cut emoji \ud83d"
+HALVES: dict[str, Any] = {
+    "stream": "or\ud83dders", "shard_id": "shardId-\udfff", "error_type": "Value\ud83dError", "error_message": HALF,
+    "worker": HALF, "partition_key": HALF,
+}  # fmt: skip
+
+
+def test_half_an_emoji_is_replaced_when_a_letter_is_written() -> None:
+    """A handler's error quotes a record; the record counts as settled once the letter is written."""
+    answer = {"ShardId": "s", "SequenceNumber": "1"}
+    letter = letter_of(answer, data=b"x", **HALVES)
+    found = Letter.from_json(letter.to_json())
+    assert (found.error_message, found.partition_key) == ("cut emoji \ufffd", "cut emoji \ufffd")
+    assert json.loads(letter.to_json())["error_message"] == "cut emoji \ufffd"
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("options", [[], ["--messages"], ["-o", "jsonl", "--messages", "--data"]])
+def test_letters_that_were_written_with_half_an_emoji_are_listed(
+    run: Run, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    good = json.loads(letter_of({"ShardId": "s", "SequenceNumber": "1"}, data=b"x").to_json())
+    path = tmp_path / "dead.jsonl"
+    path.write_text(json.dumps(good | {name: HALVES[name]}) + "\n", encoding="ascii")
+    assert "\\ud" in path.read_text(encoding="ascii")
+    done = run("dead-letters", "list", str(path), *options)
+    assert (done.status, done.stderr) == (0, "")
+
+
+def test_letters_that_were_written_with_half_an_emoji_are_replayed(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    kinesis.create_stream(StreamName="again", ShardCount=1)
+    good = json.loads(letter_of(put(kinesis, b"good")).to_json())
+    path = tmp_path / "dead.jsonl"
+    path.write_text(json.dumps(good | {"error_message": HALF, "worker": HALF, "partition_key": HALF}) + "\n")
+    done = run("dead-letters", "replay", str(path), "--of", "orders", "--to", "again")
+    assert (done.status, done.stderr) == (0, "")
+    assert datas(kinesis, "again") == [("k", b"good")]
+
+
+def test_no_letter_chooses_which_stream_is_read(run: Run, kinesis: Any, tmp_path: Path) -> None:
+    """A program that may write letters knows a position of a stream that the operator may read."""
+    for name in ("again", "salaries"):
+        kinesis.create_stream(StreamName=name, ShardCount=1)
+    good = letter_of(put(kinesis, b"good"))
+    arn = kinesis.describe_stream_summary(StreamName="salaries")["StreamDescriptionSummary"]["StreamARN"]
+    secret = put(kinesis, b"secret", stream="salaries")
+    foreign = [letter_of(secret, stream=stream, data=b"x") for stream in ("salaries", arn, "orders ", "Orders")]
+    path, left = write(tmp_path / "d.jsonl", *foreign, good), tmp_path / "left.jsonl"
+    done = run("dead-letters", "replay", path, "--of", "orders", "--to", "again", "--left", str(left), "-o", "json")
+    assert done.status == 1
+    assert json.loads(done.stdout) | {"replayed": 1, "foreign": 4, "failed": 0} == json.loads(done.stdout)
+    assert "of a stream that --of does not name" in done.stderr
+    assert datas(kinesis, "again") == [("k", b"good")]
+    assert [Letter.from_json(line).stream for line in left.read_bytes().splitlines()] == [one.stream for one in foreign]
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b1A"
@@ -285,7 +342,7 @@ def test_letters_stand_by_their_errors_and_many_of_one_error_are_counted(run: Ru
 def test_nor_does_one_that_is_not_replayed(run: Run, tmp_path: Path) -> None:
     answer = {"ShardId": f"shardId-{ESCAPES}", "SequenceNumber": "1"}
     path = write(tmp_path / "dead.jsonl", letter_of(answer), letter_of(answer, stream=f"or{ESCAPES}ders"))
-    done = run("dead-letters", "replay", path, "--to", "orders")
+    done = run("dead-letters", "replay", "--of", "orders", path, "--to", "orders")
     assert done.status == 1
     assert all(line.isprintable() for line in f"{done.stdout}{done.stderr}".splitlines())
     assert "owned" in done.stderr
@@ -298,11 +355,11 @@ def test_an_error_of_a_command_is_plain_too(run: Run) -> None:
 
 
 ODD_FIELDS = [
-    {"stream": 5}, {"stream": ""}, {"stream": None}, {"stream": "\ud800"}, {"shard_id": ["s"]}, {"error_type": ["a"]},
+    {"stream": 5}, {"stream": ""}, {"stream": None}, {"shard_id": ["s"]}, {"error_type": ["a"]},
     {"error_type": {}}, {"error_message": 5}, {"sequence_number": "1e9"}, {"sequence_number": 1e400},
     {"sequence_number": "-1"}, {"sequence_number": "9" * 5000}, {"sequence_number": True}, {"attempts": "many"},
     {"attempts": None}, {"part": "x"}, {"worker": 5}, {"token": -1}, {"written_at": "yesterday"}, {"written_at": 5},
-    {"arrived_at": "9999-99-99"}, {"partition_key": 5}, {"partition_key": "\udfff"}, {"explicit_hash_key": "x"},
+    {"arrived_at": "9999-99-99"}, {"partition_key": 5}, {"explicit_hash_key": "x"},
     {"data": 5}, {"data": "\xe9"}, {"left_out_bytes": 1e300},
 ]  # fmt: skip
 
@@ -320,7 +377,7 @@ def test_odd_letters_end_neither_a_list_nor_a_replay(run: Run, kinesis: Any, tmp
         assert listed.stdout.count("shardId-") == 2
         assert "line 2: its fields cannot be read (stream is no text): no dead letter" in listed.stderr
         assert f"and {len(odd) - 10} more: no dead letter" in listed.stderr
-    replayed = run("dead-letters", "replay", str(path), "--to", "again")
+    replayed = run("dead-letters", "replay", "--of", "orders", str(path), "--to", "again")
     assert replayed.status == 1
     assert replayed.stdout.startswith("1 records replayed")
     assert datas(kinesis, "again") == [("k", b"good")]
@@ -338,8 +395,9 @@ def test_a_letter_that_names_no_stream_keeps_no_other_from_its_replay(run: Run, 
     good = letter_of(put(kinesis, b"good"))
     streams = ["arn:aws:kinesis:eu-west-1", "arn:aws:kinesis:mars-1:123456789012:stream/x", "no such stream", "../x"]
     odd = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=stream) for stream in streams]
-    left = tmp_path / "left.jsonl"
-    done = run("dead-letters", "replay", write(tmp_path / "d.jsonl", *odd, good), "--to", "again", "--left", str(left))
+    path, left = write(tmp_path / "d.jsonl", *odd, good), tmp_path / "left.jsonl"
+    of = [word for stream in (*streams, "orders") for word in ("--of", stream)]
+    done = run("dead-letters", "replay", path, *of, "--to", "again", "--left", str(left))
     assert (done.status, done.stdout) == (1, "1 records replayed, 0 of them from their letters\n")
     assert len(left.read_bytes().splitlines()) == len(odd)
 
@@ -351,7 +409,9 @@ def test_streams_are_not_kept_open_without_bound(
     kinesis.create_stream(StreamName="again", ShardCount=1)
     good = letter_of(put(kinesis, b"good"))
     others = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=f"other-{n}", data=b"x") for n in range(5)]
-    done = run("dead-letters", "replay", write(tmp_path / "d.jsonl", good, *others, good), "--to", "again")
+    path = write(tmp_path / "d.jsonl", good, *others, good)
+    of = [word for one in (good, *others) for word in ("--of", one.stream)]
+    done = run("dead-letters", "replay", path, *of, "--to", "again")
     assert done.stdout.startswith("6 records replayed, 5 of them from their letters; 1 letters were of records")
 
 

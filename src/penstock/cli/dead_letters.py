@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -83,6 +83,10 @@ def replay_command(
         str | None,
         typer.Option("--call", help="Call this function with each record and its letter.", metavar="MODULE:FUNCTION"),
     ] = None,
+    of: Annotated[
+        list[str] | None,
+        typer.Option("--of", help="Stream of the records, as the letters name it (may be repeated).", metavar="STREAM"),
+    ] = None,
     left: Annotated[
         Path | None, typer.Option("--left", help="Write the letters that were not replayed to this new file.")
     ] = None,
@@ -95,13 +99,20 @@ def replay_command(
     """Hand the records of dead letters on once more: to a stream, or to a function.
 
     The command reads each record again from its stream, by its position; where the stream has it no more, it takes the
-    record from the letter. Each replay hands all records of its letters on again, so keep letters that were replayed
-    apart. The exit status is 1 when a record was not replayed.
+    record from the letter. It reads no stream that --of does not name, whatever a letter says. Each replay hands all
+    records of its letters on again, so keep letters that were replayed apart. The exit status is 1 when a record was
+    not replayed.
     """
     if (to_stream is None) == (call is None):
         raise typer.BadParameter("choose one of --to STREAM and --call MODULE:FUNCTION")
+    if not of:
+        raise typer.BadParameter(
+            "name the stream of the records with --of STREAM, as `penstock dead-letters list` shows it: a letter alone "
+            "must not choose which stream is read"
+        )
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    found = asyncio.run(_replay(_letters(file, from_stream, connection, since), to_stream, call, left, connection))
+    target = _Target(to_stream, call, tuple(of), left)
+    found = asyncio.run(_replay(_letters(file, from_stream, connection, since), target, connection))
     _finish(found, as_json=output is Whole.json)
 
 
@@ -165,26 +176,34 @@ def _show_groups(groups: Mapping[str, _Group]) -> None:
     typer.echo(one_line(f"{counted(total, 'dead letter')}{': ' + kinds if kinds else ''}"))
 
 
-async def _replay(
-    source: Letters, to: str | None, call: str | None, left: Path | None, connection: ConnectionOptions
-) -> Replayed:
+class _Target(NamedTuple):
+    """What a replay reads, and where its records and the letters that are left go."""
+
+    to: str | None
+    call: str | None
+    of: tuple[str, ...]
+    left: Path | None
+
+
+async def _replay(source: Letters, chosen: _Target, connection: ConnectionOptions) -> Replayed:
     from penstock.runtime.dead_letters import ToCallable, ToStream, replay
     from penstock.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
         letters = await stack.enter_async_context(source)
         target: Target
-        if to is None:
-            target = ToCallable(_function(call or ""))
+        if chosen.to is None:
+            target = ToCallable(_function(chosen.call or ""))
         else:
-            producer: Producer[Any] = Producer(sink_for(to, connection))
+            producer: Producer[Any] = Producer(sink_for(chosen.to, connection))
             target = ToStream(await stack.enter_async_context(producer))
         return await replay(
             letters,
             target,
+            of=chosen.of,
             open_source=lambda name: source_for(name, connection),
-            on_left=_nothing if left is None else stack.enter_context(_kept(left)),
-            once=to is not None,
+            on_left=_nothing if chosen.left is None else stack.enter_context(_kept(chosen.left)),
+            once=chosen.to is not None,
         )
 
 
@@ -265,6 +284,7 @@ def _finish(found: Replayed, *, as_json: bool) -> None:
             "again": found.again,
             "gone": len(found.gone),
             "failed": len(found.failed),
+            "foreign": len(found.foreign),
             "bad": len(found.bad),
         },
         text,
@@ -272,6 +292,7 @@ def _finish(found: Replayed, *, as_json: bool) -> None:
     )
     _complain([_named(letter) for letter in found.gone], "in the stream no more, and not in its letter")
     _complain([f"{_named(letter)} ({type(error).__name__})" for letter, error in found.failed], "not taken")
+    _complain([_named(letter) for letter in found.foreign], "of a stream that --of does not name, and not read")
     _complain(found.bad, "no dead letter")
     if not found.complete:
         raise typer.Exit(1)

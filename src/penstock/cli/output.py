@@ -20,7 +20,7 @@ import typer
 from penstock.cli.tables import cell, is_wide
 from penstock.errors import OptionError
 from penstock.inspect.moments import moment_s
-from penstock.shown import json_line, lines
+from penstock.shown import json_line, json_of, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -168,7 +168,7 @@ def show_report(report: msgspec.Struct, rows: Sequence[Any], table: str, shape: 
     elif shape is Shape.jsonl:
         text = "\n".join(json_line(row) for row in rows)
     elif shape is Shape.json:
-        text = _printable(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        text = _printable(msgspec.json.format(json_of(report), indent=2).decode())
     else:
         text = _printable("\n".join(_yaml(msgspec.to_builtins(report), 0)))
     if text:

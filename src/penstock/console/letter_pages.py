@@ -119,6 +119,7 @@ async def _replayed(console: Console, chosen: list[Letter], to: str) -> dict[str
         done = await replay(
             each(),
             ToStream(producer),
+            of={one.stream for one in chosen},  # one group, whose stream the visitor saw and sent
             open_source=lambda name: source_for(name, console.connection),
             on_left=lambda _: None,  # letters that were not replayed stay where they are: nothing is removed
             once=True,

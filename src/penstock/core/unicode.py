@@ -23,6 +23,16 @@ def writable(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an error that other code raised: text that can be written, also where the error cannot say
+    its message.
+    """
+    try:
+        return writable(str(error))
+    except Exception:  # `__str__` is the other code's, and may fail
+        return ""
+
+
 def writable_value(value: Any) -> Any:
     """Return a value of JSON with all texts in it made `writable`, and names of members too. The caller bounds its
     depth.

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Collection,
         Iterable,
         Iterator,
         Mapping,
@@ -381,13 +382,15 @@ class Replayed:
     """Letters whose record is neither in the stream nor in the letter."""
     failed: list[tuple[Letter, Exception]] = field(default_factory=list)
     """Letters whose record the target refused by an error, or whose stream could not be read; with the error."""
+    foreign: list[Letter] = field(default_factory=list)
+    """Letters that name another stream than those that were to be read: nothing was read for them."""
     bad: list[str] = field(default_factory=list)
     """The places of what was no letter, with the reason."""
 
     @property
     def complete(self) -> bool:
         """True when every letter's record was given."""
-        return not (self.gone or self.failed or self.bad)
+        return not (self.gone or self.failed or self.foreign or self.bad)
 
 
 def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
@@ -481,13 +484,16 @@ async def replay(
     letters: AsyncIterator[Letter | BadLetter],
     target: Target,
     *,
+    of: Collection[str],
     open_source: Callable[[str], RecordSource],
     on_left: Callable[[Letter], None] = lambda _letter: None,
     once: bool = False,
 ) -> Replayed:
     """Give the record of each letter to ``target``, one after the other.
 
-    ``open_source`` reaches the stream that a letter names. ``on_left`` hears of each letter that was not replayed.
+    ``of`` are the streams, as letters name them, whose records are given: a program that can write a letter would else
+    choose which stream is read with the caller's credentials, and its records would come into the target.
+    ``open_source`` reaches such a stream. ``on_left`` hears of each letter that was not replayed.
     ``once``: a record of several letters (those of its parts, say) is given once.
     """
     result = Replayed()
@@ -497,6 +503,10 @@ async def replay(
         async for letter in letters:
             if isinstance(letter, BadLetter):
                 result.bad.append(str(letter))
+                continue
+            if letter.stream not in of:
+                result.foreign.append(letter)
+                on_left(letter)
                 continue
             key = (letter.stream, letter.shard_id, *letter.position)
             if once and key in seen:

@@ -14,14 +14,13 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock import events
 from penstock.errors import OptionError
 from penstock.model import Position
+from penstock.shown import json_of, one_line
 from penstock.shown import lines as printable
-from penstock.shown import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,7 +332,7 @@ def _json(level: int, event: events.Event, text: str, shown: dict[str, object]) 
     fields = {name: _plain(value) for name, value in shown.items()}
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
     head = {"time": now, "level": logging.getLevelName(level), "event": type(event).__name__, "stream": event.stream}
-    return msgspec.json.encode({**head, "text": text, **fields}).decode()
+    return json_of({**head, "text": text, **fields}).decode()
 
 
 def _plain(value: object) -> object:

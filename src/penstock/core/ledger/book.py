@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.feeding.pages import UserRecords
 from penstock.core.leases.row import Checkpoint
+from penstock.core.unicode import message_of
 from penstock.model import Position
 
 if TYPE_CHECKING:
@@ -544,7 +545,7 @@ class DeadLetter(Generic[R]):
         self.first_at_s = ticket.first_at_s
         """The time at which the record was delivered first, on the caller's clock."""
         self.error_type = reason if error is None else type(error).__name__
-        self.error_message = "" if error is None else str(error)
+        self.error_message = "" if error is None else message_of(error)
         """The message of the handler's error: it may hold anything, and belongs into the dead letter, not into
         a log.
         """

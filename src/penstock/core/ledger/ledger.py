@@ -38,6 +38,7 @@ from penstock.core.ledger.policies import (
 )
 from penstock.core.ledger.queues import DueQueue, KeyQueue, PositionQueue
 from penstock.core.pacing import full_jitter_s
+from penstock.core.unicode import message_of, writable
 from penstock.errors import PutError, ServiceError
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def named(error: BaseException) -> str:
 
 def _in_full(error: BaseException) -> tuple[str, str]:
     """Return the message and the traceback, each cut to its bound."""
-    trace = "".join(traceback.format_exception(error))
-    return str(error)[:MESSAGE_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
+    trace = writable("".join(traceback.format_exception(error)))
+    return message_of(error)[:MESSAGE_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
 
 
 def raised_at(error: BaseException) -> str:

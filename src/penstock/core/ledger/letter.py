@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.core.unicode import writable, writable_value
 from penstock.model import Position, Record
 
 KIND = "penstock dead letter"
@@ -74,7 +75,9 @@ class Letter:
         )
 
     def to_json(self) -> bytes:
-        """Return one line, without its end. What is absent has no entry."""
+        """Return one line, without its end. What is absent has no entry. Half of a surrogate pair, which a message may
+        quote from a record, is replaced.
+        """
         values: dict[str, Any] = {
             "kind": KIND,
             "version": VERSION,
@@ -96,7 +99,7 @@ class Letter:
             "data": None if self.data is None else base64.b64encode(self.data).decode(),
             "left_out_bytes": self.left_out_bytes or None,
         }
-        return json.dumps({name: value for name, value in values.items() if value is not None}).encode()
+        return json.dumps({name: writable_value(one) for name, one in values.items() if one is not None}).encode()
 
     @classmethod
     def from_json(cls, line: bytes) -> Letter:
@@ -145,15 +148,13 @@ def _letter(of: dict[str, Any]) -> Letter:
 
 
 def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
-    """Return a text that UTF-8 can write: half of a surrogate pair can neither be sent nor shown."""
+    """Return a text that UTF-8 can write. Half of a surrogate pair is replaced, and makes it no odd letter: earlier
+    versions have written such letters, whose records count as settled.
+    """
     value = of[name]
     if not isinstance(value, str) or len(value) < least:
         raise _OddFieldError(f"{name} is no text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _OddFieldError(f"{name} is no text that can be written") from None
-    return value
+    return writable(value)
 
 
 def _whole(of: dict[str, Any], name: str) -> int:
