@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all coverage interop sim check bench lock clean run dev
+.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check bench lock clean run dev
 
 RUN := scripts/run
 # One process more than cores: many tests wait for limits of real time, and two of the processes have a JVM each.
@@ -10,6 +10,7 @@ FAST := tests/core tests/telemetry tests/test_tidy.py tests/test_exports.py test
 	tests/docs/test_pages.py tests/docs/test_design.py tests/scripts/test_diagrams.py
 ARGS ?=
 SEEDS ?= 200
+FRESH_SEEDS ?= 5000
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -34,6 +35,9 @@ coverage: dev ## lines and branches of core that its tests and the simulations g
 
 interop: dev ## real KCL workers beside ours, on one lease table (about 20 minutes; needs Maven and Java 17)
 	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
+
+sim-fresh: dev ## the same each time with seeds that never ran before, for each night; FRESH_SEEDS=20000 runs so many
+	@$(RUN) python -m penstock.testing.sim --fresh --seeds $(FRESH_SEEDS) $(ARGS)
 
 sim: dev ## whole consumers in virtual time, under faults; SEEDS=2000 runs so many, ARGS="--seed 21" one again
 	@$(RUN) python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)

@@ -31,11 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: print every fact as it happens")
     parser.add_argument("--seeds", type=int, default=200, help="run so many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="beginning with this one (%(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="beginning with one that the clock says")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side (%(default)s)")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return one(options.seed, trace=options.trace)
-    return many(range(options.first, options.first + options.seeds), options.jobs)
+    first = options.first
+    if options.fresh:
+        first = time.time_ns() // 1_000_000
+        print(f"the first seed is {first}: --seeds {options.seeds} --first {first} runs the same again", flush=True)
+    return many(range(first, first + options.seeds), options.jobs)
 
 
 def one(seed: int, *, trace: bool) -> int:

@@ -469,10 +469,16 @@ class History:
             behind = [begun.position] if begun.is_position else []
             behind += [] if story.resumed is None else [story.resumed]
             place = bisect_right(positions, max(behind)) if behind else 0
-        while place < len(positions) and positions[place] in story.left_out and positions[place] != position:
+        while (
+            place < len(positions)
+            and positions[place] != position
+            and (positions[place] in story.left_out or story.delivered.get((positions[place], 0)) == token)
+        ):  # Where the order changes, another order has delivered some of them in this tenure.
             place += 1
         if place < len(positions) and position == positions[place]:
             place += 1
+        elif story.delivered.get((position, 0)) == token:
+            return  # It is a repetition: another order may have delivered it before those that are next.
         elif (found := bisect_left(positions, position)) > place or found == len(positions):
             expected = _shown(positions[place]) if place < len(positions) else "nothing"
             self.fault("a gap", f"{who} got {_shown(position)} of {shard_id} where {expected} is next")

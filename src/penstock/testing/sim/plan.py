@@ -202,6 +202,8 @@ class FaultPlan:
     """Seconds after which a shard whose handlers only fail is given up; None: it is not."""
     cool_down_s: float = 8.0
     """Seconds for which the worker that gave a shard up leaves it alone."""
+    stall_s: float = 0.0
+    """Seconds after which records that are not settled are delivered again; 0: they are not."""
     program: str = "batches"
     """The name of a program of `penstock.testing.sim.process`; a simulator that is given a program of its own does not
     look here.
@@ -237,7 +239,27 @@ class FaultPlan:
             program=program,
             options=_options(rng),
         )
-        return _with_options(replace(plan, faults=_faults(rng, workers, duration_s)))
+        return _with_program(_with_options(replace(plan, faults=_faults(rng, workers, duration_s))))
+
+
+def _with_program(plan: FaultPlan) -> FaultPlan:
+    """Give some plans a program that steers its consumer while that runs, little room, or a policy for what stalls.
+    This has a seed of its own: what else a plan holds stays as it is.
+    """
+    rng = random.Random(f"programs {plan.seed}")
+    more: dict[str, Any] = {}
+    if plan.program != "two_phase" and rng.random() < 0.3:
+        more["program"] = rng.choice(["late_orders", "late_orders", "pauses", "collects", "getmany"])
+        more["keys"] = plan.keys or rng.choice([4, 12, 40])
+        if (
+            more["program"] == "collects"
+        ):  # A collection fails as a whole: its good records are given up with a bad one.
+            more["bad"] = 0.0
+    if rng.random() < 0.1:
+        more["options"] = {**plan.options, "shard_records_max": rng.choice([20, 100])}
+    if more.get("program", plan.program) in ("batches", "shards", "run", "pauses") and rng.random() < 0.1:
+        more["stall_s"] = rng.choice([2.0, 10.0])
+    return replace(plan, **more)
 
 
 def _with_options(plan: FaultPlan) -> FaultPlan:

@@ -5,6 +5,7 @@ write with it are here too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from penstock.events import ShardGivenUp
 from penstock.model import Position
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.core import ConsumerCore
-from penstock.runtime.consumer.driving import Unordered
+from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.dead_letters import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
 from penstock.testing.sim.history import BAD
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.leases.tenure import Command
     from penstock.core.ledger.letter import Letter
     from penstock.options import ConsumerOptions
+    from penstock.runtime.consumer.driving import Collection, Concurrency
     from penstock.runtime.consumer.shards import Shard
     from penstock.runtime.shard.batch import FoundPending
     from penstock.runtime.shard.shard_reader import ShardReader
@@ -360,7 +362,7 @@ def check(record: Any) -> None:
         raise BadRecordError("it cannot be handled")
 
 
-async def handle(batch: Batch[Any], process: Process) -> None:
+async def handle(batch: Batch[Any] | Collection, process: Process) -> None:
     """Take some time, and fail if that is the process's lot, or the records'."""
     handling_s = process.handling_s()
     if handling_s:
@@ -489,6 +491,63 @@ async def two_phase(consumer: Consumer[Any], process: Process) -> None:
             group.create_task(follow(shard))
 
 
+async def late_orders(consumer: Consumer[Any], process: Process) -> None:
+    """Have the consumer drive a function some time after its start, and in another order every now and then."""
+    rng = process.rng
+    await asyncio.sleep(rng.uniform(0.0, 3.0))
+    while True:
+        orders: list[Concurrency] = [ByKey(slots_max=3), Unordered(slots_max=3), OneByOne()]
+        order = rng.choice(orders)
+        running = asyncio.ensure_future(consumer.run_batches(lambda batch: handle(batch, process), concurrency=order))
+        try:
+            done, _ = await asyncio.wait((running,), timeout=rng.uniform(2.0, 15.0))
+        finally:
+            running.cancel()
+        if done:
+            return await running
+        await asyncio.wait((running,))
+
+
+async def pauses(consumer: Consumer[Any], process: Process) -> None:
+    """Handle one batch after the other, and pause one shard, or all, for a while every now and then."""
+
+    async def steer() -> None:
+        rng = process.rng
+        while True:
+            await asyncio.sleep(rng.uniform(0.5, 5.0))
+            held = consumer.statistics().shards
+            consumer.pause(*([rng.choice(held)] if held and rng.random() < 0.5 else []))
+            await asyncio.sleep(rng.uniform(0.2, 4.0))
+            consumer.resume()
+
+    steering = asyncio.create_task(steer())
+    try:
+        await batches(consumer, process)
+    finally:
+        steering.cancel()
+
+
+async def collects(consumer: Consumer[Any], process: Process) -> None:
+    """Handle records of one key together."""
+    rng = process.rng
+    groups = consumer.collect(
+        lambda record: record.partition_key, records=rng.choice([2, 5]), age_s=rng.choice([0.5, 5.0])
+    )
+    async with contextlib.aclosing(groups):
+        async for group in groups:
+            with group:
+                await handle(group, process)
+
+
+async def getmany(consumer: Consumer[Any], process: Process) -> None:
+    """Ask for what there is of all shards, in a loop that ends with the consumer."""
+    while not consumer.closed:
+        wait_s = process.rng.uniform(0.0, 2.0)
+        for batch in await consumer.getmany(process.rng.choice([5, 1_000]), wait_s=wait_s):
+            with batch:
+                await handle(batch, process)
+
+
 PROGRAMS = {
     "batches": batches,
     "shards": shards,
@@ -499,4 +558,8 @@ PROGRAMS = {
     "by_key": by_key,
     "unordered": unordered,
     "two_phase": two_phase,
+    "late_orders": late_orders,
+    "pauses": pauses,
+    "collects": collects,
+    "getmany": getmany,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from penstock.core.leases.row import Checkpoint, LeaseRow
-from penstock.core.ledger.policies import Retry
+from penstock.core.ledger.policies import Redeliver, Retry, SettlingOptions
 from penstock.core.shard.checkpoints import Every, Prompt, Riding
 from penstock.core.shard.duplicates import Deduplicate
 from penstock.model import StartingPosition
@@ -414,6 +414,8 @@ def _options(plan: FaultPlan) -> ConsumerOptions:
         more["deduplicate"] = Deduplicate(
             key=lambda record: record.data, window_s=plan.window_s, wait=plan.window_waits
         )
+    if plan.stall_s:
+        more["settling"] = SettlingOptions(deadline_s=plan.stall_s, stalled=Redeliver(times_max=2))
     if plan.parts:
         more["split"] = lambda record: range(_parts_of(record.data))
     return ConsumerOptions(starting_position=_start(plan), **more)
