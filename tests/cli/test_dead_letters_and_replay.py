@@ -78,7 +78,7 @@ def test_dead_letters_and_their_replay(local: LocalKinesis, kinesis: Any, run: R
     failing = consumer_of(leases, dead_letters=choice, **ledger)
     assert asyncio.run(consume(failing, {b"a", b"b"}, mended=False)) == [b"a", b"b"]
     listed = run("dead-letters", "list", *source)
-    assert (listed.status, listed.stdout.splitlines()[-1]) == (0, "1 dead letters: 1 ValueError")
+    assert (listed.status, listed.stdout.splitlines()[-1]) == (0, "1 dead letter: 1 ValueError")
     replayed = run("dead-letters", "replay", "--of", "orders", *source, "--to", "orders")
     assert (replayed.status, replayed.stdout) == (0, "1 records replayed, 0 of them from their letters\n")
     assert asyncio.run(consume(consumer_of(leases), {POISON}, mended=True)) == [POISON]

@@ -1,4 +1,4 @@
-"""A lease that begins at a time says which, in each write that makes or takes it; and who may go on from there."""
+"""A lease that begins at a time says which, in each write that makes or takes it; and which reader may go on there."""
 
 from __future__ import annotations
 

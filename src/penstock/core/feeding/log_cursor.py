@@ -49,7 +49,7 @@ SERVICE_CLOCK_S = 2.0
 
 
 def latest_s(service_now_s: float) -> float:
-    """Return the time (epoch seconds) that stands for LATEST from now on, for all who read a shard from there.
+    """Return the time (epoch seconds) that stands for LATEST from now on, for each reader of the shard.
 
     It may lie two seconds too early, and never too late: a record that arrives after this call must not lie before it.
     """
