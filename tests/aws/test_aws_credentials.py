@@ -176,10 +176,13 @@ async def test_a_failed_renewal_is_tried_again_while_the_old_ones_serve(
 
 
 async def test_a_failed_load_is_everybodys_error_and_the_next_call_tries_again(
-    provider: Provider, cache: CredentialCache
+    provider: Provider, cache: CredentialCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.failure = CredentialsError("nothing found")
-    results = await asyncio.gather(*[cache.current() for _ in range(5)], return_exceptions=True)
+    with caplog.at_level(logging.WARNING, "penstock.aws"):
+        results = await asyncio.gather(*[cache.current() for _ in range(5)], return_exceptions=True)
+        await settle()
+    assert caplog.text == "", "what the callers' errors say is not said a second time by the log"
     assert all(isinstance(result, CredentialsError) for result in results)
     assert len(provider.loads) == 1
     provider.failure = None

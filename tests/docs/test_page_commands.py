@@ -75,7 +75,7 @@ def test_the_tables_of_commands_are_as_the_commands_are() -> None:
 def test_the_module_takes_what_the_pages_give_it() -> None:
     source = (ROOT / "src/penstock/pipeline/job/running.py").read_text(encoding="utf-8")
     taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source)) - set(FLAGS)
-    assert taken == {"--check", "--payloads", "-o"}
+    assert taken == {"--check", "--online", "--payloads", "-o"}
     given = [
         option
         for page in DEPLOY

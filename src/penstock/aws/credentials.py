@@ -170,10 +170,10 @@ class CredentialCache:
             self._loading = None
 
     def _not_loaded(self, error: BaseException) -> None:
-        """Log that a load failed. Callers that wait have the error, too; the next call begins a load in the background
-        again.
+        """Log that a renewal failed; the next call begins a load in the background again. The first load is not logged:
+        a caller waits for it, and says what the error says, which would stand twice in what a program writes.
         """
-        if self._now() - self._told_s >= TOLD_EVERY_S:
+        if self._current is not None and self._now() - self._told_s >= TOLD_EVERY_S:
             self._told_s = self._now()
             log.warning("AWS credentials could not be loaded: %s", error)
 

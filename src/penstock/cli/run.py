@@ -58,6 +58,10 @@ def command(
         bool,
         typer.Option("--check", help="Check the file, say what each sink promises, and end without starting Spark."),
     ] = False,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="With --check: ask the service for the stream, too, and whose checkpoint it is."),
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files, for editors.")] = False,
     spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
     output: OutputLines = Lines.text,
@@ -87,9 +91,12 @@ def command(
         return
     if job is None:
         raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
+    if online and not check:
+        raise typer.BadParameter("it is a part of --check: a run asks the service anyway", param_hint="--online")
     status = run_file(
         job,
         check=check,
+        online=online,
         as_json=output is Lines.jsonl,
         log_level=spark_log.value,
         metrics_port=metrics_port,

@@ -94,6 +94,15 @@ async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy
         ) from error
 
 
+def check_owner(stored_arn: str, stream_arn: str) -> None:
+    """Raise CheckpointMismatchError where a checkpoint directory was made for another stream than the options name."""
+    if stored_arn != stream_arn:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint directory belongs to {stored_arn}, the options name {stream_arn}: use a checkpoint "
+            "directory of its own for each stream"
+        )
+
+
 class ShardBook:
     """Keeps all shards of one stream that are unread or still listed."""
 
@@ -131,11 +140,7 @@ class ShardBook:
         await self._describe()
         again = False
         if stored is not None:
-            if stored.stream_arn != self.summary.stream_arn:
-                raise CheckpointMismatchError(
-                    f"the Spark checkpoint directory belongs to {stored.stream_arn}, the options name "
-                    f"{self.summary.stream_arn}: use a checkpoint directory of its own for each stream"
-                )
+            check_owner(stored.stream_arn, self.summary.stream_arn)
             if stored.created_s != int(self.summary.creation_timestamp_s):
                 self._stream_was_made_again()
                 stored, again = None, True

@@ -19,6 +19,7 @@ from penstock.spark.source import ADMISSION, READING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.aws.kinesis import StreamSummary
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.writing import Delivery
 
@@ -322,6 +323,12 @@ class Show:
             lines.append(f"  {one.sink:{width}}  {one.how}: {one.why}")
             lines += [f"  {'':{width}}  note: {one.note}"] if one.note else []
         self._text("\n".join(lines))
+
+    def found(self, summary: StreamSummary) -> None:
+        """Show what the service says of the stream that the job reads."""
+        shards, hours = summary.open_shard_count, summary.retention_hours
+        self._event("stream", arn=summary.stream_arn, status=summary.stream_status, shards=shards, hours=hours)
+        self._text(f"{summary.stream_arn} is {summary.stream_status}: {shards:,} open shards, {hours:,} hours are kept")
 
     def began_anew(self, checkpoint: str, removed: list[str]) -> None:
         """Show that a former start was killed before it had written an offset, and that what it left is removed."""

@@ -46,6 +46,7 @@ from penstock.pipeline.job.packages import unpublished
 from penstock.pipeline.job.places import run_lock, unwritable
 from penstock.pipeline.job.session import session_of, submitted, told_unread
 from penstock.pipeline.job.steps import MissingPackageError
+from penstock.pipeline.job.stream_check import OFFSETS, StreamCheck, ask
 from penstock.pipeline.job.writing import deliveries, is_table, require_format, stream_of
 from penstock.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
 from penstock.spark.ranges import SCHEMA
@@ -208,7 +209,7 @@ class Stopping:
 # they refuse the directory, for ever. So the file is removed here, where the directory says that no offset was ever
 # written, and nothing else is.
 
-OFFSETS, COMMITS, STATE = "offsets", "commits", "state"
+COMMITS, STATE = "commits", "state"
 _FIRST_UNFINISHED = re.compile(r"\.{1,2}0\.[0-9a-f-]+\.tmp(\.crc)?")
 """The name of the entry of batch 0 until it is whole, and of the checksum that Hadoop keeps of it on a local disk."""
 
@@ -516,13 +517,15 @@ def run_file(
     path: str | Path,
     *,
     check: bool = False,
+    online: bool = False,
     as_json: bool = False,
     log_level: str | None = QUIET,
     metrics_port: int | None = None,
     payloads: bool = False,
 ) -> int:
-    """Check a job file and run it. Return the process's exit status, one of ``ExitCode``. ``metrics_port`` takes the
-    place of the file's port. ``payloads``: errors are shown with the values of rows that they have.
+    """Check a job file and run it. Return the process's exit status, one of ``ExitCode``. ``online``: the check also
+    asks the service for the stream. ``metrics_port`` takes the place of the file's port. ``payloads``: errors are shown
+    with the values of rows that they have.
     """
     show, began_s = Show(as_json=as_json), time.time()
     try:
@@ -530,9 +533,12 @@ def run_file(
         show.checked(job_file, deliveries(job_file.job))
         check_packages(job_file)
         if check:
+            if online:
+                show.found(ask(job_file))
             return ExitCode.DONE
+        stream_check = StreamCheck(job_file)
         with exporters_of(job_file.job.metrics, metrics_port, show) as on_event:
-            spark = session_of(job_file, log_level=log_level)
+            spark = session_of(job_file, log_level=log_level, check=stream_check)
             try:
                 stopping = Stopping()
                 with stopping.listening():
@@ -605,16 +611,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="penstock.pipeline.job", description="Run a job file.")
     parser.add_argument("job", metavar="JOB.toml")
     parser.add_argument("--check", action="store_true", help="check the file, say what its sinks promise, and end")
+    parser.add_argument("--online", action="store_true", help="with --check: ask the service for the stream, too")
     shapes = ("text", "jsonl")
     parser.add_argument("-o", "--output", choices=shapes, default="text", help="jsonl: a line of JSON for each event")
     parser.add_argument("--json", action=_Withdrawn, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there")
     parser.add_argument("--payloads", action="store_true", help="errors show the values of rows that they have")
     given = parser.parse_args(arguments)
+    if given.online and not given.check:
+        parser.error("--online is a part of --check: a run asks the service anyway")
     level = None if submitted() else QUIET
     return run_file(
         given.job,
         check=given.check,
+        online=given.online,
         as_json=given.output == "jsonl",
         log_level=level,
         metrics_port=given.metrics_port,

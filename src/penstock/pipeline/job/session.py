@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import site
 import subprocess
 import sys
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import py4j  # type: ignore[import-untyped]
@@ -22,6 +26,7 @@ from penstock.pipeline.job.account import ExitCode, StepError
 from penstock.pipeline.job.java_archive import with_archive
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import file_to_send, packages_named, spark_home
+from penstock.pipeline.job.stream_check import in_thread
 from penstock.pipeline.job.writing import with_tables
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.model import Job
+    from penstock.pipeline.job.stream_check import StreamCheck
 
 # --- the store of a state -------------------------------------------------------------------------
 # The store of a job's state is RocksDB for a new checkpoint directory, in bounded memory.
@@ -172,10 +178,10 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
+def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) -> SparkSession:
     """Start Spark, or take the session that is there. Without a master it runs in this machine's threads.
 
-    Raises StepError (NOT_READY) when Spark cannot start.
+    Raises StepError (NOT_READY) when Spark cannot start, and at once the mistake that ``check`` finds.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     job = job_file.job
@@ -200,10 +206,15 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
             _leave_zips_out(settings)
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
-        builder = SparkSession.builder.appName(job.name)
+        settings = {"spark.app.name": job.name, **settings}
+        _start_java(settings, check)
+        builder = SparkSession.builder
         for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
+        check.raise_mistake()
+    except StepError:
+        raise
     except Exception as error:
         raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
     if log_level is not None:
@@ -212,6 +223,49 @@ def session_of(job_file: JobFile, *, log_level: str | None) -> SparkSession:
     set_state_store(spark, job)
     _send_modules(spark, job_file)
     return spark
+
+
+def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
+    """Start Spark's Java, which may fetch packages first, and wait for it, or for a mistake that ``check`` finds: that
+    is raised at once, and the Java is ended.
+    """
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    starter: list[int] = []
+
+    def start() -> None:
+        starter.append(threading.get_native_id())
+        SparkContext._ensure_initialized(conf=conf)
+
+    java = in_thread(start, "penstock-java")
+    try:
+        either: list[Future[Any]] = [java, check.mistake]
+        wait(either, return_when=FIRST_COMPLETED)
+        check.raise_mistake()
+        wait([java])
+        java.result()
+        check.raise_mistake()
+    except StepError:
+        _end_children(starter)
+        raise
+
+
+def _end_children(threads: list[int]) -> None:
+    """Ask the processes that threads of this process have started, and those below them, to end, where the kernel names
+    them. Elsewhere Java ends by itself once it finds its standard input closed.
+    """
+    found = [child for thread in threads for child in _children_of(os.getpid(), thread)]
+    for process in found:  # the list grows: Spark's launcher is a shell, and Java is below it
+        found += _children_of(process, process)
+    for process in found:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+
+
+def _children_of(process: int, thread: int) -> list[int]:
+    with suppress(OSError), open(f"/proc/{process}/task/{thread}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+    return []
 
 
 def _keep_to_loopback(settings: dict[str, str]) -> None:
