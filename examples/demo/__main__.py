@@ -31,8 +31,10 @@ def plan_of(records: int) -> Plan:
     return plan
 
 
-def table(plan: Plan, found: Count, batches: list[dict[str, float]], written: dict[str, Any]) -> str:
-    """What was written and what arrived, and what must be 0."""
+def table(
+    plan: Plan, found: Count, batches: list[dict[str, float]], written: dict[str, Any], records_per_s: float
+) -> str:
+    """What was written and what arrived, and what must be 0. ``records_per_s``: what the producer was told to write."""
     late = sum(int(batch["late"]) for batch in batches)
     rows, busy_s = sum(batch["rows"] for batch in batches), sum(batch["seconds"] for batch in batches)
     lines = [
@@ -49,11 +51,14 @@ def table(plan: Plan, found: Count, batches: list[dict[str, float]], written: di
         ("dropped as late", "", f"{late:,}"),
     ]
     text = "\n".join(f"  {name:24}{left:>12}  {right:>20}".rstrip() for name, left, right in lines)
+    fastest = max((batch["rows"] / max(batch["seconds"], 0.001) for batch in batches), default=0.0)
     speed = (
-        f"  written at {written['written'] / max(written['seconds'], 0.001):,.0f} records/s,"
-        f" {written['aggregates']:,} aggregates among them, {written['put_again']:,} put again after a refusal;\n"
-        f"  read and written to Parquet in {len(batches)} batches at {rows / max(busy_s, 0.001):,.0f} rows/s"
-        f" while one ran, {found.files} files"
+        f"  The producer was told to write {records_per_s:,.0f} records/s, and wrote"
+        f" {written['written'] / max(written['seconds'], 0.001):,.0f} for {written['seconds']:,.1f} s;\n"
+        f"  {written['aggregates']:,} of them were aggregates, {written['put_again']:,} put again after a refusal.\n"
+        f"  Spark read them and wrote Parquet in {len(batches)} batches, {found.files} files, at"
+        f" {rows / max(busy_s, 0.001):,.0f} rows/s while a batch\n"
+        f"  ran, {fastest:,.0f} in the fastest one. It waits for the producer wherever it has caught up."
     )
     return f"{text}\n\n{speed}"
 
@@ -92,7 +97,7 @@ def main() -> int:
     found = count(args.out, plan)
     demo.say(f"counted in {time.monotonic() - started_s:.1f} s")
     exact = found.exact and not any(batch["late"] for batch in batches)
-    print(f"\n{table(plan, found, batches, demo.written)}\n\n{where(args.out)}")
+    print(f"\n{table(plan, found, batches, demo.written, args.rate)}\n\n{where(args.out)}")
     print("Nothing lost, repeated, out of order or late." if exact else "This is not what was written: see above.")
     return 0 if exact else 1
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +89,49 @@ def test_faults_are_one_line(run: Callable[..., Any], tmp_path: Path) -> None:
         assert done.stderr.startswith(reason)
         assert done.stderr.count("\n") == 1
     taken.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_port_that_a_local_kinesis_has_is_told_with_its_process(
+    run: Callable[..., Any], start: Callable[..., Any], tls: bool
+) -> None:
+    other = start("local", "--port", "0", "-o", "json", *(["--tls"] if tls else []))
+    port = json.loads(other.stdout.readline())["endpoint_url"].rpartition(":")[2]
+    done = run("local", "--port", port)
+    assert done.status == 1
+    assert f": another local Kinesis of process {other.pid}, with its own streams, has this port" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"",
+        b"SSH-2.0-other\r\n",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"pid": 4711',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000,
+    ],
+)
+def test_a_port_that_another_program_has_is_told_as_that(run: Callable[..., Any], says: bytes) -> None:
+    def answer() -> None:
+        for _ in range(2):  # over HTTP, and over HTTPS
+            connection = listener.accept()[0]
+            with connection, contextlib.suppress(OSError):
+                connection.recv(10_000)
+                connection.sendall(says)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        answers = threading.Thread(target=answer, daemon=True)
+        answers.start()
+        done = run("local", "--port", str(listener.getsockname()[1]))
+    assert done.status == 1
+    assert done.stderr.endswith(": another program has this port\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_host_whose_name_is_none(run: Callable[..., Any]) -> None:

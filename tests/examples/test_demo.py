@@ -133,7 +133,16 @@ def test_the_count_finds_what_is_wrong(
     assert wrong.keys() == fault.keys()
     assert all(number is None or wrong[name] == number for name, number in fault.items())
     written = {"written": RECORDS, "seconds": 1.0, "aggregates": 1, "put_again": 0}
-    assert f"{next(iter(wrong.values())):,}" in table(plan, found, [], written)
+    assert f"{next(iter(wrong.values())):,}" in table(plan, found, [], written, 5_000)
+
+
+def test_the_speeds_are_those_of_spark_and_of_the_producer(plan: Plan, tmp_path: Path) -> None:
+    arrive(tmp_path, plan)
+    written = {"written": 8_000, "seconds": 2.0, "aggregates": 1, "put_again": 0}
+    batches = [{"rows": 1_000, "seconds": 1.0, "late": 0}, {"rows": 8_000, "seconds": 2.0, "late": 0}]
+    text = table(plan, count(tmp_path, plan), batches, written, 5_000)
+    assert "told to write 5,000 records/s, and wrote 4,000 for 2.0 s" in text
+    assert "3,000 rows/s while a batch\n  ran, 4,000 in the fastest one" in text
 
 
 def test_nothing_at_all_is_everything_lost(plan: Plan, tmp_path: Path) -> None:

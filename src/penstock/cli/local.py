@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import http.client
+import json
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +40,11 @@ Origin = Annotated[
 WithConsole = Annotated[
     bool, typer.Option("--console", help="Serve a console of it too: records, shards, its clock and its faults.")
 ]
+HEALTH = "/_penstock/health"
+HOLDER_S = 2.0
+"""Seconds that a program which has the port may take for an answer."""
+HEALTH_BYTES_MAX = 64_000
+_NO_HEALTH = (OSError, http.client.HTTPException, ValueError, RecursionError)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -110,9 +119,30 @@ def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> No
         with beside as begin:
             serve(options, announced)
     except OSError as fault:
-        raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}") from fault
+        holder = f": {_holder(host, port)} has this port" if fault.errno == errno.EADDRINUSE else ""
+        raise OptionError(f"cannot serve on {host}:{port}: {fault.strerror or fault}{holder}") from fault
     except UnicodeError as fault:  # no resolver takes such a host's name
         raise OptionError(f"cannot serve on {host}:{port}: {host!r} is no host's name") from fault
+
+
+def _holder(host: str, port: int) -> str:
+    """Return what has a port: a local Kinesis says so itself by its own control, over HTTP or HTTPS. Its answer is not
+    trusted with anything else than a number, so a certificate that this machine does not know will do.
+    """
+    anything = ssl.create_default_context()
+    anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
+    for connection in (
+        http.client.HTTPConnection(host, port, timeout=HOLDER_S),
+        http.client.HTTPSConnection(host, port, timeout=HOLDER_S, context=anything),
+    ):
+        with contextlib.closing(connection), contextlib.suppress(*_NO_HEALTH):
+            connection.request("GET", HEALTH)
+            health = json.loads(connection.getresponse().read(HEALTH_BYTES_MAX))
+            if isinstance(health, dict) and "neighbours" in health:
+                pid = health.get("pid")
+                of = f" of process {pid}" if isinstance(pid, int) else ""
+                return f"another local Kinesis{of}, with its own streams,"
+    return "another program"
 
 
 def _console(port: int) -> AbstractContextManager[Callable[[LocalServer], dict[str, str | int]]]:

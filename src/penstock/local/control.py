@@ -7,6 +7,7 @@ answer on loopback only, never to a web page, and show no payload.
 from __future__ import annotations
 
 import ipaddress
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -225,6 +226,7 @@ class Control:
         return {
             "status": "ok",
             "version": __version__,
+            "pid": os.getpid(),
             "endpoint_url": server.endpoint_url,
             "region": server.options.region,
             "streams": len(server.model.state.streams),
