@@ -173,6 +173,15 @@ def test_signals_end_it_after_the_batch_or_at_once(scene: Scene) -> None:
     assert scene.rows() == scene.count
 
 
+def test_java_says_one_line_before_the_first_of_the_job(scene: Scene) -> None:
+    process = scene.start(HEAD + JSON + SINK + ONCE, command=PENSTOCK)
+    events, errors = rest(process)
+    assert process.returncode == 0, errors
+    assert events[-1]["event"] == "summary"
+    # The virtual machine itself says so, for a module that Spark asks for; nothing switches it off.
+    assert [line for line in errors.splitlines() if "Using incubator modules" not in line] == []
+
+
 def test_a_stop_during_an_outage_does_not_wait_for_its_end(scene: Scene) -> None:
     scene.put(5)
     process = scene.start(HEAD + JSON + SINK + SPARK)

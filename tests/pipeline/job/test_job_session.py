@@ -13,8 +13,16 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.job import session
+from penstock.pipeline.job.java_archive import OPTIONS
 from penstock.pipeline.job.packages import packages_named
-from penstock.pipeline.job.session import _keep_to_loopback, _why_java_ended, java_version, least_work, zips_left_out
+from penstock.pipeline.job.session import (
+    _keep_to_loopback,
+    _why_java_ended,
+    java_version,
+    least_work,
+    with_quiet_start,
+    zips_left_out,
+)
 
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 PYSPARK = os.path.dirname(pyspark.__file__)
@@ -94,6 +102,35 @@ def before_java(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (*PYTHONS, "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
+
+
+def test_java_says_nothing_of_its_start_beside_other_options(before_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before_java.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "log4j2.properties.template").write_text("")
+    option = f"-Dlog4j2.configurationFile={session._LOG4J}"
+    assert with_quiet_start({}) == {OPTIONS: option}
+    assert with_quiet_start({OPTIONS: "-Xss4m"}) == {OPTIONS: f"-Xss4m {option}"}
+
+
+def test_a_log_that_the_user_has_configured_stays_as_it_is(before_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before_java.setenv("SPARK_CONF_DIR", str(tmp_path))
+    own = "-Dlog4j2.configurationFile=own.xml"
+    assert with_quiet_start({OPTIONS: own}) == {OPTIONS: own}
+    for name, value in (
+        ("JAVA_TOOL_OPTIONS", own),
+        ("PYSPARK_SUBMIT_ARGS", "--driver-java-options -Xss4m pyspark-shell"),
+        ("PYSPARK_SUBMIT_ARGS", f"--conf {OPTIONS}=-Xss4m pyspark-shell"),
+        ("LOG4J_CONFIGURATION_FILE", "own.xml"),
+    ):
+        before_java.setenv(name, value)
+        assert with_quiet_start(HERE) == HERE, (name, value)
+        before_java.delenv(name)
+    for file, content in (("log4j2.xml", ""), ("log4j2.properties", ""), ("spark-defaults.conf", f"{OPTIONS} -Xss4m")):
+        (tmp_path / file).write_text(content)
+        assert with_quiet_start(HERE) == HERE, file
+        (tmp_path / file).unlink()
+    before_java.setattr(session, "_LOG4J", "/a folder/log4j2.properties")
+    assert with_quiet_start(HERE) == HERE
 
 
 def test_this_python_does_without_zip_files(before_java: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql.utils import is_remote
 
 from penstock.pipeline.hadoop_files import LocalFiles
 from penstock.pipeline.job.account import ExitCode, StepError
-from penstock.pipeline.job.java_archive import with_archive
+from penstock.pipeline.job.java_archive import OPTIONS, with_archive
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import file_to_send, packages_named, spark_home
 from penstock.pipeline.job.stream_check import in_thread
@@ -165,6 +165,10 @@ _LOCAL = {
 _UI_HOST, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
 _UI_ENABLED = "spark.ui.enabled"
 _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
+_LOG4J = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+_LOG4J_FILE = "LOG4J_CONFIGURATION_FILE"
+"""The variable by which log4j itself is given a configuration."""
+_JAVA_OPTIONS = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
@@ -204,6 +208,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
                 settings["spark.master"] = "local[*]"
             _keep_to_loopback(settings)
             _leave_zips_out(settings)
+            settings = with_quiet_start(settings)
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
         settings = {"spark.app.name": job.name, **settings}
@@ -281,6 +286,26 @@ def _keep_to_loopback(settings: dict[str, str]) -> None:
         settings.setdefault(_UI_ENABLED, "false")
     elif not any(name in settings for name in _ADDRESSES):
         os.environ[_UI_HOST] = _LOOPBACK
+
+
+def with_quiet_start(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings, with a configuration of log4j by which Java says nothing of its start, unless the job,
+    the environment or Spark's files have a configuration, or give Java's options where these would replace them.
+    """
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(spark_home(), "conf")
+    with suppress(OSError):
+        if any(name.startswith("log4j2.") and not name.endswith(".template") for name in os.listdir(home)):
+            return dict(settings)
+    defaults = ""
+    with suppress(OSError), open(os.path.join(home, "spark-defaults.conf"), encoding="utf-8", errors="replace") as file:
+        defaults = file.read()
+    given = " ".join([*(os.environ.get(name, "") for name in _JAVA_OPTIONS), settings.get(OPTIONS, "")])
+    # Java's options are split at spaces.
+    if "log4j" in given or OPTIONS in f"{given} {defaults}" or "--driver-java-options" in given or " " in _LOG4J:
+        return dict(settings)
+    if _LOG4J_FILE in os.environ:
+        return dict(settings)
+    return {**settings, OPTIONS: f"{settings.get(OPTIONS, '')} -Dlog4j2.configurationFile={_LOG4J}".strip()}
 
 
 def in_threads(spark: SparkSession) -> bool:
