@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.completing import complete_streams
 from penstock.cli.output import Lines, OutputLines
+from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.errors import OptionError
+from penstock.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +55,17 @@ class SparkLog(StrEnum):
     info = "INFO"
 
 
+Init = Annotated[
+    str | None,
+    typer.Option(
+        "--init",
+        help="Look at a hundred records of this stream and write a first job file, to JOB.toml or standard output.",
+        metavar="STREAM",
+        autocompletion=complete_streams,
+    ),
+]
+
+
 def command(
     job: Annotated[Path | None, typer.Argument(help="The job file.", metavar="JOB.toml", show_default=False)] = None,
     check: Annotated[
@@ -63,6 +77,10 @@ def command(
         typer.Option("--online", help="With --check: ask the service for the stream, too, and whose checkpoint it is."),
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files, for editors.")] = False,
+    init: Init = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
     spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
     output: OutputLines = Lines.text,
     metrics_port: Annotated[
@@ -81,11 +99,20 @@ def command(
 ) -> None:
     """Run a job file until its stream's end, or SIGTERM or Ctrl-C, which finish the batch.
 
+    --region, --endpoint-url and --profile are for --init: a job file names its stream's place under [source].
+
     Exit status: 0 done or stopped, 1 another failure, 2 the job file is wrong, 3 Spark cannot start or lacks a package,
     4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
     """
     with needing_spark("running a job"):
         from penstock.pipeline.job.running import run_file, schema_json
+    if init is not None:
+        from penstock.cli.job_draft import write_draft
+
+        if check or schema:
+            raise OptionError("--init writes a job file: give --check and --schema in a call of their own")
+        connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+        raise typer.Exit(int(write_draft(init, connection, job)))
     if schema:
         typer.echo(schema_json(), nl=False)
         return

@@ -81,13 +81,19 @@ class Wish(NamedTuple):
     """Only records that stand before this one in the order of all shards."""
     matches: Callable[[SeenRecord], bool] | None = None
     """None: all records are wanted."""
+    bytes_max: int | None = None
+    """The search ends once pages with as many bytes of data were read. None: there is no such bound."""
 
 
 class Newest:
     """The newest records of a stream, as far as they were found: it holds what is there when its time is over."""
 
-    def __init__(self, inspector: Inspector, stream: StreamName, wish: Wish, decoding: DecodingThreads) -> None:
+    def __init__(
+        self, inspector: Inspector, stream: StreamName, wish: Wish, decoding: DecodingThreads | None = None
+    ) -> None:
+        """``decoding``: the threads in which `Wish.matches` is asked; None: it is asked on the event loop."""
         self.searched = 0
+        self.searched_bytes = 0
         self.shards_left_out = 0
         self.is_done = False
         """True: the newest records are found, or there are no more."""
@@ -120,9 +126,15 @@ class Newest:
                 await self._read(shard, window_s, end_s)
 
             await side_by_side(look, reached, AT_ONCE_MAX)
-            if sum(map(len, self._found.values())) >= wish.limit or self.searched >= SEARCHED_MAX:
+            if sum(map(len, self._found.values())) >= wish.limit or self._is_spent:
                 break
-        self.is_done = self.searched < SEARCHED_MAX
+        self.is_done = not self._is_spent
+
+    @property
+    def _is_spent(self) -> bool:
+        """True once as many records, or bytes, were read as one search may read."""
+        bytes_max = self._wish.bytes_max
+        return self.searched >= SEARCHED_MAX or (bytes_max is not None and self.searched_bytes >= bytes_max)
 
     def _chosen(self, listed: list[ListedShard]) -> list[ListedShard]:
         wish = self._wish
@@ -142,7 +154,7 @@ class Newest:
         for _ in range(TRIES_MAX):
             shorter_s = await self._once(shard, end_s - span_s, end_s)
             enough = len(self._found.get(shard.shard_id, ())) >= self._wish.limit
-            if self.searched >= SEARCHED_MAX or (shorter_s is None and (enough or span_s >= window_s)):
+            if self._is_spent or (shorter_s is None and (enough or span_s >= window_s)):
                 return
             span_s = shorter_s if shorter_s is not None else min(window_s, span_s * WIDER)
 
@@ -157,10 +169,11 @@ class Newest:
             async for page in pages:
                 records = opened(view, page.records).records
                 self.searched += len(records)
+                self.searched_bytes += sum(len(one.data) for one in page.records)
                 wanted = await self._wanted(records, end_s)
                 matched += len(wanted)
                 found = [*found, *wanted][-wish.limit :]
-                is_last = not page.millis_behind_latest or self.searched >= SEARCHED_MAX
+                is_last = not page.millis_behind_latest or self._is_spent
                 if is_last or not self._found.get(shard.shard_id):
                     self._found[shard.shard_id] = found  # until then a narrower window has the newer records
                 if is_last:
@@ -179,7 +192,7 @@ class Newest:
 
     async def _wanted(self, records: Iterable[Record], end_s: float) -> list[SeenRecord]:
         """Return the records that are wanted, without what was decoded for the filter."""
-        if self._wish.matches is None:
+        if self._wish.matches is None or self._decoding is None:
             return [one for one in map(SeenRecord, records) if self._wants(one, end_s)]
 
         def look(record: SeenRecord) -> SeenRecord | None:

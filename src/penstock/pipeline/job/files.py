@@ -409,7 +409,7 @@ def ddl_faults(ddl: str) -> list[str]:
         if found is None or not text.strip():
             faults.append("has a field without a name (a comma too many?)")
             continue
-        name, rest = found[1].strip("`"), found[2].strip()
+        name, rest = _unquoted(found[1]), found[2].strip()
         kind = _TYPE.match(rest)
         if kind is None:
             faults.append(f"gives field {name} no type")
@@ -425,7 +425,11 @@ def ddl_faults(ddl: str) -> list[str]:
 def field_names(ddl: str) -> list[str]:
     """Return the names of the fields, in order."""
     matches = (_FIELD.fullmatch(text) for text in _parts(ddl))
-    return [found[1].strip("`") for found in matches if found is not None]
+    return [_unquoted(found[1]) for found in matches if found is not None]
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _parts(ddl: str) -> list[str]:
