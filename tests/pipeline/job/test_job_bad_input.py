@@ -116,12 +116,12 @@ def test_a_folder_whose_files_find_no_room(world: World) -> None:
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_made(world: World) -> None:
     (world.folder / "full").write_text("a file, where a folder is to be")
-    for place, step in (("/orders", "sinks[0] parquet"), ("/dead", "dead_letters")):
+    for place, step in (("/orders", "sinks[0].path"), ("/dead", "dead_letters.path")):
         text = (HEAD + JSON + PARQUET + ONCE).replace("{folder}" + place, "{folder}/full" + place)
         world.put(b"no json")
         ended = world.run(text)
-        assert ended.code is ExitCode.SINK
-        assert ended.message.startswith(step)
+        assert ended.code is ExitCode.WRONG_JOB
+        assert f"{step}: cannot be written: " in ended.message
         assert "full" in ended.message
     assert world.run(HEAD + JSON + PARQUET + ONCE).code is ExitCode.DONE
     assert orders(world) == NUMBERS
@@ -131,7 +131,8 @@ def test_a_folder_that_cannot_be_made(world: World) -> None:
 def test_a_checkpoint_that_cannot_be_made(world: World) -> None:
     (world.folder / "full").write_text("a file, where a folder is to be")
     ended = world.run((HEAD + JSON + PARQUET + ONCE).replace("{folder}/checkpoint", "{folder}/full/checkpoint"))
-    assert ended.code is ExitCode.FAILED
+    assert ended.code is ExitCode.WRONG_JOB
+    assert "checkpoint: cannot be written: " in ended.message
     assert "full" in ended.message
     assert world.rows("orders", "order_id") == []
 
@@ -173,7 +174,8 @@ def test_a_transform_that_raises_when_there_are_rows(world: World) -> None:
     text = HEAD + JSON + '[transform]\nfunction = "bad_functions:when_there_are_rows"\n' + PARQUET + ONCE
     ended = world.run(text)
     assert ended.code is ExitCode.TRANSFORM
-    assert ended.message == "transform failed in batch 0: LookupError: no table of prices for today"
+    place = "bad_functions.py, line 14, in when_there_are_rows"
+    assert ended.message == f"transform failed in batch 0: LookupError ({place})"
     assert world.rows("orders", "order_id") == []
     assert world.run(HEAD + JSON + PARQUET + ONCE).code is ExitCode.DONE
     assert orders(world) == NUMBERS
@@ -185,7 +187,7 @@ def test_a_function_of_the_transform_that_raises_on_a_row(world: World) -> None:
     text += '[transform]\nfunction = "bad_functions:by_a_udf"\n' + PARQUET + ONCE
     ended = world.run(text)
     assert ended.code is ExitCode.TRANSFORM
-    assert ended.message.startswith("transform failed in batch 0: ValueError: invalid literal for int()")
+    assert ended.message.startswith("transform failed in batch 0: ValueError (bad_functions.py, line 7, in parsed)")
     assert "top-secret" not in json.dumps(ended.events)
     assert "order-" not in json.dumps(ended.events)
 

@@ -153,7 +153,7 @@ def test_a_sink_that_fails_half_way_is_one_message_and_loses_nothing(world: Worl
 def test_the_console_sink_hands_no_escape_sequence_to_the_terminal(world: World) -> None:
     world.put(b"\x1b]0;owned\x07 \x1b[2Jred \xc2\x9b31m")
     ended = world.run(
-        HEAD + '[[sinks]]\nformat = "console"\nsql = "SELECT CAST(data AS STRING) AS d FROM rows"\n' + ONCE
+        HEAD + '[[sinks]]\nformat = "console"\nsql = "SELECT CAST(value AS STRING) AS d FROM rows"\n' + ONCE
     )
     assert ended.code is ExitCode.DONE
     assert "\\x1b]0;owned" in ended.errors, "the rows go to standard error beside lines of JSON"
@@ -167,7 +167,7 @@ def test_what_spark_finds_wrong_is_told_before_anything_is_read(world: World) ->
         '[transform]\nsql = "SELECT value.orderid FROM records"\n' + PARQUET: ["transform.sql: [FIELD_NOT_FOUND]"],
         PARQUET + 'partition_by = ["country"]\nkey = "customer"\nsql = "SELECT * FROM rows"\n'
         '[[sinks]]\nformat = "console"\nsql = "SELECT x FROM rows"\n':
-            ["sinks[0]: the batch has no column country", "sinks[0]: the batch has no column customer",
+            ["sinks[0].sql: the batch has no column country", "sinks[0].sql: the batch has no column customer",
              "sinks[1].sql: [UNRESOLVED_COLUMN"],
         '[transform]\nfunction = "job_functions:no_frame"\n' + PARQUET: [],
         '[transform]\nfunction = "job_functions:raising"\n' + PARQUET: [],

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.logger import PySparkLogger
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from penstock.core.given import FLAGS, is_called
@@ -257,7 +258,8 @@ _PLANNING = "Getting offsets from"
 """The beginning of what Spark says while the source looks for the end of the next batch, which may take as long as an
 outage of the service lasts.
 """
-_CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver")
+_CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_CONNECTION_LOGGER = "py4j.clientserver"
 
 
 def run_job(
@@ -290,7 +292,10 @@ def _told_once() -> Iterator[None]:
     """Keep PySpark from logging an error, with its stacks and plans, before it raises it: the run shows it, in one
     line.
     """
-    loggers = [logging.getLogger(name) for name in _CONTEXT_LOGGERS]
+    # PySpark's loggers take arguments of its own. A plain logger that is made here under such a name would stay for the
+    # life of the process, and turn each later error of PySpark into a TypeError.
+    loggers: list[logging.Logger] = [PySparkLogger.getLogger(name) for name in _CONTEXT_LOGGERS]
+    loggers.append(logging.getLogger(_CONNECTION_LOGGER))
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
