@@ -123,3 +123,10 @@ def test_init_stands_alone(run: Run, local: LocalKinesis) -> None:
     done = run("run", "--init", "orders", "--check")
     assert done.status == 1
     assert "--init writes a job file" in done.stderr
+
+
+def test_a_place_of_the_stream_is_refused_beside_a_job_file(run: Run, tmp_path: Path) -> None:
+    for flag, value in (("--region", "eu-west-1"), ("--endpoint-url", "http://127.0.0.1:9"), ("--profile", "p")):
+        done = run("run", str(tmp_path / "job.toml"), "--check", flag, value)
+        assert (done.status, done.stdout) == (1, "")
+        assert f"{flag} goes with --init" in done.stderr

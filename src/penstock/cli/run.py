@@ -65,8 +65,30 @@ Init = Annotated[
     ),
 ]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve /metrics for Prometheus, and probes, there; 0 takes a free port. The job file's [metrics] has "
+        "the other exporters.",
+        metavar="PORT",
+    ),
+]
+
+
+def refuse_place(context: typer.Context) -> None:
+    """Raise OptionError for a place of the stream on the command line, which would say nothing to a job file. A place
+    that a context gives is no fault: it is there for all commands.
+    """
+    for name in ("region", "endpoint_url", "profile"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            flag = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{flag} goes with --init: a job file names its stream's place under [source]")
+
 
 def command(
+    context: typer.Context,
     job: Annotated[Path | None, typer.Argument(help="The job file.", metavar="JOB.toml", show_default=False)] = None,
     check: Annotated[
         bool,
@@ -83,15 +105,7 @@ def command(
     profile: Profile = None,
     spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
     output: OutputLines = Lines.text,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            help="Serve /metrics for Prometheus, and probes, there; 0 takes a free port. The job file's [metrics] has "
-            "the other exporters.",
-            metavar="PORT",
-        ),
-    ] = None,
+    metrics_port: MetricsPort = None,
     payloads: Annotated[
         bool,
         typer.Option("--payloads", help="Errors show the values of rows that they have, and not only class and place."),
@@ -113,6 +127,7 @@ def command(
             raise OptionError("--init writes a job file: give --check and --schema in a call of their own")
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
         raise typer.Exit(int(write_draft(init, connection, job)))
+    refuse_place(context)
     if schema:
         typer.echo(schema_json(), nl=False)
         return

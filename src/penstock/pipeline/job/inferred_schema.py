@@ -87,6 +87,8 @@ class InferredSchema:
     def __init__(self) -> None:
         self._room = _Room(PLACES_MAX)
         self._top = _Place()
+        self._refused = 0
+        """The objects that VARIANT refuses, or a part of them."""
 
     @property
     def objects(self) -> int:
@@ -96,6 +98,7 @@ class InferredSchema:
     def see(self, value: Members | dict[str, Any]) -> None:
         """Take one JSON object into account."""
         self._top.see(value, self._room, 0)
+        self._refused += _is_refused(value)
 
     @property
     def fields(self) -> list[Field]:
@@ -111,7 +114,13 @@ class InferredSchema:
     @property
     def notes(self) -> list[str]:
         """What a reader of the schema should know, a line each. It names fields and counts, and shows no value."""
-        return list(self._top.notes(()))
+        found = list(self._top.notes(()))
+        if self._refused and "VARIANT" in self.ddl:
+            found.append(
+                f"{self._refused} of {self.objects} objects have a name twice, or half of a surrogate pair: with such "
+                "a value in a VARIANT the record becomes a dead letter"
+            )
+        return found
 
 
 def quoted(name: str) -> str:
@@ -143,8 +152,6 @@ class _Place:
         self.seen = 0
         self.nulls = 0
         self.objects = 0
-        self.repeated = 0
-        """The objects that have a name twice."""
         self._kinds: set[str] = set()
         self._whole_max = 0
         self._texts = self._iso = self._decimals = self._scale = 0
@@ -187,8 +194,6 @@ class _Place:
     def _see_object(self, value: Members | dict[str, Any], room: _Room, depth: int) -> None:
         self.objects += 1
         members = list(value.items()) if isinstance(value, dict) else value
-        if isinstance(value, Members):
-            self.repeated += len({name for name, _ in members}) < len(members)
         counted: set[str] = set()
         for name, inner in members:
             if depth >= DEPTH_MAX:
@@ -271,8 +276,6 @@ class _Place:
                 yield f"{'.'.join(path)}: {told}"
         elif self._has_more:
             yield f"the objects have more than {PLACES_MAX} fields: those seen last are left out"
-        if self.repeated:
-            yield f"{'.'.join(path) or 'the objects'}: a name stands twice in {self.repeated} of the objects"
         if path and self._kinds != {"objects"}:
             if self._kinds == {"arrays"} and self._element is not None:
                 yield from self._element.notes((*path[:-1], f"{path[-1]}[]"))
@@ -328,6 +331,18 @@ class _Place:
             of = f"DECIMAL({DECIMAL_DIGITS_MAX},{self._scale})"
             return [f"{self._decimals} of {self._texts} texts are numbers: {of} takes such texts"]
         return []
+
+
+def _is_refused(value: Any) -> bool:
+    """True where VARIANT does not take a value: an object in it has a name twice, or a text has half of a character."""
+    if isinstance(value, str):
+        return _HALVES.search(value) is not None
+    if isinstance(value, dict):
+        return any(_is_refused(name) or _is_refused(inner) for name, inner in value.items())
+    if isinstance(value, Members):
+        names = [name for name, _ in value]
+        return len(set(names)) < len(names) or any(_is_refused(name) or _is_refused(inner) for name, inner in value)
+    return isinstance(value, list) and any(map(_is_refused, value))
 
 
 def _why_unnamed(name: str) -> str | None:
