@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import os
-import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +22,7 @@ from penstock.pipeline.job.model import as_options
 from penstock.spark.driver import connection_options
 from penstock.spark.options import parse_read_options
 from penstock.spark.shards import check_owner, describe
+from penstock.tasks import thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +45,8 @@ def in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
     """Run ``work`` in a thread that does not keep the process from its end, and return what will come of it."""
     future: Future[Result] = Future()
 
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # the thread that waits for the future raises it
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    # The thread that waits for the future raises what ended this one.
+    thread(lambda: future.set_result(work()), name, future.set_exception)
     return future
 
 
