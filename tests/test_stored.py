@@ -47,10 +47,12 @@ from tests.stored_kit import (
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
 GREW = {
-    "0.1": {"leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"},
-    "0.2-begins": {"leases_sqlite.sql", "leases_postgres.jsonl"},
+    "0.1": {"delta_commits.jsonl", "leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"},
+    "0.2-begins": {"delta_commits.jsonl", "leases_sqlite.sql", "leases_postgres.jsonl"},
 }
-"""These have got columns and an attribute since that version: they are read, and written with what has been added."""
+"""These have got columns, an attribute and the name of the query since that version: they are read, and written with
+what has been added.
+"""
 
 
 @pytest.mark.parametrize(
