@@ -104,7 +104,7 @@ SEARCH_WIDTH_S = 0.03
 """Seconds by which the bounds of the service's time may differ before a search is worth its calls: a record waits so
 much longer at most.
 """
-SEARCH_CALLS_MAX = 6
+SEARCH_CALLS_MAX = 7
 """Calls of one search: each halves what is not known of the second, and 1 s / 2**6 is below half the width."""
 SEARCH_PAUSE_S = 30.0
 """Seconds from one search to the next, where the round trip of a call is longer than the width: more calls would not

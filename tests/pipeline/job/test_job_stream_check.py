@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode, load_job, run_file
+from penstock.pipeline.job import ExitCode, load_job, run_file, session
+from penstock.pipeline.job.account import StepError
 from penstock.pipeline.job.stream_check import StreamCheck, stored_arn
 
 pyspark = pytest.importorskip("pyspark")
@@ -122,6 +123,17 @@ def test_a_run_tells_a_mistake_while_java_still_starts(
     assert run_file(make(mistake, tmp_path, local, monkeypatch)) == ExitCode.SOURCE
     errors = capfd.readouterr().err
     assert [line for line in errors.splitlines() if MISTAKES[mistake] in line] == errors.splitlines()
+    assert pyspark.SparkContext._gateway is None, "no Java came up"
+
+
+@pytest.mark.usefixtures("java")
+def test_a_mistake_that_is_known_before_java_begins_ends_what_begins_then(
+    local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = StreamCheck(load_job(make("name", tmp_path, local, monkeypatch)))
+    assert check.mistake.result() is not None
+    with pytest.raises(StepError, match="there is no stream ordres"):
+        session._start_java({}, check)
     assert pyspark.SparkContext._gateway is None, "no Java came up"
 
 

@@ -9,14 +9,13 @@ import signal
 import site
 import subprocess
 import sys
-import threading
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import py4j  # type: ignore[import-untyped]
 import pyspark
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -30,7 +29,8 @@ from penstock.pipeline.job.stream_check import in_thread
 from penstock.pipeline.job.writing import with_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from subprocess import Popen
 
     from penstock.pipeline.job.files import JobFile
     from penstock.pipeline.job.model import Job
@@ -236,11 +236,11 @@ def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
     """
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
-    starter: list[int] = []
+    processes = _JavaProcesses()
 
     def start() -> None:
-        starter.append(threading.get_native_id())
-        SparkContext._ensure_initialized(conf=conf)
+        with processes.recorded():
+            SparkContext._ensure_initialized(conf=conf)
 
     java = in_thread(start, "penstock-java")
     try:
@@ -251,26 +251,46 @@ def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
         java.result()
         check.raise_mistake()
     except StepError:
-        _end_children(starter)
+        processes.end()
         raise
 
 
-def _end_children(threads: list[int]) -> None:
-    """Ask the processes that threads of this process have started, and those below them, to end, where the kernel names
-    them. Elsewhere Java ends by itself once it finds its standard input closed.
+class _JavaProcesses:
+    """The processes that PySpark starts for its Java, each in a process group of its own: a shell, Spark's launcher
+    below it, and at last Java itself in the shell's place. `end` ends them all, also one that begins after it.
     """
-    found = [child for thread in threads for child in _children_of(os.getpid(), thread)]
-    for process in found:  # the list grows: Spark's launcher is a shell, and Java is below it
-        found += _children_of(process, process)
-    for process in found:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGTERM)
 
+    def __init__(self) -> None:
+        self._groups: list[int] = []
+        self._ended = False
 
-def _children_of(process: int, thread: int) -> list[int]:
-    with suppress(OSError), open(f"/proc/{process}/task/{thread}/children", encoding="ascii") as file:
-        return [int(child) for child in file.read().split()]
-    return []
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record what PySpark starts meanwhile. PySpark itself gives its process away only once Java is up."""
+        module: Any = java_gateway  # Any: the name that is replaced is one that the module imports.
+        launch = module.Popen
+
+        def launch_in_group(*args: Any, **kwargs: Any) -> Popen[bytes]:
+            process: Popen[bytes] = launch(*args, **kwargs, process_group=0)
+            self._groups.append(process.pid)
+            if (
+                self._ended
+            ):  # The list is longer by now: either this sees that `end` was called, or `end` sees the group.
+                self.end()
+            return process
+
+        module.Popen = launch_in_group
+        try:
+            yield
+        finally:
+            module.Popen = launch
+
+    def end(self) -> None:
+        """Ask all of them to end."""
+        self._ended = True
+        for group in self._groups:
+            with suppress(ProcessLookupError, PermissionError):  # It has ended. (macOS says the second of a zombie.)
+                os.killpg(group, signal.SIGTERM)
 
 
 def _keep_to_loopback(settings: dict[str, str]) -> None:
