@@ -14,6 +14,7 @@ The functions that wait for others stand here, too: for an event, for calls side
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import logging
@@ -225,6 +226,25 @@ def thread(work: Callable[[], object], name: str, heard: Heard, *, daemon: bool 
     started = threading.Thread(target=run, name=name, daemon=daemon)
     started.start()
     return started
+
+
+def uninterrupted(work: Callable[[], T]) -> T:
+    """Run ``work`` on a thread of its own, and return its result or raise its error.
+
+    Python runs signal handlers on the main thread alone. Where a handler raises there meanwhile, the caller gets that
+    error, and the work is done all the same. (`threading.Thread.start` does not bear a handler that raises: the new
+    thread may then wait for ever for a lock that stays taken.)
+    """
+    reply = Reply[T]()
+
+    def run() -> None:
+        try:
+            reply.set_result(work())
+        except BaseException as error:
+            reply.set_exception(error)
+
+    _thread.start_new_thread(run, ())
+    return reply.result()
 
 
 def _over(heard: Heard, task: asyncio.Future[Any]) -> None:

@@ -105,8 +105,6 @@ class Threads:
         if small:
             options |= {"record_bytes_max": 1_024, "buffer_bytes_max": 4_096}
         self.producer = SyncProducer[OutRecord](self.sink, options=ProducerOptions(**OPTIONS, **options))
-        # The thread begins at the first use. It is there before the caller is interrupted, as in one that has put.
-        assert self.producer._errands.thread is not None
         self.watched = Watched(self.producer)
         self.handles: list[Any] = []
 

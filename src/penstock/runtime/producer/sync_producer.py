@@ -14,7 +14,7 @@ from penstock.runtime.loops import LoopThread
 from penstock.runtime.producer.core import core_of
 from penstock.runtime.producer.handles import SyncPutHandle, SyncPuts
 from penstock.runtime.producer.intake import Claim
-from penstock.tasks import Reply
+from penstock.tasks import Reply, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -237,6 +237,12 @@ class Errands:
     @property
     def thread(self) -> LoopThread:
         """The loop's thread, which the first use begins: a thread would not come with a process that is forked off."""
+        if self._begun is None:
+            # A signal handler that raised here would leave a loop without its thread, or a thread that nothing knows.
+            return uninterrupted(self._begin)
+        return self._begun
+
+    def _begin(self) -> LoopThread:
         with self._beginning:
             if self._begun is None:
                 self._begun = LoopThread("penstock-producer")
@@ -294,8 +300,8 @@ class Errands:
         """Close the core, and end the thread."""
         if self._closed or self._core.is_forked:
             return
+        thread = self.thread  # A signal handler may raise here: then the producer is not closed yet.
         self._closed = True
-        thread = self.thread
         try:
             thread.run(self._core.close(deadline_s))
         except FlushTimeoutError:
