@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -53,10 +56,11 @@ def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKinesis]:
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A Java that never comes up: what waits for it waits for ever."""
+    """A Java that never comes up: what waits for it waits for ever. Spark's launcher has the real one."""
+    real = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else shutil.which("java")
     program = tmp_path / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.write_text(f'#!/bin/sh\ncase "$*" in *launcher.Main*) exec "{real}" "$@" ;; esac\nexec sleep 600\n')
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(program.parents[1]))
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
@@ -135,6 +139,21 @@ def test_a_mistake_that_is_known_before_java_begins_ends_what_begins_then(
     with pytest.raises(StepError, match="there is no stream ordres"):
         session._start_java({}, check)
     assert pyspark.SparkContext._gateway is None, "no Java came up"
+
+
+def test_java_gets_the_signals_of_the_program_and_ends_when_it_is_asked_to() -> None:
+    """Ctrl-Z, Ctrl-C twice, a terminal that goes and `kill -- -GROUP` mean the process group: Java is in it."""
+    processes = session._JavaProcesses()
+    with processes.recorded():
+        process = pyspark.java_gateway.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    try:
+        assert os.getpgid(process.pid) == os.getpgrp()
+        processes.end()
+        assert process.wait() == -signal.SIGTERM
+        processes.end()  # of one that is gone
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.usefixtures("java")

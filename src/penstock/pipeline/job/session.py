@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import site
 import subprocess
 import sys
@@ -256,12 +255,15 @@ def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
 
 
 class _JavaProcesses:
-    """The processes that PySpark starts for its Java, each in a process group of its own: a shell, Spark's launcher
-    below it, and at last Java itself in the shell's place. `end` ends them all, also one that begins after it.
+    """The processes that PySpark starts for its Java. Each is a shell at first, and Java itself in the shell's place
+    later. `end` ends them all, also one that begins after it.
+
+    They stay in the process group of the program. So Ctrl-Z stops Java together with the program, a signal to the group
+    reaches both, and a terminal that stops background groups at their output (`stty tostop`) does not stop Java.
     """
 
     def __init__(self) -> None:
-        self._groups: list[int] = []
+        self._processes: list[Popen[bytes]] = []
         self._ended = False
 
     @contextmanager
@@ -270,27 +272,27 @@ class _JavaProcesses:
         module: Any = java_gateway  # Any: the name that is replaced is one that the module imports.
         launch = module.Popen
 
-        def launch_in_group(*args: Any, **kwargs: Any) -> Popen[bytes]:
-            process: Popen[bytes] = launch(*args, **kwargs, process_group=0)
-            self._groups.append(process.pid)
-            if (
-                self._ended
-            ):  # The list is longer by now: either this sees that `end` was called, or `end` sees the group.
+        def launch_recorded(*args: Any, **kwargs: Any) -> Popen[bytes]:
+            process: Popen[bytes] = launch(*args, **kwargs)
+            self._processes.append(process)
+            # The list is longer by now: either this sees that `end` was called, or `end` sees the process.
+            if self._ended:
                 self.end()
             return process
 
-        module.Popen = launch_in_group
+        module.Popen = launch_recorded
         try:
             yield
         finally:
             module.Popen = launch
 
     def end(self) -> None:
-        """Ask all of them to end."""
+        """Ask all of them to end. Spark's launcher, the shell's own child, only prints a command to the shell, and ends
+        by itself when the shell is gone.
+        """
         self._ended = True
-        for group in self._groups:
-            with suppress(ProcessLookupError, PermissionError):  # It has ended. (macOS says the second of a zombie.)
-                os.killpg(group, signal.SIGTERM)
+        for process in self._processes:
+            process.terminate()
 
 
 def _keep_to_loopback(settings: dict[str, str]) -> None:
