@@ -23,6 +23,7 @@ from penstock.cli import (
     top,
 )
 from penstock.cli import run as run_job
+from penstock.cli.help_words import name_values
 from penstock.cli.output import warn
 from penstock.core.given import FLAGS, is_called
 from penstock.errors import OptionError, PenstockError
@@ -30,6 +31,10 @@ from penstock.errors import OptionError, PenstockError
 
 class _Commands(typer.core.TyperGroup):
     """All commands; an option that was renamed is refused by its new name."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        name_values(self)
 
     def invoke(self, ctx: Any) -> Any:
         try:

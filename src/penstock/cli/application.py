@@ -34,7 +34,11 @@ StoreText = Annotated[
 ]
 Table = Annotated[
     str | None,
-    typer.Option("--lease-table", help="Lease table; else the application's name in DynamoDB, and leases elsewhere."),
+    typer.Option(
+        "--lease-table",
+        help="Lease table; else the application's name in DynamoDB, and leases elsewhere.",
+        metavar="TABLE",
+    ),
 ]
 OfStream = Annotated[
     str | None,
@@ -53,7 +57,8 @@ StalledText = Annotated[
     str, typer.Option("--stalled", help="A checkpoint that stands still for so long is stalled.", metavar="SPAN")
 ]
 History = Annotated[
-    Path | None, typer.Option(help="File that keeps the looks of the last hour, so that the next run sees a trend.")
+    Path | None,
+    typer.Option(help="File that keeps the looks of the last hour, so that the next run sees a trend.", metavar="FILE"),
 ]
 
 

@@ -51,7 +51,9 @@ Audit = Annotated[
     Path | None,
     typer.Option(help="Audit log: a line of JSON for each write, view of payloads and sign-in.", metavar="FILE"),
 ]
-Host = Annotated[str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen on. Another than loopback needs a token and TLS.", metavar="ADDRESS")
+]
 HostName = Annotated[
     list[str] | None, typer.Option(help="Name that browsers know the console by, or NAME:PORT.", metavar="NAME")
 ]
@@ -80,6 +82,7 @@ Jobs = Annotated[
         metavar="PLACE",
     ),
 ]
+Certificate = Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")]
 IsLocal = Annotated[
     bool, typer.Option("--local", help="The endpoint is a local Kinesis: show its clock and its faults too.")
 ]
@@ -99,8 +102,8 @@ def command(
     behind_proxy: BehindProxy = None,
     user_header: UserHeader = None,
     writer: Writer = None,
-    certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    certificate: Certificate = None,
+    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).", metavar="FILE")] = None,
     hsts: Hsts = False,
     application: AppStream = None,
     letters: Letters = None,

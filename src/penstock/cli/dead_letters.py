@@ -88,7 +88,8 @@ def replay_command(
         typer.Option("--of", help="Stream of the records, as the letters name it (may be repeated).", metavar="STREAM"),
     ] = None,
     left: Annotated[
-        Path | None, typer.Option("--left", help="Write the letters that were not replayed to this new file.")
+        Path | None,
+        typer.Option("--left", help="Write the letters that were not replayed to this new file.", metavar="FILE"),
     ] = None,
     since: Since = None,
     region: Region = None,

@@ -49,7 +49,7 @@ OptionalName = Annotated[
     str | None,
     typer.Argument(
         help="Name of the application.",
-        metavar="[APPLICATION]",
+        metavar="APPLICATION",
         show_default=False,
         autocompletion=complete_applications,
     ),
@@ -185,7 +185,7 @@ def cost_command(
         Path | None, typer.Option(help="Prices of another region, or of your own.", metavar="FILE")
     ] = None,
     readers: Annotated[
-        int | None, typer.Option(help="Applications that poll all of the stream; else as measured.", min=0)
+        int | None, typer.Option(help="Applications that poll all of the stream; else as measured.", min=0, metavar="N")
     ] = None,
     store: StoreText = "dynamodb",
     table: Table = None,

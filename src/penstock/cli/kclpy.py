@@ -31,6 +31,7 @@ Target = Annotated[
     typer.Argument(
         help="module:Processor, file.py:Processor, or a script that runs a KCLProcess. Without it: the script that the "
         "properties name as executableName.",
+        metavar="TARGET",
         show_default=False,
     ),
 ]

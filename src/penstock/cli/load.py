@@ -193,7 +193,10 @@ Duration = Annotated[
 ]
 Records = Annotated[int | None, typer.Option(help="End after this many records.", metavar="N")]
 DataSize = Annotated[
-    str, typer.Option(help="Bytes of a record's data: 512, evenly 100-2000, or lognormal:512 with that mean.")
+    str,
+    typer.Option(
+        help="Bytes of a record's data: 512, evenly 100-2000, or lognormal:512 with that mean.", metavar="SIZE"
+    ),
 ]
 Keys = Annotated[int, typer.Option(help="How many partition keys there are.", metavar="N")]
 Skew = Annotated[

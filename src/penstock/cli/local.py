@@ -26,7 +26,8 @@ Region = Annotated[
     str, typer.Option(help="Region of the streams made at the start; calls signed for another one have its own.")
 ]
 PageSpan = Annotated[
-    float, typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.")
+    float,
+    typer.Option(help="Seconds of a shard's log that one GetRecords crosses: silence gives empty pages.", metavar="S"),
 ]
 Settle = Annotated[
     float, typer.Option(help="Seconds that a stream stays CREATING, UPDATING and DELETING.", metavar="S")
@@ -50,22 +51,26 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def command(
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 4567,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     region: Region = "us-east-1",
     stream: Annotated[
         list[str] | None,
         typer.Option(help="Stream to make at the start, NAME or NAME:SHARDS.", metavar="NAME"),
     ] = None,
-    shards: Annotated[int, typer.Option(help="Shards of the streams given without a number.")] = 1,
+    shards: Annotated[int, typer.Option(help="Shards of the streams given without a number.", metavar="N")] = 1,
     limits: Annotated[bool, typer.Option(help="Enforce AWS's limits on shards and calls.")] = False,
     settle: Settle = 0.0,
     origin: Origin = None,
     page_span: PageSpan = 3600.0,
-    data: Annotated[Path | None, typer.Option(help="Folder that keeps the data across restarts.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the data across restarts.", metavar="FOLDER")
+    ] = None,
     fsync: Annotated[bool, typer.Option(help="With --data: write every change to the disk before its answer.")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate made now.")] = False,
-    certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).", metavar="FILE")] = None,
     dynamodb_endpoint_url: Annotated[
         str | None, typer.Option(help="Address of a DynamoDB, in place of moto.", metavar="URL")
     ] = None,

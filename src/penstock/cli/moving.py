@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 
-Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
+Shards = Annotated[
+    list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.", metavar="SHARD")
+]
 Failover = Annotated[
     str, typer.Option(help="Failover time of workers whose rows do not tell it, as KCL workers'.", metavar="SPAN")
 ]
-PlanFile = Annotated[Path | None, typer.Option("--plan", help="Write the plan to a file, for penstock app apply.")]
+PlanFile = Annotated[
+    Path | None, typer.Option("--plan", help="Write the plan to a file, for penstock app apply.", metavar="FILE")
+]
 Apply = Annotated[bool, typer.Option("--apply", help="Write it, once it is confirmed.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: what is shown is confirmed.")]
 Handoff = Annotated[bool, typer.Option("--handoff", help="Have live Penstock workers hand their leases over for it.")]
@@ -257,13 +261,16 @@ def _skipped(skip: Skip, choice: DeadLettersToFile | DeadLettersToStream) -> str
 
 def import_command(
     name: Name,
-    file: Annotated[Path, typer.Argument(help="The document; of Spark its checkpoint directory.")],
+    file: Annotated[Path, typer.Argument(help="The document; of Spark its checkpoint directory.", metavar="FILE")],
     form: Annotated[
         str,
-        typer.Option("--format", help="positions, kcl, spark-awslabs, databricks, kinsumer and others."),
+        typer.Option(
+            "--format", help="positions, kcl, spark-awslabs, databricks, kinsumer and others.", metavar="FORMAT"
+        ),
     ] = "positions",
     scope: Annotated[
-        str | None, typer.Option(help="Which rows of a table that several consumers share: a group, a stream.")
+        str | None,
+        typer.Option(help="Which rows of a table that several consumers share: a group, a stream.", metavar="NAME"),
     ] = None,
     stream: OfStream = None,
     plan_file: PlanFile = None,
@@ -304,7 +311,7 @@ def import_command(
 
 
 def apply_command(
-    file: Annotated[Path, typer.Argument(help="A plan that seek or import has written (--plan).")],
+    file: Annotated[Path, typer.Argument(help="A plan that seek or import has written (--plan).", metavar="FILE")],
     yes: Yes = False,
     handoff: Handoff = False,
     accept_inexact: Inexact = False,

@@ -309,7 +309,9 @@ def _not_negative(seconds: float) -> float:
     return seconds
 
 
-Stream = Annotated[str, typer.Argument(help="Name or ARN of the stream.", autocompletion=complete_streams)]
+Stream = Annotated[
+    str, typer.Argument(help="Name or ARN of the stream.", metavar="STREAM", autocompletion=complete_streams)
+]
 Region = Annotated[str | None, typer.Option(help="AWS region. Without it, the AWS SDK's rules find the region.")]
 EndpointUrl = Annotated[
     str | None, typer.Option("--endpoint-url", help="Address of Kinesis, in place of AWS's own.", metavar="URL")

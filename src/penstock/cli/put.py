@@ -363,7 +363,9 @@ class Format(StrEnum):
     records = "records"
 
 
-File = Annotated[Path | None, typer.Argument(help="File to read; standard input without it, or with -.")]
+File = Annotated[
+    Path | None, typer.Argument(help="File to read; standard input without it, or with -.", metavar="FILE")
+]
 LineFormat = Annotated[
     Format,
     typer.Option(
@@ -374,7 +376,9 @@ LineFormat = Annotated[
 Key = Annotated[str | None, typer.Option(help="JSON field with the partition key.", metavar="FIELD")]
 KeyText = Annotated[
     str | None,
-    typer.Option(help="Partition key of all records. If no option names a key, each record gets a random one."),
+    typer.Option(
+        help="Partition key of all records. If no option names a key, each record gets a random one.", metavar="TEXT"
+    ),
 ]
 HashKey = Annotated[str | None, typer.Option(help="JSON field with the explicit hash key.", metavar="FIELD")]
 Data = Annotated[

@@ -48,8 +48,12 @@ def _position(default: str) -> Any:
 
 
 Until = Annotated[str | None, typer.Option(help="Leave out what arrived later: a time, or a span ago.", metavar="TIME")]
-Shards = Annotated[list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.")]
-Key = Annotated[str | None, typer.Option(help="Only records with this partition key, out of its shards.")]
+Shards = Annotated[
+    list[str] | None, typer.Option("--shard", help="Only this shard; may be given again.", metavar="SHARD")
+]
+Key = Annotated[
+    str | None, typer.Option(help="Only records with this partition key, out of its shards.", metavar="KEY")
+]
 Where = Annotated[
     str | None, typer.Option(help='Only records that it holds for: .amount >= 10 and key == "a".', metavar="FILTER")
 ]
@@ -73,7 +77,7 @@ SchemaRegistry = Annotated[
         metavar="URL",
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", help="Stop after so many records.", min=1)]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", help="Stop after so many records.", min=1, metavar="N")]
 Decode = Annotated[bool, typer.Option("--decode", help="In lines of JSON: also what is inside, and why.")]
 Output = Annotated[
     Shape, typer.Option("--output", "-o", help="table; or jsonl: a line that penstock put --format records takes back.")
@@ -198,7 +202,9 @@ def tail_command(
 
 @app.command("grep")
 def grep_command(
-    text: Annotated[str, typer.Argument(help="What to look for: in the text that is inside of a record.")],
+    text: Annotated[
+        str, typer.Argument(help="What to look for: in the text that is inside of a record.", metavar="TEXT")
+    ],
     stream: Stream,
     pattern: Annotated[
         bool, typer.Option("--pattern", "-e", help="TEXT is a pattern of RE2 (needs the package google-re2).")
@@ -237,8 +243,12 @@ def grep_command(
 @app.command("get")
 def get_command(
     stream: Stream,
-    position: Annotated[str, typer.Argument(help="Sequence number, with /INDEX for one inside of an aggregate.")],
-    shard: Annotated[str | None, typer.Option(help="Its shard, where the number does not tell.")] = None,
+    position: Annotated[
+        str, typer.Argument(help="Sequence number, with /INDEX for one inside of an aggregate.", metavar="POSITION")
+    ],
+    shard: Annotated[
+        str | None, typer.Option(help="Its shard, where the number does not tell.", metavar="SHARD")
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Write the data alone, byte for byte.")] = False,
     decode: Decode = False,
     glue_registry: GlueRegistry = False,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Streams: list them, their shards, and where their load lies.")
 
-RecordsMax = Annotated[int, typer.Option(help="Records to read of each shard at most.", min=1)]
-KeysMax = Annotated[int, typer.Option("--keys", help="Keys to show of each shard.", min=0)]
+RecordsMax = Annotated[int, typer.Option(help="Records to read of each shard at most.", min=1, metavar="N")]
+KeysMax = Annotated[int, typer.Option("--keys", help="Keys to show of each shard.", min=0, metavar="N")]
 NoKeys = Annotated[bool, typer.Option("--no-keys", help="Show no partition key, only what each takes.")]
 
 

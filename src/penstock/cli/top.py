@@ -50,12 +50,13 @@ _UP, _DOWN = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
 def command(
     names: Annotated[
         list[str],
-        typer.Argument(help="Names of applications.", metavar="APPLICATION...", autocompletion=complete_applications),
+        typer.Argument(help="Names of applications.", metavar="APPLICATION", autocompletion=complete_applications),
     ],
     stream: OfStream = None,
     interval: Annotated[str, typer.Option(help="Between two looks.", metavar="SPAN")] = "5s",
     frames: Annotated[
-        int | None, typer.Option(help="End after so many looks; else at q, and after one without a terminal.", min=1)
+        int | None,
+        typer.Option(help="End after so many looks; else at q, and after one without a terminal.", min=1, metavar="N"),
     ] = None,
     ok: OkText = "60s",
     stalled: StalledText = "2m",
