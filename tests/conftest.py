@@ -50,6 +50,8 @@ def pytest_configure() -> None:
 
 
 _PIPELINES = Path(__file__).with_name("pipeline")
+ID_MAX = 100
+"""Characters of a parameter in a test's name."""
 SPARK_GROUPS = ("spark", "spark-pipeline")
 
 
@@ -75,6 +77,15 @@ def _no_task_dies_unheard() -> Iterator[None]:
     yield
     lines, _unheard.lines = _unheard.lines, []
     assert lines == []
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name long data by its length. Each process of a run must find the same names, or nothing runs at all: compressed
+    data may hold the time at which a process made it.
+    """
+    if isinstance(val, str | bytes) and len(val) > ID_MAX:
+        return f"{argname} of {len(val)}"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which reads the groups in the same hook
