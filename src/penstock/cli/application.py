@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.completing import complete_applications, complete_streams
 from penstock.cli.lag_table import headline, lag_lines, painted
-from penstock.cli.looking import Earlier, lag_since, looking
+from penstock.cli.looking import Earlier, Names, lag_since, looking
 from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.tables import Line, table_of, terminal_columns
@@ -143,7 +143,7 @@ def lag_command(
     async def look(inspector: Inspector) -> LagReport:
         return await lag_since(inspector, name, stream, where, times, earlier)
 
-    report = asyncio.run(looking(connection, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
     show_report(report, report.shards, _lagging(report), output)
     tell_missing(report.missing)
 
@@ -159,7 +159,8 @@ def _read(name: str, store: str, table: str | None, connection: ConnectionOption
     from penstock.inspect import Store
 
     where = Store.parse(store, table)
-    return asyncio.run(looking(connection, lambda inspector: inspector.application(name, where)))
+    names = Names((name,), store=(store, table))
+    return asyncio.run(looking(connection, lambda inspector: inspector.application(name, where), names=names))
 
 
 def _described(report: ApplicationReport) -> str:

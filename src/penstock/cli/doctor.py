@@ -27,7 +27,7 @@ from penstock.cli.application import (
     earlier_of,
 )
 from penstock.cli.completing import complete_applications, complete_streams
-from penstock.cli.looking import Earlier, lag_since, looking, snapshot_since
+from penstock.cli.looking import Earlier, Names, lag_since, looking, snapshot_since
 from penstock.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.tables import table_of
@@ -136,7 +136,8 @@ def collected(
     async def look(inspector: Inspector) -> Snapshot:
         return await snapshot_since(inspector, application, stream, store, times, earlier)
 
-    return asyncio.run(looking(connection, look, calls_per_s=rate))
+    names = Names(() if application is None else (application,), stream, where)
+    return asyncio.run(looking(connection, look, names=names, calls_per_s=rate))
 
 
 def snapshot_in(path: Path) -> Snapshot:
@@ -323,7 +324,8 @@ def lag_command(
         where = Store.parse(store, table)
         return check_lag(await lag_since(inspector, name, stream, where, times, earlier_of(history, since)), limits)
 
-    _end("lag", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output, rate)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    _end("lag", connection, look, Names((name,), stream, (store, table)), output, rate)
 
 
 @checks.command("leases")
@@ -342,7 +344,8 @@ def leases_command(
     """Check that a worker that lives has each lease of an application, and that each row can be read.
 
     Penstock workers tell in one look that they live. Of others the command waits for a renewal of each lease: some
-    seconds where all live, --window where one does not.
+    seconds where all live, --window where one does not. It takes no --history: a renewal says that an owner lives now,
+    and what an earlier run saw does not.
     """
     from penstock.inspect import Store, check_leases, look_for_renewals
 
@@ -351,7 +354,8 @@ def leases_command(
         report, renewals = await look_for_renewals(inspector, name, where, window_s=span_s(window))
         return check_leases(report.application, report.missing, renewals)
 
-    _end("leases", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    _end("leases", connection, look, Names((name,), store=(store, table)), output)
 
 
 @checks.command("stream")
@@ -368,13 +372,15 @@ def stream_command(
     async def look(inspector: Inspector) -> Checked:
         return check_stream(await inspector.stream(stream))
 
-    _end("stream", ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), look, output)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    _end("stream", connection, look, Names(stream=stream), output)
 
 
 def _end(
     check: str,
     connection: ConnectionOptions,
     look: Callable[[Inspector], Awaitable[Checked]],
+    names: Names,
     shape: Shape,
     rate: float | None = None,
 ) -> None:
@@ -384,7 +390,7 @@ def _end(
     from penstock.inspect import unknown
 
     try:
-        found = asyncio.run(looking(connection, look, calls_per_s=rate))
+        found = asyncio.run(looking(connection, look, names=names, calls_per_s=rate))
     except PenstockError as fault:
         found = unknown(check, str(fault))
     show_report(found, [found], one_line(found.line), shape)

@@ -1,15 +1,19 @@
-"""The commands that look share this: an inspector for one look, and a file of what earlier looks at leases saw."""
+"""The commands that look share this: an inspector for one look, and a file of what earlier looks at leases saw.
+
+All commands name things in one way. A command of an application takes ``APPLICATION``, and the stream behind it as
+``--stream``; a command of a stream takes ``STREAM``. A name of the other kind is told as that.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from penstock.cli.output import back_s, replace_file
-from penstock.errors import OptionError
+from penstock.errors import NotFoundError, OptionError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,15 +27,76 @@ if TYPE_CHECKING:
 HISTORY_BYTES_MAX = 64 * 1024 * 1024
 
 
+class Names(NamedTuple):
+    """The names that a command was given, and where it looks for the application: the store and the table, as they
+    are written.
+    """
+
+    applications: tuple[str, ...] = ()
+    stream: str | None = None
+    store: tuple[str, str | None] = ("dynamodb", None)
+
+    async def confused(self, inspector: Inspector) -> str | None:
+        """Return what is wrong with a name that was not found, where it fits the other kind of thing: the sentence
+        names both kinds, and how to write each. None: no name fits. Raises PenstockError.
+        """
+        from penstock.inspect import Store
+
+        store = Store.parse(*self.store)
+        for one in self.applications:
+            if not await _is_application(inspector, one, store) and await _is_stream(inspector, one):
+                return (
+                    f"{one} is the name of a stream, and there is no application of this name: commands of an "
+                    f"application take APPLICATION, and its stream as --stream {one}"
+                )
+        stream = self.stream
+        if stream is None or await _is_stream(inspector, stream) or not await _is_application(inspector, stream, store):
+            return None
+        return (
+            f"{stream} is the name of an application, and there is no stream of this name: commands of a stream take "
+            f"STREAM; penstock app describe {stream} names the streams of an application"
+        )
+
+
+async def _is_application(inspector: Inspector, name: str, store: Store) -> bool:
+    try:
+        await inspector.application(name, store)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def _is_stream(inspector: Inspector, name: str) -> bool:
+    try:
+        return (await inspector.stream(name, shards=False, consumers=False)).stream is not None
+    except (NotFoundError, OptionError):
+        return False
+
+
 async def looking(
-    connection: ConnectionOptions, look: Callable[[Inspector], Awaitable[T]], *, calls_per_s: float | None = None
+    connection: ConnectionOptions,
+    look: Callable[[Inspector], Awaitable[T]],
+    *,
+    names: Names | None = None,
+    calls_per_s: float | None = None,
 ) -> T:
-    """Return what one look at AWS finds."""
+    """Return what one look at AWS finds. ``names``: what the command was given. Raises OptionError for a name that is
+    not found and fits the other kind of thing.
+    """
     from penstock.inspect import Inspector
 
     given: dict[str, float] = {} if calls_per_s is None else {"calls_per_s": calls_per_s}
     async with Inspector(connection, **given) as inspector:
-        return await look(inspector)
+        try:
+            return await look(inspector)
+        except NotFoundError as fault:
+            try:
+                confused = None if names is None else await names.confused(inspector)
+            except PenstockError:
+                confused = None  # What was not found is told as it is: these looks were only to say more.
+            if confused is None:
+                raise
+            raise OptionError(confused) from fault
 
 
 class Earlier:

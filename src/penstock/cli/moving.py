@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from penstock.cli.application import Name, OfStream, StoreText, Table
-from penstock.cli.looking import looking
+from penstock.cli.looking import Names, looking
 from penstock.cli.output import Output, Rate, Shape, pairs_of, say, show_report, tell_missing, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.tables import is_wide, table_of
@@ -83,7 +83,8 @@ def export_command(
         ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
         Store.parse(store, table),
     )
-    report = asyncio.run(looking(connection, lambda inspector: inspector.application(name, where)))
+    names = Names((name,), store=(store, table))
+    report = asyncio.run(looking(connection, lambda inspector: inspector.application(name, where), names=names))
     document = positions_of(report.application, dt.datetime.now(dt.UTC))
     if form is ExportForm.kcl:
         print(kcl_items(report.application).decode(), flush=True)
@@ -133,7 +134,7 @@ def seek_command(
         return await plan_seek(inspector, name, goal, stream=stream, store=where, failover_s=span_s(failover))
 
     say("penstock: looking whether the owners of leases live")
-    plan = asyncio.run(looking(connection, look, calls_per_s=rate))
+    plan = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
     _go_on(plan, plan_file, output, lambda: _Writing(where, connection, yes, handoff, False, save), apply=apply)
 
 
@@ -180,7 +181,7 @@ def skip_command(
         return await plan_skip(inspector, name, shard, position, stream=stream, store=where, failover_s=wait_s)
 
     say("penstock: looking whether the owners of leases live")
-    skip = asyncio.run(looking(connection, look, calls_per_s=rate))
+    skip = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
     skip = skip._replace(letter=replace(skip.letter, error_message=reason))
     if output is Shape.table:
         say(_skipped(skip, choice))
@@ -304,7 +305,7 @@ def import_command(
         return await plan_import(inspector, name, document, stream=stream, store=where, failover_s=span_s(failover))
 
     say("penstock: looking whether the owners of leases live")
-    plan = asyncio.run(looking(connection, look, calls_per_s=rate))
+    plan = asyncio.run(looking(connection, look, names=Names((name,), stream, (store, table)), calls_per_s=rate))
     _go_on(
         plan, plan_file, output, lambda: _Writing(where, connection, yes, handoff, accept_inexact, save), apply=apply
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from penstock.cli.interrupt import Stopping
-from penstock.cli.looking import looking
+from penstock.cli.looking import Names, looking
 from penstock.cli.output import Rate, Shape, Since, begin_of, of_bytes, show_report, warn
 from penstock.cli.producing import EndpointUrl, Profile, Region, Stream
 from penstock.cli.tables import table_of
@@ -195,9 +195,8 @@ def tail_command(
     how = How(fan_out, glue_registry, schema_registry)
     chosen = Chosen(Begin(starting_position, since, "latest"), until, shard, key, where, how)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    asyncio.run(
-        looking(connection, _shower(stream, chosen, _line_of(output, decode), limit, follow=follow), calls_per_s=rate)
-    )
+    shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
+    asyncio.run(looking(connection, shower, names=Names(stream=stream), calls_per_s=rate))
 
 
 @app.command("grep")
@@ -236,7 +235,7 @@ def grep_command(
     _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
-    if not asyncio.run(looking(connection, shower, calls_per_s=rate)):
+    if not asyncio.run(looking(connection, shower, names=Names(stream=stream), calls_per_s=rate)):
         raise typer.Exit(1)
 
 
@@ -275,7 +274,7 @@ def get_command(
             found.decoded = await registries.opened(found.decoded)
         return found
 
-    record = asyncio.run(looking(connection, look))
+    record = asyncio.run(looking(connection, look, names=Names(stream=stream)))
     if raw:
         sys.stdout.buffer.write(record.data)
         sys.stdout.buffer.flush()
@@ -339,7 +338,7 @@ def count_command(
             calls=inspector.calls,
         )
 
-    report = asyncio.run(looking(connection, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, names=Names(stream=stream), calls_per_s=rate))
     rows = [(one.shard_id, f"{one.user_records:,}", of_bytes(one.payload_bytes)) for one in report.shards]
     rows.append(("all", f"{report.user_records:,}", of_bytes(report.payload_bytes)))
     show_report(report, report.shards, table_of(("SHARD", "RECORDS", "DATA"), rows), output)

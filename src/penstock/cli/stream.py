@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.looking import looking
+from penstock.cli.looking import Names, looking
 from penstock.cli.output import (
     Output,
     Rate,
@@ -57,7 +57,7 @@ def describe_command(
 ) -> None:
     """Describe a stream: its settings, its open shards, its registered consumers."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream)))
+    report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream), names=Names(stream=stream)))
     show_report(report, [report], _described(report), output)
     tell_missing(report.missing)
 
@@ -73,7 +73,9 @@ def shards_command(
 ) -> None:
     """List the open shards of a stream, with their lineage and hash ranges."""
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    report = asyncio.run(looking(connection, lambda inspector: inspector.stream(stream, consumers=False)))
+    report = asyncio.run(
+        looking(connection, lambda inspector: inspector.stream(stream, consumers=False), names=Names(stream=stream))
+    )
     shown = [one for one in report.shards or () if every or one.open]
     head = ("SHARD", "STATE", "HASH SHARE", "FIRST HASH KEY", "PARENTS", "CHILDREN", "OPENED")
     show_report(report, shown, table_of(head, map(_shard_row, shown)), output)
@@ -110,7 +112,7 @@ def heat_command(
             show_keys=not no_keys,
         )
 
-    report = asyncio.run(looking(connection, look, calls_per_s=rate))
+    report = asyncio.run(looking(connection, look, names=Names(stream=stream), calls_per_s=rate))
     show_report(report, report.shards, _heated(report.shards), output)
     tell_missing(report.missing)
 

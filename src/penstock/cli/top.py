@@ -20,7 +20,7 @@ from penstock.cli.application import OfStream, OkText, StalledText, StoreText, T
 from penstock.cli.completing import complete_applications
 from penstock.cli.interrupt import StoppedError, Stopping
 from penstock.cli.lag_table import COLOURS, RED, headline, lag_lines, painted
-from penstock.cli.looking import Earlier, looking
+from penstock.cli.looking import Earlier, Names, looking
 from penstock.cli.output import Output, Rate, Shape, Since, begin_of, show_report
 from penstock.cli.producing import EndpointUrl, Profile, Region
 from penstock.cli.tables import Line, cut, is_wide, terminal_columns
@@ -91,7 +91,7 @@ def command(
         else:
             await _printed(watching, inspector, every_s, frames or 1, output)
 
-    asyncio.run(looking(connection, look, calls_per_s=rate))
+    asyncio.run(looking(connection, look, names=Names(tuple(names), stream, (store, table)), calls_per_s=rate))
 
 
 class Watching:
