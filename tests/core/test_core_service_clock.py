@@ -6,7 +6,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.service_clock import SEARCH_CALLS_MAX, SEARCH_WIDTH_S, ClockSearch, ServiceClock
+from penstock.core.service_clock import (
+    SEARCH_CALLS_MAX,
+    SEARCH_WIDTH_S,
+    SERVICE_CLOCK_S,
+    ClockSearch,
+    ServiceClock,
+)
 
 
 def test_knows_nothing_before_the_first_answer() -> None:
@@ -23,6 +29,29 @@ def test_one_answer_bounds_the_time_by_a_second_and_the_round_trip() -> None:
     assert clock.lower(10.25) == 1000.0
     assert clock.upper(10.25) == 1001.25
     assert clock.offset_s == (1000 - 10.25 + 1001 - 10.0) / 2
+
+
+@given(
+    ahead_s=st.floats(-700.0, 700.0),
+    delays=st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.0, 20.0)), min_size=1, max_size=5),
+)
+def test_the_time_that_answers_tell_is_never_much_later_than_the_service_s(
+    ahead_s: float, delays: list[tuple[float, float]]
+) -> None:
+    """``ahead_s``: by how much the local clock is ahead. Each call takes a while before, and behind, the ``Date``."""
+    clock, local_s = ServiceClock(), 1_000_000.0
+    for before_s, behind_s in delays:
+        date = math.floor(local_s + before_s - ahead_s)
+        clock.observe(date, local_s, local_s + before_s + behind_s)
+        local_s += before_s + behind_s
+        assert clock.near_s(local_s) - SERVICE_CLOCK_S <= local_s - ahead_s
+
+
+def test_the_time_is_the_local_clock_s_before_the_first_answer_and_where_both_may_agree() -> None:
+    clock = ServiceClock()
+    assert clock.near_s(5.0) == 5.0
+    clock.observe(1000, 1000.4, 1000.5)
+    assert clock.near_s(1000.5) == 1000.5
 
 
 def test_a_date_that_ticks_between_two_answers_pins_the_second() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import boto3
@@ -144,17 +145,19 @@ async def test_pages_go_on_after_an_iterator_that_expired() -> None:
             assert (page.records, inspector.calls["GetShardIterator"]) == ([], 2)
 
 
+@pytest.mark.parametrize("behind_s", [0.0, 1_000.0])
 @pytest.mark.parametrize("put_first", [0, 2])
-async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read(put_first: int) -> None:
+async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read(
+    put_first: int, behind_s: float
+) -> None:
     from penstock.testing import Fault
 
-    with LocalKinesis(streams={"orders": 1}) as local:
+    with LocalKinesis(streams={"orders": 1}, clock_start_s=time.time() - behind_s) as local:
         wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
         client = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         client.put_record(StreamName="orders", PartitionKey="k", Data=b"before")
         local.clock.advance(10)
         async with Inspector(wire, calls_per_s=5.0) as inspector:
-            await inspector.describe(StreamName("orders"))  # the service's time
             pages = inspector.pages(StreamName("orders"), "shardId-000000000000", IteratorAt.latest())
             assert (await anext(pages)).records == []
             found: list[bytes] = []

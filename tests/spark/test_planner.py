@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from penstock.aws.kinesis import KinesisClient
+from penstock.aws.options import ConnectionOptions
+from penstock.aws.wire import Wire
 from penstock.errors import PenstockError
+from penstock.local import LocalKinesis
 from penstock.model import StartingPosition, StreamName
 from penstock.spark.offsets import Kind, StreamOffset
 from penstock.spark.options import Caps
@@ -76,6 +81,23 @@ async def test_latest_means_the_time_of_the_start(world: World) -> None:
     await resumed.begin(StreamOffset.from_dict(first.to_dict()))
     batches = await world.drain(resumed)
     assert_exact(world, batches)
+
+
+@pytest.mark.parametrize("behind_s", [600.0, 4.0])
+async def test_latest_means_the_service_s_time_where_this_machine_s_clock_is_ahead(behind_s: float) -> None:
+    with LocalKinesis(clock_start_s=time.time() - behind_s) as local:
+        given = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)
+        async with Wire(given) as maker, Wire(given) as fresh:
+            world = World(local, KinesisClient(maker), StreamName("orders"))
+            await world.create(2)
+            world.client = KinesisClient(fresh)  # It has had no answer yet.
+            planner = world.planner(StartingPosition.LATEST)
+            await planner.begin(None)
+            first = await planner.plan()
+            assert {kept.kind for kept in first.shards.values()} == {Kind.SINCE}
+            assert all(kept.witness_ms <= local.clock.now() * 1000 for kept in first.shards.values())
+            await world.put(70)
+            assert_exact(world, await world.drain(planner))
 
 
 async def test_a_start_at_a_time_takes_what_arrived_from_then_on(world: World) -> None:

@@ -135,7 +135,7 @@ class KinesisSource:
 
     @property
     def _told_s(self) -> float:
-        return self._wall() + self._client.clock.offset_s
+        return self._client.clock.near_s(self._wall())
 
     def _answered(self) -> None:
         """Note what time the last answer told, at once: this machine's clock may jump before that time is asked for."""

@@ -15,6 +15,9 @@ DRIFT_MAX = 500e-6
 HOST_SPREAD_MAX_S = 0.05
 """The seconds by which the clocks of the service's own hosts may be apart before that counts as a jump."""
 
+SERVICE_CLOCK_S = 2.0
+"""The seconds by which the service's time, as its answers show it, may be ahead of what it is."""
+
 
 class ServiceClock:
     """Bounds on the service's time, for a local clock that the caller passes in (epoch or monotonic seconds).
@@ -71,6 +74,15 @@ class ServiceClock:
         """Return the most that the service's clock shows, in epoch seconds; infinity before the first observation."""
         return now_s + self._high + self._drift_s(now_s)
 
+    def near_s(self, now_s: float) -> float:
+        """Return the service's time, in epoch seconds, as near as the answers tell it; this machine's before the first
+        observation.
+
+        It is at most `SERVICE_CLOCK_S` later than the service's clock shows, however long the answers took: where a
+        call took long (a first connection), the middle of the bounds, or a local clock that they allow, may be later.
+        """
+        return min(now_s + self.offset_s, self._latest_s(now_s)) if self.known else now_s
+
     def width_s(self, now_s: float) -> float:
         """Return by how many seconds the two bounds of the service's time differ; infinity before the first
         observation.
@@ -94,6 +106,10 @@ class ServiceClock:
         if not self.known or self._low <= 0.0 <= self._high:
             return 0.0
         return (self._low + self._high) / 2
+
+    def _latest_s(self, now_s: float) -> float:
+        """Return what is surely no more than `SERVICE_CLOCK_S` later than the clock of any host of the service."""
+        return self.lower(now_s) - self.host_spread_max_s + SERVICE_CLOCK_S
 
     def _drift_s(self, now_s: float) -> float:
         """Return how much the clocks may have drifted apart since the last observation, in seconds."""

@@ -483,7 +483,7 @@ class Inspector:
     @property
     def now_s(self) -> float:
         """The service's time in epoch seconds, as its answers have shown it."""
-        return self.wire.now() + self.wire.clock.offset_s
+        return self.wire.clock.near_s(self.wire.now())
 
     # --- streams ----------------------------------------------------------------------------------
 
@@ -622,10 +622,11 @@ class Inspector:
         while True:
             try:
                 if not iterator:
-                    place = log.ask()
-                    if place == IteratorAt.latest():
-                        log.begin = IteratorAt.at_timestamp(latest_s(self.now_s))
+                    place, local_s = log.ask(), self.wire.now()
                     iterator = await self.iterator(stream, shard_id, place)
+                    if place == IteratorAt.latest():
+                        # Its answer may be the first that tells the service's time.
+                        log.begin = IteratorAt.at_timestamp(latest_s(self.wire.clock.near_s(local_s)))
                 asked_s = self.now_s
                 page = await self.page(stream, shard_id, iterator, limit=limit)
             except ExpiredIteratorError:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.feeding.pages import ShardView, opened
 from penstock.core.leases import Checkpoint
 from penstock.core.leases.row import CLOCKS_DIFFER_S, NOTE, LeaseKey, LeaseRow, Listing
 from penstock.core.lineage import Lineage
 from penstock.core.sequence import second_of, shard_id_number, shard_number_of
+from penstock.core.service_clock import SERVICE_CLOCK_S
 from penstock.errors import InvalidArgumentError, NotFoundError, OptionError
 from penstock.inspect.applications import ApplicationRows, application_view, only_stream
 from penstock.inspect.inspector import PAGE_RECORDS_MAX

@@ -20,7 +20,7 @@ import msgspec
 from penstock.aws.kinesis import GetRecordsPage
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.aggregation import MAGIC
-from penstock.core.feeding.log_cursor import Does, LogCursor, Policy
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, latest_s
 from penstock.core.feeding.pages import ShardView, UserRecords, opened
 from penstock.core.hashkeys import hash_key
 from penstock.core.lineage import Lineage
@@ -477,7 +477,7 @@ async def pushed(
     while True:
         place = log.ask()
         if place == IteratorAt.latest():
-            place = log.begin = IteratorAt.at_timestamp(inspector.now_s)
+            place = log.begin = IteratorAt.at_timestamp(latest_s(inspector.now_s))
         began_s = clock()
         try:
             async with contextlib.aclosing(source.subscribe(consumer_arn, shard_id, place)) as events:

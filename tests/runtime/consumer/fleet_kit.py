@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.aws.options import ConnectionOptions, Credentials
 from penstock.aws.record_streams import KinesisSource
 from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
+from penstock.core.service_clock import SERVICE_CLOCK_S
 from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
 from penstock.runtime.dead_letters import open_letters
 from penstock.runtime.feeds import PollingFeed

@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.sequence import just_before
+from penstock.core.service_clock import SERVICE_CLOCK_S
 from penstock.model import IteratorAt
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ moments.
 """
 NEAR_TIP_MS = 60_000
 """An iterator that is no further behind than this is not at a trimmed number: a retention is a day or more."""
-SERVICE_CLOCK_S = 2.0
-"""The seconds by which the service's time, as its answers show it, may be ahead of what it is."""
 
 
 def latest_s(service_now_s: float) -> float:

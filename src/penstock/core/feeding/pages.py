@@ -26,8 +26,9 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from penstock.core.aggregation import MAGIC, open_aggregate
-from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S, Does, LogCursor, Policy, State, latest_s
+from penstock.core.feeding.log_cursor import Does, LogCursor, Policy, State, latest_s
 from penstock.core.leases.row import Checkpoint
+from penstock.core.service_clock import SERVICE_CLOCK_S
 from penstock.errors import AggregateError
 from penstock.model import IteratorAt, OutsidePolicy, Position, Record, Tags
 
