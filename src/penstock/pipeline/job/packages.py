@@ -99,7 +99,7 @@ def unpublished(name: str, settings: Mapping[str, Scalar], spark: Spark | None =
     by_spark = TABLE_PACKAGES[name]
     if spark.short in by_spark or _is_elsewhere(settings):
         return ""
-    given = " ".join([*(str(settings.get(one, "")) for one in _GIVEN), *_given_here()])
+    given = " ".join([*(str(settings.get(one, "")) for one in _GIVEN), *options_given_here()])
     found = _FOR_SPARK[name].search(given)
     if found is not None and found[1] == spark.short:
         return ""
@@ -126,7 +126,7 @@ def missing(name: str, settings: Mapping[str, Scalar], spark: Spark | None = Non
     A cluster may have the package elsewhere: so the text is a note, and no fault.
     """
     spark = here() if spark is None else spark
-    given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *_given_here()])
+    given = " ".join([*(str(settings.get(name, "")) for name in _GIVEN), *options_given_here()])
     if _NAMED[name] not in given:
         return f"Spark needs its package, which is not named here: {hint(name, spark)}"
     found = _FOR_SPARK[name].search(given)
@@ -140,7 +140,7 @@ def packages_named(settings: Mapping[str, Scalar]) -> list[str]:
     Spark's defaults.
     """
     named = str(settings.get("spark.jars.packages", ""))
-    for text in _given_here():
+    for text in options_given_here():
         found = re.findall(r"(?:--packages[ =]|spark\.jars\.packages[ =]+)['\"]?([^\s'\"]+)", text)
         named = ",".join([named, *found])
     return list(dict.fromkeys(one.strip() for one in named.split(",") if one.strip()))
@@ -162,7 +162,10 @@ def _jars() -> Path:
     return spark_home() / "jars"
 
 
-def _given_here() -> list[str]:
+def options_given_here() -> list[str]:
+    """Return the texts that give options to every Spark of this machine: spark-submit's arguments, the names of Spark's
+    jars, and its file of defaults.
+    """
     found = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
     found += [path.name for path in _jars().glob("*.jar")]
     defaults = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"

@@ -24,6 +24,7 @@ from penstock.pipeline.job.account import ExitCode, StepError
 from penstock.pipeline.job.java_archive import OPTIONS, with_archive
 from penstock.pipeline.job.model import as_options
 from penstock.pipeline.job.packages import file_to_send, packages_named, spark_home
+from penstock.pipeline.job.repositories import with_repositories
 from penstock.pipeline.job.stream_check import in_thread
 from penstock.pipeline.job.writing import with_tables
 
@@ -207,7 +208,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
                 settings["spark.master"] = "local[*]"
             _keep_to_loopback(settings)
             _leave_zips_out(settings)
-            settings = with_quiet_start(settings)
+            settings = with_repositories(with_quiet_start(settings))
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
         settings = {"spark.app.name": job.name, **settings}
