@@ -117,7 +117,9 @@ class QuerySnapshot(Snapshot, kw_only=True):
     """Seconds from the trigger of a batch to its commit."""
 
     lag_s: float | None = None
-    """How old the oldest record may be that is in no committed batch; None: nothing was read yet."""
+    """How old the oldest record may be that is in no committed batch; None: nothing was read yet. On PySpark 4.0 and
+    4.1 it is the time since the cut of the last batch, which also grows where nothing is unread.
+    """
     shards: int = 0
     """Shards of which the query keeps a position."""
     shards_unread: int = 0
