@@ -71,11 +71,15 @@ class PostgresServer:
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [str(self._bin_folder / program), "-D", self._data, *arguments],
-            timeout=TIMEOUT_S, cwd=self._folder, env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, **self._user,
-        )  # fmt: skip
+        path = self._bin_folder / program
+        try:
+            done = subprocess.run(
+                [str(path), "-D", self._data, *arguments],
+                timeout=TIMEOUT_S, cwd=self._folder, env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False, **self._user,
+            )  # fmt: skip
+        except PermissionError as error:  # a folder above it is closed to the other user
+            raise UnavailableError(f"the user that is to run PostgreSQL may not run {path}") from error
         if done.returncode:
             raise UnavailableError(f"{program} failed: {done.stderr.decode(errors='replace')[-300:]}")
 
