@@ -156,6 +156,13 @@ def test_java_gets_the_signals_of_the_program_and_ends_when_it_is_asked_to() -> 
         process.communicate()
 
 
+def test_what_java_says_is_no_line_of_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+    processes = session._JavaProcesses()
+    with processes.recorded():
+        assert pyspark.java_gateway.Popen(["echo", ":: loading settings ::"]).wait() == 0
+    assert capfd.readouterr() == ("", ":: loading settings ::\n")
+
+
 @pytest.mark.usefixtures("java")
 def test_the_command_ends_with_one_line_and_leaves_no_java(
     local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

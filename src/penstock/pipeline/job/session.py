@@ -164,6 +164,7 @@ _LOCAL = {
 }
 _UI_HOST, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
 _UI_ENABLED = "spark.ui.enabled"
+_STANDARD_ERROR = 2
 _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 _LOG4J = os.path.join(os.path.dirname(__file__), "log4j2.properties")
 _LOG4J_FILE = "LOG4J_CONFIGURATION_FILE"
@@ -274,7 +275,8 @@ class _JavaProcesses:
         launch = module.Popen
 
         def launch_recorded(*args: Any, **kwargs: Any) -> Popen[bytes]:
-            process: Popen[bytes] = launch(*args, **kwargs)
+            # What Java says, such as how packages are fetched, goes to standard error: standard output has our lines.
+            process: Popen[bytes] = launch(*args, stdout=_STANDARD_ERROR, **kwargs)
             self._processes.append(process)
             # The list is longer by now: either this sees that `end` was called, or `end` sees the process.
             if self._ended:
