@@ -10,6 +10,7 @@ import boto3
 import msgspec
 import pytest
 
+from penstock import ConnectionOptions, Consumer, Credentials
 from penstock.console.figures import MINUTES, Hour
 from penstock.console.lag_history import FIGURES
 from penstock.console.rates import (
@@ -22,6 +23,12 @@ from penstock.console.rates import (
     _by_second,
     figures_an_hour,
 )
+from penstock.console.worker_rates import FRESH_S, reading_of
+from penstock.core.leases import Checkpoint, LeaseRow
+from penstock.inspect import ApplicationReport, Store
+from penstock.inspect.applications import ApplicationView, WorkerView, lease_view
+from penstock.options import LeaseOptions
+from penstock.stores.sqlite import SqliteLeaseTable
 from penstock.testing import Fault
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
@@ -214,3 +221,83 @@ async def test_without_the_permission_the_chart_begins_with_the_first_look(
     page = await _text(gate, f"/applications/{behind}?stream=orders", "the chart begins with the second one")
     assert "the chart begins with the second one" in page
     assert "as the workers told CloudWatch" not in page
+
+
+# --- what the workers' lease rows say, where CloudWatch has no figure --------------------------------
+
+
+def _report(name: str, *rows: tuple[str, float | None, float]) -> ApplicationReport:
+    """An application by the owner of each lease, what the owner says that it reads, and how old the owner's row is."""
+    leases = [
+        LeaseRow(
+            key=f"shardId-{number:012}",
+            checkpoint=Checkpoint.TRIM_HORIZON,
+            owner=owner,
+            throughput_kib_s=throughput,
+        )
+        for number, (owner, throughput, _) in enumerate(rows)
+    ]
+    workers = [
+        WorkerView(worker_id=owner, leases=1, kind="penstock", updated_at=NOW - dt.timedelta(seconds=age_s))
+        for owner, _, age_s in rows
+    ]
+    return ApplicationReport(
+        application=ApplicationView(
+            name=name,
+            store="dynamodb",
+            kinds=["penstock"],
+            streams=["orders"],
+            leases=[lease_view(one) for one in leases],
+            workers=workers,
+            unreadable={},
+            other_rows=[],
+            client_version=None,
+            table_migration=None,
+            tables=[],
+        ),
+        missing=[],
+        calls={},
+    )
+
+
+NOW = dt.datetime(2026, 11, 25, tzinfo=dt.UTC)
+
+
+def test_the_rate_of_a_stream_is_that_of_the_application_that_reads_most() -> None:
+    slow = _report("slow", ("w0", 1.0, 1.0), ("w1", 0.5, 1.0))
+    fast = _report("fast", ("w0", 2.0, 1.0), ("w1", None, 1.0), ("w2", 1.0, 1.0))
+    assert reading_of([slow, fast], "orders", NOW) == ("fast", 3.0 * 1024)
+    assert reading_of([slow], "orders", NOW) == ("slow", 1.5 * 1024)
+
+
+def test_rows_of_a_worker_that_died_and_rows_without_a_rate_tell_nothing() -> None:
+    assert reading_of([_report("dead", ("w0", 9.0, FRESH_S + 1.0), ("w1", 1.0, 1.0))], "orders", NOW) == ("dead", 1024)
+    assert reading_of([_report("dead", ("w0", 9.0, FRESH_S + 1.0))], "orders", NOW) is None
+    assert reading_of([_report("mute", ("w0", None, 1.0))], "orders", NOW) is None
+    assert reading_of([], "orders", NOW) is None
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_stream_and_the_overview_show_what_workers_read_and_say_where_that_is_from(
+    make_gate: MakeGate, service: LocalKinesis, tmp_path: Any, refused: bool
+) -> None:
+    if refused:
+        service.faults.add(Fault(how="access_denied", operation="GetMetricData"))
+    table = SqliteLeaseTable(tmp_path / "leases.sqlite").of("billing")
+    made: dict[str, Any] = {"endpoint_url": service.endpoint_url, "region": service.region}
+    connection = ConnectionOptions(**made, credentials=Credentials("local", "local"))
+    kinesis = boto3.client("kinesis", endpoint_url=service.endpoint_url, region_name=service.region)
+    kinesis.put_record(StreamName="orders", PartitionKey="k", Data=bytes(100_000))
+    gate: Any = make_gate(store=Store.parse(f"sqlite:{tmp_path / 'leases.sqlite'}", None))
+    leases = LeaseOptions(table=table, failover_s=2.0)
+    async with Consumer(
+        "orders", application="billing", connection=connection, starting_position="TRIM_HORIZON", leases=leases
+    ) as consumer:
+        async for _ in consumer:
+            break
+        page = await _text(gate, "/streams/orders", "Bytes a second, read")
+        assert "Bytes a second, read" in page
+        assert "read so much, as their lease rows say" in page
+        assert ("The credentials lack the permission for GetMetricData" in page) == refused
+        assert "Where CloudWatch has no figure, Bytes/s is what the workers" in await _text(gate, "/", "lease rows say")
+    kinesis.close()

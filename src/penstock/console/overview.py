@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.console import charts
@@ -9,16 +10,18 @@ from penstock.console.page import console_of, rendered
 from penstock.console.rates import STREAMS_MAX as RATED_MAX
 from penstock.console.sampling import Sample, fault_text
 from penstock.console.standing import Standing, standing_of, totals_of
+from penstock.console.worker_rates import Reading, reading_of
 from penstock.inspect.moments import span_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from markupsafe import Markup
     from starlette.requests import Request
     from starlette.responses import Response
 
     from penstock.console.asgi import Console
+    from penstock.console.rates import Rates
     from penstock.console.sampling import Topic
     from penstock.inspect import ApplicationFound, ApplicationReport, LagReport
 
@@ -71,6 +74,8 @@ async def overview(request: Request) -> Response:
         "lines": lines,
         "totals": totals_of((line.standing, line.report) for line in lines),
         "rates": rates,
+        "readings": (readings := _unmeasured(readings_of(console, lines), rates)),
+        "read_bytes": sum(one.bytes_per_s for one in readings.values()),
         "rate_fault": None if rates is None or rates.fault is None else fault_text(rates.fault),
         "lags": {(line.found.name, line.stream): _lags(console, line) for line in lines},
         "readers": readers,
@@ -78,6 +83,23 @@ async def overview(request: Request) -> Response:
         "live": "page=overview",
     }
     return rendered(request, "overview.html", context)
+
+
+def readings_of(console: Console, lines: Iterable[Line]) -> dict[str, Reading]:
+    """Return what is read of each stream, as the workers' lease rows say it."""
+    reports: dict[str, list[ApplicationReport]] = {}
+    for line in lines:
+        if line.stream is not None and line.view.value is not None:
+            reports.setdefault(line.stream, []).append(line.view.value)
+    now = dt.datetime.fromtimestamp(console.sampler.service_s, dt.UTC)
+    found = {stream: reading_of(views, stream, now) for stream, views in reports.items()}
+    return {stream: one for stream, one in found.items() if one is not None}
+
+
+def _unmeasured(readings: dict[str, Reading], rates: Rates | None) -> dict[str, Reading]:
+    """Return the readings of streams of which CloudWatch has no figure."""
+    known = {} if rates is None else rates.hours
+    return {name: one for name, one in readings.items() if name not in known or not known[name].is_known}
 
 
 def topics(console: Console, request: Request) -> list[Topic[Any]]:

@@ -99,6 +99,11 @@ class Sampler:
         self._changed = asyncio.Event()
 
     @property
+    def service_s(self) -> float:
+        """The service's time in epoch seconds, as its answers have shown it."""
+        return self._inspector.now_s
+
+    @property
     def refreshing(self) -> list[tuple[str, ...]]:
         """The topics that are being looked at."""
         return [key for key, kept in self._kept.items() if kept.task is not None]

@@ -43,7 +43,7 @@ async def stream(request: Request) -> Response:
         console.account = console.account or account_in([report.stream.arn])
     shards = [one for one in (report.shards or [] if report else []) if every or one.open]
     await console.sampler.sample(console.topics.applications())
-    readers = [line.found.name for line in await overview.lines_of(console, lambda _: False) if line.stream == name]
+    lines = [line for line in await overview.lines_of(console, lambda _: False) if line.stream == name]
     rates = (await console.sampler.sample(console.topics.rates([name]), wait_s=RATES_WAIT_S)).value
     context: dict[str, Any] = {
         "title": name,
@@ -59,7 +59,8 @@ async def stream(request: Request) -> Response:
         "heat": heat,
         "heat_text": heat_text,
         "by_shard": by_shard,
-        "readers": readers,
+        "reading": overview.readings_of(console, lines).get(name),
+        "readers": [line.found.name for line in lines],
         "live": link("", page="stream", name=name, heat=heat_text).partition("?")[2],
     }
     return rendered(request, "stream.html", context)
@@ -69,6 +70,8 @@ def topics(console: Console, request: Request) -> list[Topic[Any]]:
     """Return the topics that the page looks at."""
     name = request.query_params.get("name", "")
     found: list[Topic[Any]] = [console.topics.stream(name), console.topics.rates([name])]
+    readers = [application for application, stream in overview.pairs(console) if stream == name]
+    found += [console.topics.application(one.name) for one in readers]
     if (since_s := _since(request.query_params.get("heat", ""))) is not None:
         found.append(console.topics.heat(name, since_s, show_keys=console.payloads.key_shown))
     return found

@@ -117,6 +117,8 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
     """Which process of the owner's name has the lease (Penstock alone writes this)."""
     query: QueryPosition | None = None
     """Where the Spark query stands that keeps the row up; no worker owns it meanwhile."""
+    throughput_kib_s: float | None = None
+    """The rate at which the owner reads the shard, in KiB a second, as it says itself (Penstock and the KCL 3.x)."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +248,7 @@ def lease_view(row: LeaseRow) -> LeaseView:
         sub_sequence_number=checkpoint.sub_sequence_number,
         checkpoint_at=_time(at_s),
         pending_checkpoint=None if row.pending is None else row.pending.text,
+        throughput_kib_s=row.throughput_kib_s,
         switches=row.switches,
         ended=row.ended,
         parents=tuple(sorted(row.parents)),
