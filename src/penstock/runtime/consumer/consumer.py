@@ -304,7 +304,11 @@ class Consumer(Generic[T]):
         It holds for this tenure. What was fetched is dropped, what is with handlers counts for nothing any more, and is
         delivered again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
         the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
-        Raises KeyError for a shard that this consumer does not hold.
+        LATEST is the moment of the call: whatever arrives later comes, and perhaps what arrived in the two seconds
+        before, or while the machine slept. After a seek to an older place, `prepare` refuses what lies before the
+        stored checkpoint.
+
+        Raises KeyError for a shard that this consumer does not hold, and CheckpointError while a checkpoint is pending.
         """
         self._core.seek(shard, to)
 

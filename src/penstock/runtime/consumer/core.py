@@ -562,8 +562,11 @@ class ConsumerCore:
         self.home.ask(lambda: self._seek(reader, after, start))
 
     def _seek(self, reader: ShardReader, after: Checkpoint, start: StartingPosition) -> None:
-        # The time in the lease says since when its own place counts, and nothing of the place that is sought.
-        stream, sought = self._streams[reader.stream], replace(reader.row, checkpoint=after, read_until_ms=None)
+        # The time in the lease says since when its own place counts, and nothing of the place that is sought. LATEST is
+        # the moment of this call: the first call of the feed may come to the service much later.
+        stream = self._streams[reader.stream]
+        since_ms = stream.start_ms(after) if after == Checkpoint.LATEST else None
+        sought = replace(reader.row, checkpoint=after, read_until_ms=since_ms)
         reader.seek(stream.promote(stream.feed(sought, start)), after)
 
     def position(self, shard: str | Located) -> Position | None:

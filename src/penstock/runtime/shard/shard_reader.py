@@ -411,7 +411,10 @@ class ShardReader:
         """
         if self.is_over:
             return
-        ledger, settled = self._new_ledger(after), (self.records_settled, self.bytes_settled)
+        # A word says where reading begins, and not that anything is settled: the word that is before all checkpoints is
+        # never stored. A lease that were to stand at LATEST by a seek would begin at the next owner's "now".
+        settled_to = after if after.is_position else Checkpoint.AT_TIMESTAMP
+        ledger, settled = self._new_ledger(settled_to), (self.records_settled, self.bytes_settled)
         self._tell(machine.Seek(ledger))
         self._settled_before, self._settled_bytes_before = settled
         if self._window is not None:
