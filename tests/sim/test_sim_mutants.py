@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing import FaultPlan, Simulator
-from tests.sim.sim_mutants import MUTANTS, the_token_does_not_grow
+from tests.sim.sim_mutants import (
+    MUTANTS,
+    a_seek_is_dropped,
+    the_token_does_not_grow,
+    what_was_fetched_comes_after_a_seek,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLANS_MAX = 60
 
-QUICK = {the_token_does_not_grow}
+QUICK = {the_token_does_not_grow, a_seek_is_dropped, what_was_fetched_comes_after_a_seek}
 """Found at once; all others are run by make test-all."""
 
 

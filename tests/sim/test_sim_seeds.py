@@ -29,6 +29,7 @@ from penstock.testing.sim.plan import (
     Noise,
     Outage,
     Pause,
+    Seek,
     Service,
     SlowHandler,
     Split,
@@ -68,7 +69,7 @@ def test_plans_differ_and_are_written_as_they_are_read() -> None:
     kinds = {type(fault).__name__ for plan in plans for fault in plan.faults}
     assert kinds == {kind.__name__ for kind in Fault.__subclasses__()}
     assert {plan.program for plan in plans} == set(PROGRAMS) - {"only_the_last"}
-    names = {kind.__name__: kind for kind in (FaultPlan, Crash, Pause, Join, Leave, Split, Merge)}
+    names = {kind.__name__: kind for kind in (FaultPlan, Crash, Pause, Join, Leave, Split, Merge, Seek)}
     calm = next(plan for plan in plans if plan.calm and plan.faults)
     assert eval(repr(calm), names) == calm
 
@@ -108,6 +109,7 @@ OPTIONS: dict[str, Callable[[FaultPlan], object]] = {
     "shards given up": lambda plan: plan.gives_up_after_s,
     "an outage beyond the retention": lambda plan: any(isinstance(one, Outage) for one in plan.faults),
     "fan-out": lambda plan: plan.fan_out,
+    "seeks": lambda plan: any(isinstance(one, Seek) for one in plan.faults),
     "a start at the oldest record": lambda plan: plan.start == "TRIM_HORIZON",
     "a start at LATEST": lambda plan: plan.start == "LATEST",
     "a start at a time": lambda plan: plan.start == "AT_TIMESTAMP",
@@ -128,6 +130,35 @@ def test_what_lies_before_the_start_is_left_out_and_nothing_else(start: str, for
     assert report.ok, report
     stories = simulator.history.shards.values()
     assert all(0 < len(story.before_start) < len(story.positions) for story in stories)
+
+
+def test_a_seek_to_latest_passes_over_nothing_that_arrives_after_the_call() -> None:
+    """The worker does not reach the stream when the program seeks: what arrives meanwhile is wanted."""
+    seek = Seek(at_s=10.0, worker=0, choice=0.0, to="LATEST")
+    cut = Cut(at_s=9.5, worker=0, service=Service.STREAM, way=Way.REFUSED, lasts_s=8.0)
+    plan = FaultPlan(workers=1, shards=1, duration_s=25.0, records_per_s=20.0, faults=(cut, seek))
+    simulator = Simulator(plan)
+    report = simulator.run()
+    assert report.ok, report
+    assert simulator.history.seeks == 1
+
+
+@pytest.mark.parametrize("start", ["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
+@pytest.mark.parametrize("to", ["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "POSITION"])
+def test_the_next_owner_goes_on_where_the_lease_stands_though_nothing_was_settled_since_a_seek(
+    start: str, to: str
+) -> None:
+    """A word in the lease would be the next owner's: what was passed over would be lost, or come from before."""
+    down = Failing(at_s=0.0, worker=0, lasts_s=40.0)
+    seek = Seek(at_s=8.0, worker=0, choice=0.0, to=to, where=0.5)
+    faults = (down, seek, Join(at_s=14.0), Crash(at_s=15.0, worker=0))
+    plan = FaultPlan(
+        workers=1, shards=1, duration_s=40.0, records_per_s=20.0, start=start, before_s=2.0, since_s=1.0, faults=faults
+    )
+    simulator = Simulator(plan)
+    report = simulator.run()
+    assert report.ok, report
+    assert simulator.history.seeks == 1
 
 
 def test_each_option_is_drawn_often_and_beside_faults() -> None:

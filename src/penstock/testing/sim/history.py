@@ -14,7 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.leases.row import Checkpoint
+from penstock.core.ledger.policies import Redeliver
 from penstock.events import CheckpointTrimmed
 from penstock.model import Position, Record
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 # --- a shard --------------------------------------------------------------------------------------
 # A shard of a simulation has records, which are done up to somewhere.
 
+CLOCK_TICK_S = 0.002
+"""The seconds by which a time may be rounded on its way to the service."""
 STREAM = "orders"
 """The name of the first stream."""
 BAD = b"!"
@@ -43,6 +47,24 @@ class Put(NamedTuple):
     def is_bad(self) -> bool:
         """True for a record that can only become a dead letter."""
         return self.data.endswith(BAD)
+
+
+class Stint(NamedTuple):
+    """A part of a tenure: from its begin, or from a seek, to the next seek or the end."""
+
+    token: int
+    seeks: int
+    """The number of seeks of the tenure before it."""
+
+
+class Sought(NamedTuple):
+    """The place that the program asked for by the last seek of a tenure."""
+
+    seeks: int
+    first: int
+    """The place of the first position that has to come."""
+    earliest: int
+    """The place of the first position that may come: LATEST may lie as far back as a service's clock is wrong."""
 
 
 @dataclass
@@ -69,8 +91,18 @@ class ShardStory:
     """The settled positions that a program has settled."""
     parts_left: dict[Position, set[int]] = field(default_factory=dict)
     """The parts that are not settled, of each record that is split."""
-    delivered: dict[tuple[Position, int], int] = field(default_factory=dict)
-    """The token of the last delivery of each part (0 where records are not split)."""
+    delivered: dict[tuple[Position, int], Stint] = field(default_factory=dict)
+    """The stint of the last delivery of each part (0 where records are not split)."""
+    done_in: dict[tuple[Position, int], Stint] = field(default_factory=dict)
+    """The stint in which the program settled each part."""
+    with_handler: set[tuple[Position, int]] = field(default_factory=set)
+    """The parts that a handler has got, and neither settled nor gave back."""
+    sought: dict[int, Sought] = field(default_factory=dict)
+    """The place that was sought last, by the token of the tenure."""
+    passed_over: set[Position] = field(default_factory=set)
+    """The positions that were not settled when a seek of the present tenure passed over them. The checkpoint may pass
+    over them as well; where it has not, the next owner has to deliver them.
+    """
     put_off: set[tuple[Position, int]] = field(default_factory=set)
     """The parts (0 where records are not split) that a program asked to be delivered again, and that were not yet."""
     prefix: int = 0
@@ -101,11 +133,11 @@ class ShardStory:
     """True once it was stored that the shard is done."""
     stored: dict[int, Checkpoint] = field(default_factory=dict)
     """The checkpoints, by the counter that their write left: a tenure's token is the counter that it began with."""
-    next_place: dict[tuple[int, str | None], int] = field(default_factory=dict)
-    """The place of the position that is delivered next for the first time, by token, and by key where order is by key.
+    next_place: dict[tuple[Stint, str | None], int] = field(default_factory=dict)
+    """The place of the position that is delivered next for the first time, by stint, and by key where order is by key.
     """
-    out: dict[tuple[int, str], set[Position]] = field(default_factory=dict)
-    """The positions that were delivered, by token and key."""
+    out: dict[tuple[Stint, str], set[Position]] = field(default_factory=dict)
+    """The positions that were delivered, by stint and key."""
     cooling: dict[str, float] = field(default_factory=dict)
     """The time until which each process that gave the shard up leaves it alone."""
 
@@ -122,6 +154,44 @@ class ShardStory:
         while self.prefix < len(positions) and positions[self.prefix] in settled:
             self.prefix += 1
         return self.prefix
+
+    def stint(self, token: int) -> Stint:
+        """Return the present stint of a tenure."""
+        sought = self.sought.get(token)
+        return Stint(token, 0 if sought is None else sought.seeks)
+
+    def is_dropped(self, stint: Stint) -> bool:
+        """True when a later seek has dropped what a stint had: what of it was not stored comes again."""
+        return stint != self.stint(stint.token)
+
+    def pass_over(self, first: int) -> None:
+        """Take note that a seek passes over what lies before a place and is not settled."""
+        found = [one for one in self.positions[:first] if one not in self.settled]
+        self.passed_over.update(found)
+        for position in found:
+            self.leave_out(position)
+
+    def want_again(self, checkpoint: Checkpoint, start_s: float | None) -> None:
+        """Take note that a seek holds no longer: what it passed over is wanted, unless the checkpoint has passed it,
+        or the time (epoch seconds) at which the lease begins.
+        """
+        found = {
+            one
+            for one in self.passed_over
+            if checkpoint < Checkpoint.at(one)
+            and (start_s is None or self.arrived[one] >= start_s)
+            and one not in self.handled
+            and self.place(one) >= self.trimmed
+        }
+        self.passed_over.clear()
+        self.left_out -= found
+        self.settled -= found
+        if found:
+            self.prefix = min(self.prefix, self.place(min(found)))
+
+    def place(self, position: Position) -> int:
+        """Return the place of a position among all of the shard."""
+        return bisect_left(self.positions, position)
 
     def settle(self, positions: Sequence[Position], parts: Sequence[int] | None = None) -> None:
         """Take note that positions are done, or one part of each; a record is done when all of its parts are."""
@@ -182,6 +252,8 @@ class Promises:
         """Seconds within which a record whose key came before is a duplicate; 0: none is."""
         self.window_waits = choice is None or choice.wait
         """True where no duplicate is ever delivered."""
+        self.redelivers = isinstance(options.settling.stalled, Redeliver)
+        """True where what a handler has is delivered again after some time."""
         self.splits = options.split is not None
         """True where records are delivered in parts."""
         self._options = options
@@ -228,6 +300,8 @@ class History:
         self.handed_twice = 0
         """The number of deliveries of what another tenure had delivered before, unless its program put that off."""
         self.tenures = 0
+        self.seeks = 0
+        """The number of seeks that a consumer has taken."""
         self.told: Counter[str] = Counter()
         """The number of events that the workers emitted, by kind."""
         self.moves: list[tuple[float, str, str | None]] = []
@@ -333,6 +407,9 @@ class History:
         if story is None or row is None:
             return
         self._begins(key, story, row)
+        if row.actual_owner != story.owner or kind == "take":
+            start_ms = row.read_until_ms if row.checkpoint.is_timed else None
+            story.want_again(row.checkpoint, None if start_ms is None else start_ms / 1000)
         if row.actual_owner != story.owner:
             self.moves.append((self._clock(), key, row.actual_owner))
             story.owner, story.owner_counter = row.actual_owner, row.counter
@@ -425,27 +502,54 @@ class History:
             self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which no worker wrote")
             return
         key = story.puts[positions[0]].key if by_key else None
-        for position in positions:
+        sought = story.sought.get(token)
+        for position in dict.fromkeys(positions):  # Parts of one record have one position.
             self._check_order(story, who, shard_id, token, begun, position, key)
-            if position in story.before_start:
-                self.fault("a record before the start", f"{who} got {_shown(position)} of {shard_id}")
-            elif (
-                position in story.left_out
-                and self.promises.window_s
-                and self.promises.window_waits
-                and not self._follows_start(story, position)
-            ):
-                self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id}")
+            if sought is None:
+                self._check_wanted(story, who, shard_id, position)
+            elif self._has_its_twin(story, shard_id, sought, position):
+                self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id} after a seek")
         if key is not None:
             self._check_key(story, who, shard_id, token, positions, key)
         for one in zip(positions, parts or [0] * len(positions), strict=True):
-            before = story.delivered.get(one)
-            if before is not None:
-                self.duplicates += 1
-                self.done_again += one[0] in story.handled  # a program may put off a duplicate that came all the same
-                self.handed_twice += before != token and one not in story.put_off
-            story.put_off.discard(one)
-            story.delivered[one] = token
+            self._check_again(story, who, shard_id, one, story.stint(token))
+
+    def _check_wanted(self, story: ShardStory, who: str, shard_id: str, position: Position) -> None:
+        """Check a record of a tenure without a seek: it lies behind the start, and is no duplicate."""
+        if position in story.before_start:
+            self.fault("a record before the start", f"{who} got {_shown(position)} of {shard_id}")
+        elif (
+            position in story.left_out
+            and self.promises.window_s
+            and self.promises.window_waits
+            and not self._follows_start(story, position)
+        ):
+            self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id}")
+
+    def _has_its_twin(self, story: ShardStory, shard_id: str, sought: Sought, position: Position) -> bool:
+        """True for a duplicate of a record that came since the seek: the window of duplicates begins with the seek."""
+        twin = story.twins.get(position)
+        if twin is None or not self.promises.window_waits:
+            return False
+        return twin[0] == shard_id and story.place(twin[1]) >= sought.first
+
+    def _check_again(self, story: ShardStory, who: str, shard_id: str, one: tuple[Position, int], stint: Stint) -> None:
+        """Check that a record comes again for a reason, and count it."""
+        before = story.delivered.get(one)
+        if before == stint:
+            if story.done_in.get(one) == stint:
+                self.fault("settled and delivered again", f"{who} got {_shown(one[0])} of {shard_id} in one tenure")
+            elif one in story.with_handler and not self.promises.redelivers:
+                self.fault("with two handlers at once", f"{who} got {_shown(one[0])} of {shard_id}, and had it")
+        if before is not None:
+            self.duplicates += 1
+            is_asked_for = story.is_dropped(before) or (stint.seeks > 0 and before != stint)
+            if not is_asked_for:  # a program may put off a duplicate that came all the same
+                self.done_again += one[0] in story.handled
+                self.handed_twice += before.token != stint.token and one not in story.put_off
+        story.put_off.discard(one)
+        story.delivered[one] = stint
+        story.with_handler.add(one)
 
     def _check_tenure(self, story: ShardStory, who: str, shard_id: str, token: int) -> None:
         if token < story.token:
@@ -463,29 +567,59 @@ class History:
         self, story: ShardStory, who: str, shard_id: str, token: int, begun: Checkpoint, position: Position,
         key: str | None,
     ) -> None:  # fmt: skip
-        """Check that positions come from the stored checkpoint on, without a gap; a repetition may come at any time."""
-        positions, place = story.lane(key), story.next_place.get((token, key))
+        """Check that positions come from the stored checkpoint on, or from the place that was sought, without a gap; a
+        repetition may come at any time.
+        """
+        positions, stint, sought = story.lane(key), story.stint(token), story.sought.get(token)
+        place = story.next_place.get((stint, key))
         if place is None:
-            behind = [begun.position] if begun.is_position else []
-            behind += [] if story.resumed is None else [story.resumed]
-            place = bisect_right(positions, max(behind)) if behind else 0
+            place = self._first_place(story, positions, position, begun, sought)
         while (
             place < len(positions)
             and positions[place] != position
-            and (positions[place] in story.left_out or story.delivered.get((positions[place], 0)) == token)
+            and (self._may_lack(story, sought, positions[place]) or story.delivered.get((positions[place], 0)) == stint)
         ):  # Where the order changes, another order has delivered some of them in this tenure.
             place += 1
         if place < len(positions) and position == positions[place]:
             place += 1
-        elif story.delivered.get((position, 0)) == token:
+        elif story.delivered.get((position, 0)) == stint:
             return  # It is a repetition: another order may have delivered it before those that are next.
         elif (found := bisect_left(positions, position)) > place or found == len(positions):
             expected = _shown(positions[place]) if place < len(positions) else "nothing"
             self.fault("a gap", f"{who} got {_shown(position)} of {shard_id} where {expected} is next")
             place = found + 1
+        elif sought is not None:
+            if not self._may_lack(story, sought, position) or story.place(position) < sought.earliest:
+                self.fault("a record of the former place", f"{who} got {_shown(position)} of {shard_id} after a seek")
         elif begun.is_position and position <= begun.position:
             self.fault("settled before", f"{who} got {_shown(position)} of {shard_id} again, behind its checkpoint")
-        story.next_place[token, key] = place
+        story.next_place[stint, key] = place
+
+    def _first_place(
+        self, story: ShardStory, positions: list[Position], position: Position, begun: Checkpoint, sought: Sought | None
+    ) -> int:
+        """Return the place, among these positions, of the first one that a stint has to deliver."""
+        if sought is None:
+            behind = [begun.position] if begun.is_position else []
+            behind += [] if story.resumed is None else [story.resumed]
+            return bisect_right(positions, max(behind)) if behind else 0
+        if sought.earliest <= (found := story.place(position)) < sought.first:
+            return bisect_left(positions, position)
+        first = story.positions[sought.first : sought.first + 1]
+        assert first or found < sought.first
+        return bisect_left(positions, first[0]) if first else len(positions)
+
+    def _may_lack(self, story: ShardStory, sought: Sought | None, position: Position) -> bool:
+        """True for a position that a stint need not deliver. A seek asks also for what lies before the start, and for
+        what an earlier seek has passed over.
+        """
+        if sought is None or position not in story.left_out:
+            return position in story.left_out
+        return (
+            position in story.twins
+            or story.place(position) < story.trimmed
+            or not self.promises.parts_of(story.puts[position])
+        )
 
     def _check_key(
         self, story: ShardStory, who: str, shard_id: str, token: int, positions: list[Position], key: str
@@ -493,7 +627,7 @@ class History:
         """Check that a record of a key is delivered only when all before it of that key are done, or given up."""
         if any(story.puts[position].key != key for position in positions):
             self.fault("a batch of several keys", f"{who} got {shard_id}")
-        out = story.out.setdefault((token, key), set())
+        out = story.out.setdefault((story.stint(token), key), set())
         out -= story.settled
         if early := [one for one in out if one < positions[0] and not story.puts[one].is_bad]:
             what = f"{who} got {_shown(positions[0])} of {shard_id}, before {_shown(min(early))} of its key is done"
@@ -507,7 +641,11 @@ class History:
         """Note that a process says that positions are done, and whether the consumer says that this counts."""
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
-            self.shards[shard_id].settle(positions, parts)
+            story = self.shards[shard_id]
+            story.settle(positions, parts)
+            found = list(zip(positions, parts or [0] * len(positions), strict=True))
+            story.with_handler.difference_update(found)
+            story.done_in.update(dict.fromkeys(found, story.stint(token)))
 
     def put_off(
         self, who: str, shard_id: str, token: int, positions: list[Position], parts: Sequence[int] | None
@@ -515,11 +653,46 @@ class History:
         """Note that a process asks for positions again: they may come from the next owner as well."""
         self.note("put off", who, shard_id, token, positions[0], len(positions))
         self.shards[shard_id].put_off.update(zip(positions, parts or [0] * len(positions), strict=True))
+        self.given_back(shard_id, positions, parts)
+
+    def given_back(self, shard_id: str, positions: list[Position], parts: Sequence[int] | None) -> None:
+        """Note that no handler has these positions any more: they were put off, failed or were given up."""
+        found = zip(positions, parts or [0] * len(positions), strict=True)
+        self.shards[shard_id].with_handler.difference_update(found)
+
+    def taken_back(self, shard_id: str) -> None:
+        """Note that a program has left its iteration: what it had comes again."""
+        self.shards[shard_id].with_handler.clear()
 
     def delivered_by(self, shard_id: str, token: int, last: Position) -> list[Position]:
-        """Return what a tenure has delivered, up to and with a position."""
-        found = self.shards[shard_id].delivered.items()
-        return [position for (position, _), by in found if by == token and position <= last]
+        """Return what a tenure has delivered since its last seek, up to and with a position."""
+        story = self.shards[shard_id]
+        stint = story.stint(token)
+        return [position for (position, _), by in story.delivered.items() if by == stint and position <= last]
+
+    def sought(self, who: str, shard_id: str, token: int, to: Position | str | float, service_s: float) -> None:
+        """Note that a consumer has taken a seek: behind a position, to TRIM_HORIZON, to LATEST, or to a time. Times are
+        epoch seconds of the service; ``service_s`` is its time now, as the process knows it.
+        """
+        self.note("sought", who, shard_id, token, to)
+        self.seeks += 1
+        story = self.shards[shard_id]
+        if isinstance(to, Position):
+            first = earliest = bisect_right(story.positions, to)
+        elif to == "TRIM_HORIZON":
+            first = earliest = 0
+        elif to == "LATEST":
+            first = len(story.positions)
+            earliest = self._place_at(story, service_s - SERVICE_CLOCK_S)
+        else:
+            first = self._place_at(story, float(to) + CLOCK_TICK_S)
+            earliest = self._place_at(story, float(to) - CLOCK_TICK_S)
+        story.pass_over(first)
+        story.sought[token] = Sought(story.stint(token).seeks + 1, first, earliest)
+        self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
+
+    def _place_at(self, story: ShardStory, at_s: float) -> int:
+        return bisect_left(story.positions, at_s, key=story.arrived.__getitem__)
 
     # --- what becomes of records otherwise ------------------------------------------------------
 
@@ -572,6 +745,23 @@ class History:
         """Return how many records of each shard are not settled."""
         left = {one: len(story.positions) - story.settled_prefix() for one, story in self.shards.items()}
         return {one: count for one, count in left.items() if count}
+
+    def is_stored(self, row: LeaseRow) -> bool:
+        """Return whether what is settled of a shard is stored, now that all workers have left."""
+        story = self.shards[row.key]
+        wanted = story.positions
+        if story.sought:  # What a seek has dropped, or has passed over, is not the matter of the last tenure.
+            stint = story.stint(story.token)
+            own = {one for (one, _), by in story.delivered.items() if by == stint}
+            wanted = [one for one in story.positions[: story.settled_prefix()] if one in own]
+        elif len(story.positions) <= max(story.trimmed, len(story.before_start)):
+            return True
+        return (
+            row.ended
+            or not wanted
+            or row.checkpoint == Checkpoint.at(wanted[-1])
+            or (bool(story.sought) and row.checkpoint > Checkpoint.at(wanted[-1]))
+        )
 
     def lost(self) -> None:
         """Find the records that no worker will ever deliver: the stored checkpoint has passed them."""

@@ -153,6 +153,20 @@ class Leave(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Seek(Fault):
+    """The worker's program seeks one of its shards. ``choice`` picks the shard."""
+
+    worker: int
+    choice: float
+    to: str
+    """TRIM_HORIZON, LATEST, AT_TIMESTAMP or POSITION."""
+    where: float = 0.0
+    """The part (0 to 1) of the records that were delivered of the shard, which picks one: its position, or the time of
+    its arrival, is sought.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
 class FaultPlan:
     """A plan is a whole simulation but for the program in it. `draw` makes one of a seed; or write your own."""
 
@@ -214,8 +228,10 @@ class FaultPlan:
 
     @property
     def calm(self) -> bool:
-        """True when nothing goes wrong but that workers come and go, and shards: then no record may come twice."""
-        calm = (Split, Merge, Join, Leave)
+        """True when nothing goes wrong but that workers come and go, and shards: then no record may come twice, unless
+        a seek asks for it.
+        """
+        calm = (Split, Merge, Join, Leave, Seek)
         return not (self.failing or self.bad) and all(isinstance(fault, calm) for fault in self.faults)
 
     @classmethod
@@ -239,7 +255,25 @@ class FaultPlan:
             program=program,
             options=_options(rng),
         )
-        return _with_program(_with_options(replace(plan, faults=_faults(rng, workers, duration_s))))
+        return _with_seeks(_with_program(_with_options(replace(plan, faults=_faults(rng, workers, duration_s)))))
+
+
+def _with_seeks(plan: FaultPlan) -> FaultPlan:
+    """Let the programs of some plans seek. This has a seed of its own: what else a plan holds stays as it is."""
+    rng = random.Random(f"seeks {plan.seed}")
+    if rng.random() >= 0.2 or plan.program == "two_phase":  # No checkpoint is prepared before the one that is stored.
+        return plan
+    seeks = [
+        Seek(
+            at_s=rng.uniform(2.0, plan.duration_s),
+            worker=rng.randrange(plan.workers),
+            choice=rng.random(),
+            to=rng.choice(["POSITION", "AT_TIMESTAMP", "TRIM_HORIZON", "LATEST"]),
+            where=rng.random(),
+        )
+        for _ in range(rng.choice([1, 3, 8]))
+    ]
+    return replace(plan, faults=tuple(sorted([*plan.faults, *seeks], key=lambda fault: fault.at_s)))
 
 
 def _with_program(plan: FaultPlan) -> FaultPlan:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,13 @@ from penstock.core.ledger.policies import ByKey
 from penstock.core.shard.checkpoints import PendingChoice
 from penstock.errors import CheckpointError, PenstockError
 from penstock.events import ShardGivenUp
-from penstock.model import Position
+from penstock.model import Position, StartingPosition
 from penstock.runtime.consumer.consumer import Consumer
 from penstock.runtime.consumer.core import ConsumerCore
 from penstock.runtime.consumer.driving import OneByOne, Unordered
 from penstock.runtime.dead_letters import CallableLetters, DeadLettersTo
 from penstock.runtime.shard.batch import Batch
-from penstock.testing.sim.history import BAD
+from penstock.testing.sim.history import BAD, Stint
 from penstock.testing.sim.loop import VirtualLoop, drop
 from penstock.testing.sim.plan import Service
 from penstock.testing.sim.services import Link, SimulatedSource, StreamWire, TableConnection, wall_clock
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.runtime.consumer.shards import Shard
     from penstock.runtime.shard.batch import FoundPending
     from penstock.runtime.shard.shard_reader import ShardReader
+    from penstock.testing.sim.plan import Seek
     from penstock.testing.sim.simulator import Simulator
 
 
@@ -67,7 +69,7 @@ class SimulatedCore(ConsumerCore):
 
     def on_reader(self, reader: ShardReader) -> None:
         """See `ConsumerCore.on_reader`."""
-        process, take, heard = self._process, reader.take, reader.heard
+        process, take, heard, take_back = self._process, reader.take, reader.heard, reader.take_back
 
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
@@ -83,6 +85,12 @@ class SimulatedCore(ConsumerCore):
                 process.history.lease_lost(process.name, process.worker_id, process.key_of(reader), reader.token)
             heard(command)
 
+        def taken_back() -> None:
+            if process.alive:
+                process.history.taken_back(process.key_of(reader))
+            take_back()
+
+        reader.take_back = taken_back  # type: ignore[method-assign]
         reader.take = recorded  # type: ignore[method-assign]
         reader.heard = told  # type: ignore[method-assign]
         super().on_reader(reader)
@@ -111,6 +119,16 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
 
     class RecordedBatch(Batch[Any]):
         __slots__ = ()
+
+        def fail(self, error: BaseException, *indices: int) -> bool:
+            if process.alive:
+                process.history.given_back(process.key_of(self), _positions(self, indices), _parts(self, indices))
+            return super().fail(error, *indices)
+
+        def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
+            if process.alive:
+                process.history.given_back(process.key_of(self), _positions(self, indices), _parts(self, indices))
+            return super().dead_letter(*indices, error=error)
 
         def ack(self, *indices: int) -> bool:
             return tell(self, _positions(self, indices), super().ack(*indices), _parts(self, indices))
@@ -184,6 +202,7 @@ class Process:
         self.batch_class = recorded_batches(self)
         self._streams = {stream.name: stream for stream in world.streams}
         self._table = world.table
+        self._service_time = world.service_time
         self._options = world.options
         self._program = program
         self._leave = asyncio.Event()
@@ -219,6 +238,37 @@ class Process:
         """Have the process get SIGTERM: it stops in order."""
         self.leaving = True
         self.loop.call_soon(self._leave.set)
+
+    def seek(self, fault: Seek) -> None:
+        """Have the program seek a shard, as soon as the process does anything."""
+        self.loop.call_soon(self._seek, fault)
+
+    def _seek(self, fault: Seek) -> None:
+        held = [] if self.consumer is None else sorted(self.consumer.statistics().shards, key=self.key_of)
+        if self.consumer is None or not held:
+            return
+        shard = held[int(fault.choice * len(held))]
+        (reader,) = self.consumer._core.ready.named((shard,))
+        story = self.history.shards[self.key_of(shard)]
+        came = sorted({position for position, _ in story.delivered})
+        to: Position | StartingPosition
+        if fault.to in ("TRIM_HORIZON", "LATEST") or not came:
+            to = StartingPosition.TRIM_HORIZON if fault.to == "TRIM_HORIZON" else StartingPosition.LATEST
+            place: Position | str | float = to.kind
+        elif fault.to == "POSITION":
+            place = to = came[int(fault.where * len(came))]
+        else:
+            place = story.arrived[came[int(fault.where * len(came))]]
+            to = StartingPosition.at_timestamp(dt.datetime.fromtimestamp(place, dt.UTC))
+        was_over = reader.is_over
+        try:
+            self.consumer.seek(shard, to)
+        except CheckpointError:  # A checkpoint is pending: the program may seek when that is committed.
+            return
+        if not was_over:
+            # A machine that has slept takes the service's time for earlier than it is, until the service answers.
+            known_s = min(self._service_time(), self.consumer._core._streams[shard.stream].source.now_s)
+            self.history.sought(self.name, self.key_of(shard), reader.token, place, known_s)
 
     def crash(self) -> None:
         """Have the process get SIGKILL: it does nothing any more; what it has sent arrives."""
@@ -437,12 +487,13 @@ async def only_the_last(consumer: Consumer[Any], process: Process) -> None:
 
 async def by_key(consumer: Consumer[Any], process: Process) -> None:
     """Have the consumer drive a function, partition keys side by side."""
-    busy: set[tuple[str, str, int, str | None]] = set()
+    busy: set[tuple[str, Stint, str | None]] = set()
 
     async def one_of_a_key(batch: Batch[Any]) -> None:
-        one = batch.stream, batch.shard_id, batch.token, batch.records[0].partition_key
+        shard = process.key_of(batch)
+        one = shard, process.history.shards[shard].stint(batch.token), batch.records[0].partition_key
         if one in busy:
-            process.history.fault("a key side by side", f"{process.name}: {batch.shard_id}")
+            process.history.fault("a key side by side", f"{process.name}: {shard}")
         busy.add(one)
         try:
             await handle(batch, process)

@@ -38,6 +38,7 @@ from penstock.testing.sim.plan import (
     Noise,
     Outage,
     Pause,
+    Seek,
     SlowHandler,
     Split,
 )
@@ -271,12 +272,7 @@ class Simulator:
         for row in now(self.table.rows.scan()).rows:
             if row.owner is not None and not row.ended:
                 self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, which has gone")
-            story = self.history.shards[row.key]
-            if (
-                len(story.positions) > max(story.trimmed, len(story.before_start))
-                and not row.ended
-                and row.checkpoint.position != story.positions[-1]
-            ):
+            if not self.history.is_stored(row):
                 self.history.fault("settled and not stored", f"{row.key} is at {row.checkpoint.text}")
 
     # --- workers --------------------------------------------------------------------------------
@@ -389,6 +385,8 @@ class Simulator:
                     process.broken = False
 
                 self.time.after(fault.lasts_s, works)
+            case Seek():
+                process.seek(fault)
             case Leave():
                 process.leave()
 
