@@ -14,9 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.feeding.log_cursor import SERVICE_CLOCK_S
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.policies import Redeliver
+from penstock.core.service_clock import SERVICE_CLOCK_S
 from penstock.events import CheckpointTrimmed
 from penstock.model import Position, Record
 
