@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
     from penstock.local import LocalKinesis
 
+TOO_WIDE = (
+    "[...document.querySelectorAll('.scroll')].map((one) => [one.ariaLabel, one.scrollWidth - one.clientWidth])"
+    ".filter(([, over]) => over > 0)"
+)
+"""The tables that a reader would have to scroll sideways, and by how many pixels."""
 pytestmark = [
     pytest.mark.xdist_group("console-browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium (scripts/chromium install)"),
@@ -476,6 +481,23 @@ def test_a_phone_shows_how_far_behind_without_scrolling_sideways(watched: Watche
     row = page.locator("[data-part=applications] tbody tr").first.bounding_box()
     assert row is not None
     assert row["height"] <= 60  # two lines: the application and its stream
+
+
+def test_the_tables_of_the_first_pages_fit_a_phone(watched: Watched) -> None:
+    over = []
+    for path, table in (
+        ("/", "Streams"),
+        ("/streams/orders", "Shards"),
+        ("/applications/billing?stream=orders", "Workers"),
+    ):
+        page = watched.go(path)
+        page.get_by_role("group", name=table).locator("tbody tr").first.wait_for()
+        if path == "/":
+            page.locator("[data-part=applications] .verdict", has_text="unowned").wait_for()
+        for width in (320, 360, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            over += [(path, width, *one) for one in page.evaluate(TOO_WIDE)]
+    assert over == []
 
 
 def test_the_chart_has_now_and_its_names_inside_of_its_box_at_every_width(watched: Watched) -> None:
