@@ -500,6 +500,16 @@ def test_the_tables_of_the_first_pages_fit_a_phone(watched: Watched) -> None:
     assert over == []
 
 
+def test_an_overview_whose_applications_are_not_seen_yet_fits_a_phone(watched: Watched) -> None:
+    page = watched.go("/")
+    page.set_viewport_size({"width": 320, "height": 844})
+    wide = page.evaluate(
+        "(() => { document.querySelectorAll('.tile dd')[2].innerHTML = '0 <span class=quiet>12 not seen yet</span>';"
+        "return document.documentElement.scrollWidth; })()"
+    )
+    assert wide == 320
+
+
 def test_the_chart_has_now_and_its_names_inside_of_its_box_at_every_width(watched: Watched) -> None:
     page = watched.go("/job?place=0&name=orders-to-lake")
     page.locator("svg.chart").first.wait_for(state="attached")
