@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import msgspec
 
 from penstock.core.feeding.allowance import PollingOptions, PollPace
-from penstock.core.feeding.pages import Retention, UserRecords
+from penstock.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, Retention, UserRecords, aggregate_bytes_of, open_all
 from penstock.core.leases.row import Checkpoint
 from penstock.core.ledger.book import Delivery, R, behind
 from penstock.core.ledger.grouping import PARTS_MAX, Part, split
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.core.feeding.allowance import Buffer
-    from penstock.core.feeding.pages import FeedCursor, ReadPage, Taken
+    from penstock.core.feeding.pages import FeedCursor, OpenedRecords, RawRecord, ReadPage, ShardView, Taken
     from penstock.core.shard.duplicates import Admit, Duplicates
     from penstock.events import FeedEvent
     from penstock.model import Position, Record
@@ -97,6 +97,16 @@ class FetchRoom:
         self.share.came(
             0 if page is None or taken is None else len(page.records), 0 if taken is None else taken.records.held_bytes
         )
+
+
+async def opened_ahead(shard: ShardView, raws: Sequence[RawRecord]) -> OpenedRecords | None:
+    """Open the aggregates of a page in a thread, where they are large: ten of 1 MiB take a second or two, in which the
+    loop could not renew a lease. Return None where they may be opened at once.
+    """
+    aggregate_bytes = aggregate_bytes_of(raws)
+    if aggregate_bytes <= OPENED_AT_ONCE_BYTES_MAX:
+        return None if aggregate_bytes else ()
+    return await asyncio.to_thread(open_all, shard, raws)
 
 
 class PollingFeed:
@@ -208,11 +218,12 @@ class PollingFeed:
                 self._iterator = await self._ask()
             sent_s, asked_s = asyncio.get_running_loop().time(), self.source.now_s
             page = await self.source.read(self._iterator, records_max)
+            before = await opened_ahead(self.cursor.view, page.records)
         except BaseException:
             if self.room is not None:
                 self.room.came(None, None)
             raise
-        taken = self.cursor.take(page, horizon_s=self.horizon_s, asked_s=asked_s)
+        taken = self.cursor.take(page, horizon_s=self.horizon_s, asked_s=asked_s, before=before)
         size = _payload_bytes(page, taken)
         # Records may be empty, and a shard that has some is not silent.
         busy = size or len(page.records)
@@ -378,6 +389,7 @@ class FanOutFeed:
         self._subscription: AsyncGenerator[ReadPage, None] | None = None
         self._waiting: asyncio.Task[ReadPage] | None = None
         self._asked_s: float | None = None  # The service's time at which the last event was not there yet.
+        self._unopened: ReadPage | None = None  # The page that is being opened.
         self._is_over = False  # True: the subscription has nothing more to give.
         self._subscribed_s = float("-inf")
         self._renew_at_s = 0.0
@@ -416,12 +428,12 @@ class FanOutFeed:
         while True:
             # AWS refuses a subscription for five seconds after a former owner's has begun: without polls the shard
             # would stand still until then.
-            if loop.time() < self._try_at_s:
+            if self._unopened is None and loop.time() < self._try_at_s:
                 return await self._polling.next()
-            if self.room is not None:
+            if self.room is not None and self._unopened is None:
                 await self.room.wait()
             try:
-                page = await self._pushed()
+                page = self._unopened or await self._pushed()
             except PenstockError as error:
                 await self._failed(error)
                 continue
@@ -432,8 +444,12 @@ class FanOutFeed:
                 self._polling.pace.options = self._bridge_options
                 self._on_event(FanOutReturned(self._source.stream, self.shard_id))
             self._backoff.reset()
+            # A caller that is cancelled while the page is opened would lose it: the next caller gets it.
+            self._unopened = page
+            before = await opened_ahead(self._cursor.view, page.records)
+            self._unopened = None
             self._cursor.payload_bytes += sum([len(raw.data) for raw in page.records])
-            taken = self._cursor.take(page, horizon_s=self._polling.horizon_s, asked_s=self._asked_s)
+            taken = self._cursor.take(page, horizon_s=self._polling.horizon_s, asked_s=self._asked_s, before=before)
             if self.room is not None:
                 self.room.came(page, taken)
             # Nothing is awaited between the page and its return: a caller that is cancelled there would lose the page.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from penstock.core.aggregation import MAGIC, open_aggregate
@@ -34,8 +34,6 @@ from penstock.model import IteratorAt, OutsidePolicy, Position, Record, Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from penstock.core.aggregation import Aggregate
 
 
 class RawRecord(Protocol):
@@ -123,6 +121,8 @@ INNER_BYTES = 200
 """The bytes that Python needs for a user record of an aggregate beside its data, its key included: keys repeat."""
 RECORD_BYTES = 230
 """The bytes that Python needs for a `Record` that is made of either."""
+OPENED_AT_ONCE_BYTES_MAX = 131_072
+"""The bytes of a page's aggregates that are opened in one step: some 20 ms of small user records."""
 KEYS_SAMPLED = 16
 """The number of keys of a page that are measured: the bound of memory needs no more."""
 
@@ -270,6 +270,42 @@ class UserRecords(Sequence[Record]):
         )
 
 
+class OpenedRecord(NamedTuple):
+    """The user records of an aggregate, as columns."""
+
+    inner: Sequence[Inner]
+    datas: Sequence[bytes]
+    is_outside: bool
+    """True where it has a record of another shard's range."""
+
+
+OpenedRecords: TypeAlias = Sequence[OpenedRecord | None]
+"""What was opened of each Kinesis record of a page before; None stands for a plain record. It is empty where the page
+has no aggregate.
+"""
+
+
+def aggregate_bytes_of(raws: Sequence[RawRecord]) -> int:
+    """Return how many bytes of these records are aggregates, by their first bytes."""
+    return sum([len(data) for raw in raws if (data := raw.data).startswith(MAGIC)])
+
+
+def open_all(shard: ShardView, raws: Sequence[RawRecord]) -> OpenedRecords:
+    """Open the aggregates of a page. It depends on its arguments alone, so a thread can do it."""
+    return [_open_one(shard, raw) for raw in raws]
+
+
+def _open_one(shard: ShardView, raw: RawRecord) -> OpenedRecord | None:
+    aggregate = open_aggregate(raw.data)
+    if aggregate is None:
+        return None
+    columns = zip(
+        range(len(aggregate)), aggregate.partition_keys(), aggregate.explicit_hash_keys(), aggregate.tags(), strict=True
+    )
+    is_outside = bool(aggregate.outside(shard.first_hash_key, shard.last_hash_key))
+    return OpenedRecord(list(columns), aggregate.datas, is_outside)
+
+
 class Opened(NamedTuple):
     """The user records of a page, and what was noticed on the way."""
 
@@ -281,27 +317,32 @@ class Opened(NamedTuple):
     """The number of user records that were in those aggregates, where they are dropped."""
 
 
-def opened(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None) -> Opened:
+def opened(
+    shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None, before: OpenedRecords | None = None
+) -> Opened:
     """Return the user records of Kinesis records, without those up to and with ``done``, which lies in the first one.
+    ``before`` has what `open_all` has made of these records; None: they are opened now.
 
     Raises AggregateError where the shard is read so.
     """
     if done is not None and raws and int(raws[0].sequence_number) == done.sequence_number:
-        return _opened(shard, raws, done.sub_sequence_number + 1)
+        return _opened(shard, raws, done.sub_sequence_number + 1, before)
+    if before is not None and not before:
+        return Opened(UserRecords(shard, raws))
     datas = [raw.data for raw in raws]
     if True not in [data.startswith(MAGIC) for data in datas]:
         return Opened(UserRecords(shard, raws, datas=datas))
-    return _opened(shard, raws, 0)
+    return _opened(shard, raws, 0, before)
 
 
-def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
+def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: OpenedRecords | None) -> Opened:
     owners: list[RawRecord] = []
     inner: list[Inner] = []
     datas: list[bytes] = []
     aggregates = outside = dropped = aggregate_bytes = 0
     for place, raw in enumerate(raws):
         skipped = skip if place == 0 else 0
-        aggregate = open_aggregate(raw.data)
+        aggregate = _open_one(shard, raw) if not before else before[place]
         if aggregate is None:
             if not skipped:
                 owners.append(raw)
@@ -309,32 +350,25 @@ def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int) -> Opened:
                 datas.append(raw.data)
             continue
         aggregates += 1
-        if aggregate.outside(shard.first_hash_key, shard.last_hash_key):
+        if aggregate.is_outside:
             outside += 1
-            _refuse(shard, raw, aggregate)
+            _refuse(shard, raw, len(aggregate.datas))
             if shard.outside is OutsidePolicy.DROP:
-                dropped += len(aggregate)
+                dropped += len(aggregate.datas)
                 continue
-        count = len(aggregate) - skipped
+        count = len(aggregate.datas) - skipped
         if count > 0:
             aggregate_bytes += len(raw.data) + PLAIN_BYTES
             owners += repeat(raw, count)
-            columns = zip(
-                range(len(aggregate)),
-                aggregate.partition_keys(),
-                aggregate.explicit_hash_keys(),
-                aggregate.tags(),
-                strict=True,
-            )
-            inner += islice(columns, skipped, None)
+            inner += aggregate.inner[skipped:] if skipped else aggregate.inner
             datas += aggregate.datas[skipped:]
     return Opened(UserRecords(shard, owners, inner, datas, aggregate_bytes), aggregates, outside, dropped)
 
 
-def _refuse(shard: ShardView, raw: RawRecord, aggregate: Aggregate) -> None:
+def _refuse(shard: ShardView, raw: RawRecord, count: int) -> None:
     if shard.outside is OutsidePolicy.RAISE:
         raise AggregateError(
-            f"{shard.stream}, {shard.shard_id}: the aggregate {raw.sequence_number} of {len(aggregate)} user records "
+            f"{shard.stream}, {shard.shard_id}: the aggregate {raw.sequence_number} of {count} user records "
             "holds some of another shard's hash range: its producer had an old map of the shards, and may have put "
             "them again. Read with OutsidePolicy.DELIVER (nothing is lost) or DROP (as the KCL does)"
         )
@@ -462,11 +496,24 @@ class FeedCursor:
         self._log.refused()
         return True
 
-    def take(self, page: ReadPage, *, horizon_s: float | None = None, asked_s: float | None = None) -> Taken | None:
+    @property
+    def view(self) -> ShardView:
+        """The shard that is read, and how its records are to be opened."""
+        return self._shard
+
+    def take(
+        self,
+        page: ReadPage,
+        *,
+        horizon_s: float | None = None,
+        asked_s: float | None = None,
+        before: OpenedRecords | None = None,
+    ) -> Taken | None:
         """Judge a page. None: it is worth nothing, and a new iterator is needed, at `start`.
 
         ``horizon_s``: the oldest arrival time that the stream's retention covers (epoch seconds), if it is known.
-        ``asked_s``: the service's time when the page was asked for, or before.
+        ``asked_s``: the service's time when the page was asked for, or before. ``before``: what `open_all` has made of
+        the page's records; None: they are opened now.
 
         Raises AggregateError, where aggregates outside of the shard's range are to raise.
         """
@@ -484,8 +531,8 @@ class FeedCursor:
             return taken
         done = None if was_met else self._done
         if step.start:
-            raws = raws[step.start :]
-        found = opened(self._shard, raws, done=done)
+            raws, before = raws[step.start :], before and before[step.start :]
+        found = opened(self._shard, raws, done=done, before=before)
         if was_met and self._is_a_gap(page, horizon_s):
             self._is_stored, self._settled_until_s = False, self.read_until_s
             missing = missing or self._end
