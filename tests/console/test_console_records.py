@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from penstock.console.columns import (
 )
 from penstock.console.decoding_threads import DecodingThreads
 from penstock.console.newest import Mark, Newest, Wish
+from penstock.core.aggregation import encode_aggregate
+from penstock.core.feeding import pages
 from penstock.errors import OptionError
 from penstock.inspect import Inspector
 from penstock.wiring import stream_name
@@ -110,6 +113,25 @@ async def test_a_dense_shard_is_not_read_from_the_beginning_of_the_window(
         assert next(one.decoded.value["n"] for one in newest.records) == 24 * 400 - 1
         assert len(newest.records) == 20
         assert newest.searched < 24 * 400
+
+
+async def test_large_aggregates_are_opened_beside_the_loop(
+    kinesis: Any, stream: str, connection: ConnectionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for page in range(3):
+        users = [(f"key-{at % 50}", b'{"n": %d}' % (page * 20_000 + at), 0) for at in range(20_000)]
+        put(kinesis, stream, page, shard=0, data=encode_aggregate(users))
+    real, here, on_loop = pages.open_aggregate, threading.get_ident(), list[int]()
+
+    def counted(data: bytes) -> Any:
+        found = real(data)
+        if threading.get_ident() == here and found is not None:
+            on_loop.append(len(found))
+        return found
+
+    monkeypatch.setattr(pages, "open_aggregate", counted)
+    assert await numbers_of(connection, stream, Wish(5)) == list(range(59_999, 59_994, -1))
+    assert on_loop == []
 
 
 async def test_an_empty_stream_and_a_filter_that_nothing_passes_find_nothing(

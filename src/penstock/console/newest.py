@@ -13,16 +13,17 @@ import heapq
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.feeding.pages import ShardView, opened
+from penstock.console.decoding_threads import PART_RECORDS_MAX
+from penstock.core.feeding.pages import ShardView
 from penstock.core.hashkeys import hash_key
 from penstock.core.sequence import second_of
 from penstock.errors import OptionError
-from penstock.inspect.records import SeenRecord
+from penstock.inspect.records import SeenRecord, user_records
 from penstock.model import IteratorAt
 from penstock.tasks import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from penstock.console.decoding_threads import DecodingThreads
     from penstock.inspect import Inspector
@@ -167,7 +168,7 @@ class Newest:
         at = IteratorAt.trim_horizon() if begin_s == float("-inf") else IteratorAt.at_timestamp(max(0.0, begin_s))
         async with contextlib.aclosing(self._inspector.pages(self._stream, shard.shard_id, at)) as pages:
             async for page in pages:
-                records = opened(view, page.records).records
+                records = await user_records(view, page.records)
                 self.searched += len(records)
                 self.searched_bytes += sum(len(one.data) for one in page.records)
                 wanted = await self._wanted(records, end_s)
@@ -190,9 +191,9 @@ class Newest:
                     return max(1.0, needed_s)
         return None
 
-    async def _wanted(self, records: Iterable[Record], end_s: float) -> list[SeenRecord]:
+    async def _wanted(self, records: Sequence[Record], end_s: float) -> list[SeenRecord]:
         """Return the records that are wanted, without what was decoded for the filter."""
-        if self._wish.matches is None or self._decoding is None:
+        if self._decoding is None or (self._wish.matches is None and len(records) <= PART_RECORDS_MAX):
             return [one for one in map(SeenRecord, records) if self._wants(one, end_s)]
 
         def look(record: SeenRecord) -> SeenRecord | None:

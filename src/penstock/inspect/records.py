@@ -282,7 +282,7 @@ async def get(
         at = IteratorAt.at_sequence(sequence_number)
         iterator = await inspector.iterator(stream, shard.shard_id, at)
         page = await inspector.page(stream, shard.shard_id, iterator, limit=1)
-        records = await _user_records(_view(stream, shard), page.records)
+        records = await user_records(_view(stream, shard), page.records)
         found = [one for one in records if (one.sequence_number, one.sub_sequence_number) == (sequence_number, sub)]
     if not found:
         raise NotFoundError(
@@ -307,7 +307,7 @@ def _view(stream: StreamName, shard: ListedShard) -> ShardView:
     return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
 
 
-async def _user_records(shard: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
+async def user_records(shard: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
     """Return the user records of a page. Aggregates of many small records take a second or two, so they are opened in
     a thread.
     """
@@ -346,7 +346,7 @@ class _Reader:
                 except StopAsyncIteration:
                     await self._end(shard_id)
                     continue
-                found = await _user_records(_view(self._stream, self._lineage.shards[shard_id]), page.records)
+                found = await user_records(_view(self._stream, self._lineage.shards[shard_id]), page.records)
                 yield SeenPage([one for one in found if self._wants(one)] if self._chooses else found)
                 if self._is_through(page):
                     await self._pages.pop(shard_id).aclose()
