@@ -545,7 +545,9 @@ class History:
             self.duplicates += 1
             is_asked_for = story.is_dropped(before) or (stint.seeks > 0 and before != stint)
             if not is_asked_for:  # a program may put off a duplicate that came all the same
-                self.done_again += one[0] in story.handled
+                done = story.done_in.get(one)
+                is_dropped = done is not None and (story.is_dropped(done) or (stint.seeks > 0 and done != stint))
+                self.done_again += one[0] in story.handled and not is_dropped
                 self.handed_twice += before.token != stint.token and one not in story.put_off
         story.put_off.discard(one)
         story.delivered[one] = stint
