@@ -24,6 +24,7 @@ from penstock.console.columns import (
 )
 from penstock.console.decoding_threads import DecodingThreads
 from penstock.console.newest import Mark, Newest, Wish
+from penstock.core import aggregation
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding import pages
 from penstock.errors import OptionError
@@ -121,7 +122,7 @@ async def test_large_aggregates_are_opened_beside_the_loop(
     for page in range(3):
         users = [(f"key-{at % 50}", b'{"n": %d}' % (page * 20_000 + at), 0) for at in range(20_000)]
         put(kinesis, stream, page, shard=0, data=encode_aggregate(users))
-    real, here, on_loop = pages.open_aggregate, threading.get_ident(), list[int]()
+    real, here, on_loop = aggregation.open_aggregate, threading.get_ident(), list[int]()
 
     def counted(data: bytes) -> Any:
         found = real(data)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core import aggregation
 from penstock.core.aggregation import encode_aggregate
 from penstock.core.feeding import pages
 from penstock.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
@@ -38,7 +39,7 @@ class Opening:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.on_loop = self.longest = self.in_threads = 0
-        real, here = pages.open_aggregate, threading.get_ident()
+        real, here = aggregation.open_aggregate, threading.get_ident()
 
         def counted(data: bytes) -> Any:
             found = real(data)
@@ -98,7 +99,7 @@ async def test_a_caller_that_is_cancelled_while_a_page_is_opened_loses_nothing(
 ) -> None:
     wanted = await put(kinesis, 3)
     make: Callable[[Any], PollingFeed | FanOutFeed] = pushed_by(kinesis) if is_pushed else lambda one: polling(one, [])
-    real, begun = pages.open_aggregate, threading.Event()
+    real, begun = aggregation.open_aggregate, threading.Event()
 
     def told(data: bytes) -> Any:
         begun.set()
