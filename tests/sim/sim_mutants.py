@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from penstock.core import worker as rounds
 from penstock.core.assignment import strategies
 from penstock.core.assignment.upkeep import Birth, births_at_end
@@ -367,15 +365,6 @@ def a_seek_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardReader, "seek", lambda reader, feed, after: None)
 
 
-def what_was_fetched_comes_after_a_seek(patch: pytest.MonkeyPatch) -> None:
-    """The pages go on from the place that was sought, and the machine keeps what it has of the former place."""
-
-    def seek(reader: Any, feed: Any, after: Checkpoint) -> None:
-        reader._pages.seek(feed, after)
-
-    patch.setattr(ShardReader, "seek", seek)
-
-
 def what_was_asked_for_before_a_seek_is_taken(patch: pytest.MonkeyPatch) -> None:
     """A page that was asked for at the former place comes behind the seek, into the new ledger."""
     real = Pages.seek
@@ -386,33 +375,6 @@ def what_was_asked_for_before_a_seek_is_taken(patch: pytest.MonkeyPatch) -> None
         pages._running = running
 
     patch.setattr(Pages, "seek", seek)
-
-
-def a_seek_to_latest_is_a_word_alone(patch: pytest.MonkeyPatch) -> None:
-    real = OpenStream.feed
-
-    def feed(stream: Any, row: Any, start: Any, room: Any = None) -> Any:
-        is_sought = room is None and row.checkpoint == Checkpoint.LATEST
-        return real(stream, structs.replace(row, read_until_ms=None) if is_sought else row, start, room)
-
-    patch.setattr(OpenStream, "feed", feed)
-
-
-def what_is_settled_is_delivered_once_more(patch: pytest.MonkeyPatch) -> None:
-    """The ledger takes each second page twice."""
-    real = PollingFeed.next
-    given: dict[Any, Any] = {}
-
-    async def again(feed: Any) -> Any:
-        if (taken := given.pop(feed, None)) is not None:
-            return taken
-        taken = await real(feed)
-        if taken.records and not taken.ended:
-            given[feed] = taken
-        return taken
-
-    patch.setattr(PollingFeed, "next", again)
-    patch.setattr(Ledger, "_check_after", lambda *given: None, raising=False)
 
 
 def any_plan(plan: FaultPlan) -> bool:
@@ -576,9 +538,6 @@ MUTANTS = [
     (latest_is_a_moment_to_come, {"a start that is still to come"}, from_latest),
     (each_take_moves_the_start, {"a gap"} | AHEAD | STUCK, from_latest),
     (a_seek_is_dropped, {"a gap", "a record of the former place"}, seeks),
-    (what_was_fetched_comes_after_a_seek, {"a gap", "a record of the former place"}, seeks),
     (what_was_asked_for_before_a_seek_is_taken, {"a gap", "a record of the former place"}, seeks),
-    (a_seek_to_latest_is_a_word_alone, {"a gap"} | AHEAD, seeks),
-    (what_is_settled_is_delivered_once_more, {"settled and delivered again"}, any_plan),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""
