@@ -37,10 +37,10 @@ interop: dev ## real KCL workers beside ours, on one lease table (about 20 minut
 	@$(RUN) python -m pytest -q interop/fleets $(ARGS)
 
 sim-fresh: dev ## the same each time with seeds that never ran before, for each night; FRESH_SEEDS=20000 runs so many
-	@$(RUN) python -m penstock.testing.sim --fresh --seeds $(FRESH_SEEDS) $(ARGS)
+	@$(RUN) python -m shardway.testing.sim --fresh --seeds $(FRESH_SEEDS) $(ARGS)
 
 sim: dev ## whole consumers in virtual time, under faults; SEEDS=2000 runs so many, ARGS="--seed 21" one again
-	@$(RUN) python -m penstock.testing.sim --seeds $(SEEDS) $(ARGS)
+	@$(RUN) python -m shardway.testing.sim --seeds $(SEEDS) $(ARGS)
 
 check: dev ## lint, formatting, types, import rules, exported names
 	@$(RUN) ruff check .

@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "BENCHMARKS.md"
 PROGRAM_MINUTES_MAX = 60
 HELPERS = {"__init__", "__main__", "canned", "spark_peers"}
 """The modules of this folder that are no programs, beside those that begin with an underscore."""
-PACKAGES = ("penstock", "msgspec", "httptools", "boto3", "botocore", "pyspark", "pyarrow", "cbor2", "uvloop")
+PACKAGES = ("shardway", "msgspec", "httptools", "boto3", "botocore", "pyspark", "pyarrow", "cbor2", "uvloop")
 """The packages whose versions bear on the figures."""
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from examples.cluster.standalone import Cluster, Node
 
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 KILLS = 3
 SHARDS = 4
@@ -71,7 +71,7 @@ def cluster_kill_recovery() -> float:
     from examples.cluster.standalone import Cluster
 
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="shardway-bench-") as folder,
         LocalKinesis.spawn(streams={"orders": SHARDS}) as local,
         Cluster(Path(folder) / "cluster", {**local.environment(), **CREDENTIALS}) as cluster,
     ):

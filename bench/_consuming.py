@@ -21,18 +21,18 @@ import msgspec
 from bench._dynamo import table
 from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
-from penstock.core.shard.checkpoints import Prompt, Riding
-from penstock.model import StartingPosition
-from penstock.options import BufferOptions, CheckpointOptions, FanOutOptions, LeaseOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.shard.checkpoints import Prompt, Riding
+from shardway.model import StartingPosition
+from shardway.options import BufferOptions, CheckpointOptions, FanOutOptions, LeaseOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
-    from penstock.model import Record
-    from penstock.runtime.shard.batch import Batch
+    from shardway.model import Record
+    from shardway.runtime.shard.batch import Batch
 
 FAILOVER_S = 10.0
 QUIET_S = 5.0

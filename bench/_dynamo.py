@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench._form import say
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions
-from penstock.core.leases import LeaseRow, Unknown
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.row import Checkpoint
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions
+from shardway.core.leases import LeaseRow, Unknown
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.row import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ async def _latencies(endpoint_url: str, name: str) -> dict[str, list[float]]:
 
 def main() -> None:
     from bench.wire import set_environment
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     set_environment()
     with LocalKinesis.spawn() as local, _server().running() as amazon:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
 
 DEADLINE_S = 60.0
 LOOK_S = 0.1

@@ -17,13 +17,13 @@ import boto3
 import pyarrow.dataset as ds
 from pyspark.sql import functions as fn
 
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.model import StreamName
-from penstock.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
-from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.account import Show
-from penstock.pipeline.job.running import Stopping, run_job
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.model import StreamName
+from shardway.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
+from shardway.pipeline.job import ExitCode, load_job
+from shardway.pipeline.job.account import Show
+from shardway.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 SCHEMA = "order_id STRING NOT NULL, customer STRING NOT NULL, quantity INT NOT NULL, amount DECIMAL(10,2) NOT NULL"
 WITHIN = "10 minutes"
@@ -136,7 +136,7 @@ path = "{folder}/orders"
 
 
 def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> list[dict[str, Any]]:
-    """Run a job file as ``penstock run -o jsonl`` does, in this process, and return the events of its batches."""
+    """Run a job file as ``shardway run -o jsonl`` does, in this process, and return the events of its batches."""
     path = scene.folder / "job.toml"
     path.write_text(text, encoding="utf-8")
     out, errors = io.StringIO(), io.StringIO()
@@ -187,7 +187,7 @@ def by_hand_rows_per_s(scene: Scene) -> float:
             chosen = good.select("value.*", "partition_key", *POSITION, "approximate_arrival_timestamp")
             orders.write(chosen, batch_id)
 
-    records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
+    records = scene.spark.readStream.format("shardway").options(**scene.source()).load()
     unique = deduplicate(decode_json(records, SCHEMA), "value.order_id", window=WITHIN)
     return _run(unique.writeStream.foreachBatch(write), scene)
 
@@ -197,7 +197,7 @@ def own_functions_rows_per_s(scene: Scene) -> float:
     They do not keep broken records and do not check types, and a program that reads the files without Spark's log may
     see rows twice after a crash.
     """
-    records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
+    records = scene.spark.readStream.format("shardway").options(**scene.source()).load()
     parsed = records.withColumn("value", fn.from_json(fn.col("data").cast("string"), SCHEMA))
     good = parsed.where("value.order_id IS NOT NULL").withWatermark("approximate_arrival_timestamp", WITHIN)
     chosen = good.select("value.*", "partition_key", *POSITION, "approximate_arrival_timestamp")
@@ -210,7 +210,7 @@ def equal_by_hand_rows_per_s(scene: Scene) -> float:
     kept first, types are checked as they stand in the record, and files are put in place by a rename under the batch's
     number.
     """
-    records = scene.spark.readStream.format("penstock").options(**scene.source()).load()
+    records = scene.spark.readStream.format("shardway").options(**scene.source()).load()
     checked = _checked_by_hand(records)
     dead = fn.col("reason").isNotNull()
     timed = checked.withColumns(

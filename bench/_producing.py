@@ -17,16 +17,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import Producer, ProducerOptions
-from penstock.aws.wire import ConnectionOptions
-from penstock.errors import BufferFullError
-from penstock.model import OutRecord
+from shardway import Producer, ProducerOptions
+from shardway.aws.wire import ConnectionOptions
+from shardway.errors import BufferFullError
+from shardway.model import OutRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import TracebackType
 
-    from penstock.statistics import ProducerSnapshot
+    from shardway.statistics import ProducerSnapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 REGION = "us-east-1"

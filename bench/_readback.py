@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.kinesis import IteratorAt, KinesisClient
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.core.aggregation import open_aggregate
-from penstock.core.lineage import Lineage
-from penstock.model import StreamName
+from shardway.aws.kinesis import IteratorAt, KinesisClient
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.core.aggregation import open_aggregate
+from shardway.core.lineage import Lineage
+from shardway.model import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.aws.kinesis import WireRecord
-    from penstock.local.embedded import SpawnedKinesis
-    from penstock.model import ListedShard
+    from shardway.aws.kinesis import WireRecord
+    from shardway.local.embedded import SpawnedKinesis
+    from shardway.model import ListedShard
 
 
 class UserRecords(NamedTuple):

@@ -1,6 +1,6 @@
 """Measures what a state of ten million keys costs a job: rows/s beside an empty one, and its memory.
 
-``penstock run`` reads a stream of as many orders in large batches, so the job itself fills the state. Then the rounds
+``shardway run`` reads a stream of as many orders in large batches, so the job itself fills the state. Then the rounds
 begin. In each round the job with all these keys reads some batches of new orders, and then a job with a new checkpoint
 directory reads the same orders. The first batch of each run does not count, as a process warms up and loads its state
 in it.
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench import _pipelines
 from bench._form import cpu_of_tree_s, judge, looking, say, tree_of
 from bench._pipelines import fill
-from penstock.local.embedded import LocalKinesis
+from shardway.local.embedded import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench._form import Result
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 STREAM = "orders-of-the-week"
 SHARDS = 4
@@ -97,7 +97,7 @@ def orders(first: int, count: int) -> Iterator[bytes]:
 
 
 def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: str) -> Run:
-    """Run the job file by ``penstock run``, in processes of its own, and return what it did. ``starting`` has the
+    """Run the job file by ``shardway run``, in processes of its own, and return what it did. ``starting`` has the
     source's options for the starting position.
     """
     source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
@@ -107,7 +107,7 @@ def run(local: SpawnedKinesis, folder: Path, *, batch_records: int, **starting: 
     )
     path = folder / "job.toml"
     path.write_text(text + SPARK, encoding="utf-8")
-    program = "import sys; from penstock.cli import main; sys.exit(main())"
+    program = "import sys; from shardway.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "run", str(path), "-o", "jsonl"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | local.environment())
     memory = Memory(process.pid)

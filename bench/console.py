@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from bench._form import Case, main, say
-from penstock.inspect.moments import span_s
-from penstock.local import LocalKinesis
-from penstock.tasks import logged, thread
+from shardway.inspect.moments import span_s
+from shardway.local import LocalKinesis
+from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TOKEN = "a-token-for-a-benchmark-of-forty-letters"
 STREAMS, SHARDS, APPLICATIONS, REQUESTS = 50, 20, 5, 40
 TAIL_SHARDS, RECORDS_PER_S, TAIL_S = 10, 10_000, 300
-PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+SHARDWAY = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept": "text/html"}
 
 
@@ -60,7 +60,7 @@ def console(*options: str) -> Iterator[tuple[int, int]]:
             "json",
             *options,
         ]
-        with subprocess.Popen([*PENSTOCK, *words], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen([*SHARDWAY, *words], stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None
                 port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])

@@ -24,15 +24,15 @@ from bench._form import apart, aside, cpu_of_s, cpu_s, judge, options, report, s
 from bench._producing import REGION, ROOT, Programs, wire
 from bench.local import call, put_requests
 from bench.wire import BUSY_MAX, set_environment
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.testing import LocalKinesis
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 MIB = 1024 * 1024
 STREAM = "bench"

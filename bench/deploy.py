@@ -28,22 +28,22 @@ from bench._fleet import STEADY_S, Fleet, by_shard, duplicates, moves, p99, two_
 from bench._form import cpu_of_s, judge, options, report, say, wanted
 from bench.local import call
 from bench.wire import set_environment
-from penstock import Consumer
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.shard.listener import Origin
-from penstock.testing import LocalKinesis
-from penstock.testing.memory_stream import MemoryStream
+from shardway import Consumer
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.shard.listener import Origin
+from shardway.testing import LocalKinesis
+from shardway.testing.memory_stream import MemoryStream
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Sequence
 
     from bench._form import Result
-    from penstock import AssignedShard
-    from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.membership import WorkerRow
-    from penstock.core.leases.row import Listing
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway import AssignedShard
+    from shardway.core.leases import LeaseRow, Outcome, Write
+    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.row import Listing
+    from shardway.local.embedded import SpawnedKinesis
 
 STREAM = "bench"
 SHARDS, WORKERS = 8, 4

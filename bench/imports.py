@@ -1,4 +1,4 @@
-"""Measures what `import penstock` costs a fresh interpreter; a test bounds what it brings in.
+"""Measures what `import shardway` costs a fresh interpreter; a test bounds what it brings in.
 
 ``import_s`` is the time of the import alone, without the interpreter's own start. The figure of a round is the least
 of several interpreters, as other work of the machine only adds to it.
@@ -12,7 +12,7 @@ import sys
 from bench._form import Case, main
 
 INTERPRETERS = 5
-TIMED = "import time; began = time.perf_counter(); import penstock; print(time.perf_counter() - began)"
+TIMED = "import time; began = time.perf_counter(); import shardway; print(time.perf_counter() - began)"
 
 
 def import_s() -> float:

@@ -1,7 +1,7 @@
 """Measures the tools that look: how late ``records tail`` prints, and how long ``app lag`` takes of many shards.
 
 The service is a local one in a process of its own, with AWS's limits on each shard. ``tail_latency`` is the time from
-before a put to the line that ``penstock records tail`` prints, for 4 shards. The tool takes the default share of
+before a put to the line that ``shardway records tail`` prints, for 4 shards. The tool takes the default share of
 calls, or all of them, or the service pushes to a consumer that is registered for enhanced fan-out.
 
 ``tail_rows``: The command writes records of 100 bytes as lines of JSON to a file. It reads them from 64 shards at the
@@ -30,16 +30,16 @@ import boto3
 from scripts.pyspark_matrix import HOME, made
 
 from bench._form import Case, main, say
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import Wire
-from penstock.local import LocalKinesis
-from penstock.model import StreamName
-from penstock.wiring import ConnectionOptions
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import Wire
+from shardway.local import LocalKinesis
+from shardway.model import StreamName
+from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+SHARDWAY = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 RECORDS = 200
 PUTS_INTERVAL_S = 0.043
 """The seconds between two puts. They are no multiple of the tool's own interval, so that puts fall at all of its
@@ -60,7 +60,7 @@ def tail_latency_p99_ms(*options: str) -> float:
         kinesis = boto3.client("kinesis", endpoint_url=local.endpoint_url, region_name=local.region)
         if "--fan-out" in options:
             _register(kinesis, "looker")
-        words = [*PENSTOCK, "records", "tail", "orders", "-o", "jsonl", *options]
+        words = [*SHARDWAY, "records", "tail", "orders", "-o", "jsonl", *options]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as tail:
             try:
                 assert tail.stdout is not None
@@ -106,7 +106,7 @@ def _latencies(kinesis: Any, tail: subprocess.Popen[bytes]) -> Iterator[float]:
             if data in put_s:
                 yield time.monotonic() - put_s.pop(data)
         if tail.poll() is not None and put_s and not left:
-            raise RuntimeError(f"penstock records tail has ended with {tail.returncode}")
+            raise RuntimeError(f"shardway records tail has ended with {tail.returncode}")
         time.sleep(0.001)
 
 
@@ -157,7 +157,7 @@ def tail_rows() -> float:
     words = ["records", "tail", "rows", "--starting-position", "trim-horizon", "--no-follow", "-o", "jsonl"]
     with tempfile.TemporaryFile() as file:
         began_s = time.perf_counter()
-        subprocess.run([*PENSTOCK, *words], stdout=file, check=True)
+        subprocess.run([*SHARDWAY, *words], stdout=file, check=True)
         took_s = time.perf_counter() - began_s
         file.seek(0)
         lines = sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
@@ -200,7 +200,7 @@ def lag_1000_shards_s() -> float:
         os.environ.update(local.environment())
         _fill_table(local)
         local.set_limits(per_shard=True)
-        words = [*PENSTOCK, "app", "lag", "wide-app", "--stream", "wide", "-o", "json"]
+        words = [*SHARDWAY, "app", "lag", "wide-app", "--stream", "wide", "-o", "json"]
         began_s = time.perf_counter()
         out = subprocess.check_output(words)
         took_s = time.perf_counter() - began_s

@@ -31,12 +31,12 @@ from bench._pipelines import SCHEMA, Scene, fill
 from bench.pipeline import JOB_DEFAULTS, SHUFFLE_PARTITIONS, STREAM, new_folder, orders_and_broken, settings_of
 from bench.spark import session
 from bench.wire import set_environment
-from penstock.local.embedded import LocalKinesis
-from penstock.pipeline import decode_json
-from penstock.pipeline.job import running
-from penstock.pipeline.job.batches import Batches, Watched
-from penstock.pipeline.job.session import least_work
-from penstock.pipeline.parquet_folder import BatchFolder
+from shardway.local.embedded import LocalKinesis
+from shardway.pipeline import decode_json
+from shardway.pipeline.job import running
+from shardway.pipeline.job.batches import Batches, Watched
+from shardway.pipeline.job.session import least_work
+from shardway.pipeline.parquet_folder import BatchFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -244,7 +244,7 @@ def steps(spark: SparkSession) -> dict[str, float]:
         os.environ |= local.environment()
         aside(local.pid)
         asyncio.run(fill(local, STREAM, records))
-        reading = spark.read.format("penstock").options(
+        reading = spark.read.format("shardway").options(
             streamName=STREAM, region=local.region, endpointUrl=local.endpoint_url, startingPosition="TRIM_HORIZON"
         )
         kept = reading.load().persist()

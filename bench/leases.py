@@ -19,15 +19,15 @@ from bench._dynamo import dynamodb
 from bench._form import judge, options, report, say, wanted
 from bench._producing import Programs
 from bench.wire import set_environment
-from penstock.testing import LocalKinesis
+from shardway.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from penstock.local.control import Stats
-    from penstock.local.embedded import SpawnedKinesis
-    from penstock.runtime.consumer.consumer import Consumer
+    from shardway.local.control import Stats
+    from shardway.local.embedded import SpawnedKinesis
+    from shardway.runtime.consumer.consumer import Consumer
 
 SHARDS, WORKERS = 8, 2
 RATE_PER_S = 200

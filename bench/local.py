@@ -19,12 +19,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench._form import WARM_UP_ROUNDS, apart, cpu_of_s, judge, options, report, say, wanted
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 ROUNDS = 5
 SECONDS = 2.0
@@ -41,7 +41,7 @@ def request(operation: str, fields: Mapping[str, object]) -> bytes:
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-amz-json-1.1\r\n"
         f"X-Amz-Target: Kinesis_20131202.{operation}\r\nX-Amz-Date: 20260101T000000Z\r\n"
         "Authorization: AWS4-HMAC-SHA256 Credential=bench/20260101/us-east-1/kinesis/aws4_request, "
-        "SignedHeaders=host;x-amz-date, Signature=00\r\nUser-Agent: penstock/bench tag/bench\r\n"
+        "SignedHeaders=host;x-amz-date, Signature=00\r\nUser-Agent: shardway/bench tag/bench\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -175,9 +175,9 @@ def measure_small(service: SpawnedKinesis, port: int) -> Round:
 
 
 def start_time_s() -> float:
-    """Return the seconds from the start of ``penstock local`` until it says where it listens."""
+    """Return the seconds from the start of ``shardway local`` until it says where it listens."""
     began = time.perf_counter()
-    command = [sys.executable, "-c", "from penstock.cli import main; main()", "local", "--port", "0", "-o", "json"]
+    command = [sys.executable, "-c", "from shardway.cli import main; main()", "local", "--port", "0", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -223,7 +223,7 @@ def main() -> None:
             f"{name}: {calls:,.0f} calls/s, the server at {server:.0%} of its core ({server / calls * 1e6:,.0f} us "
             f"a call), the client at {clients:.0%} of the other"
         )
-    say(f"penstock local listens after {statistics.median(start_time_s() for _ in range(3)):.2f} s")
+    say(f"shardway local listens after {statistics.median(start_time_s() for _ in range(3)):.2f} s")
 
 
 if __name__ == "__main__":

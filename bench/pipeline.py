@@ -10,7 +10,7 @@ Spark's own functions. These promise less: no dead letters, no check of types, S
 compares the large batches with plain PySpark that has equal promises and none of our functions.
 
 ``sink_rows_100b``: Rows of 100 bytes go from a cached DataFrame to a server of ready-made answers, with so many shards
-that no shard's limit counts. The case compares ``format("penstock")`` with aggregation with ``foreachPartition`` with
+that no shard's limit counts. The case compares ``format("shardway")`` with aggregation with ``foreachPartition`` with
 boto3.
 
 ``cluster_kill_recovery_s`` is the time from an executor's kill to the next committed batch, with two workers.
@@ -22,12 +22,12 @@ a trigger interval.
 ``foreach_p50_ms`` and ``foreach_p99_ms``: A steady 500 rows/s go through two shards to ``foreachBatch``, which collects
 them, in plain PySpark with Spark's defaults: without a trigger. The time is from the put to the end of the collect.
 
-``state_10m`` compares the rows/s of ``penstock run`` with ten million keys in the state of the de-duplication with
+``state_10m`` compares the rows/s of ``shardway run`` with ten million keys in the state of the de-duplication with
 those with an empty state. ``state_10m_memory`` is the most that all its processes had in memory meanwhile. Both are
 not measured in the session, and take long.
 
-``first_batch_s`` is the time from the start of ``penstock run``, in a process of its own, to the first Parquet file in
-its folder. ``first_batch_archive_s`` is the same with the archive of Java's classes that ``penstock java-archive``
+``first_batch_s`` is the time from the start of ``shardway run``, in a process of its own, to the first Parquet file in
+its folder. ``first_batch_archive_s`` is the same with the archive of Java's classes that ``shardway java-archive``
 writes.
 """
 
@@ -58,10 +58,10 @@ from bench._state import state_10m
 from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
-from penstock.local.embedded import LocalKinesis
-from penstock.pipeline.job.java_archive import ARCHIVE, write_archive
-from penstock.pipeline.job.running import Stopping
-from penstock.pipeline.job.session import STATE_SETTINGS, least_work
+from shardway.local.embedded import LocalKinesis
+from shardway.pipeline.job.java_archive import ARCHIVE, write_archive
+from shardway.pipeline.job.running import Stopping
+from shardway.pipeline.job.session import STATE_SETTINGS, least_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,19 +69,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from bench._form import Result
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 STREAM = "orders-of-the-day"
 SHARDS = 4
 SHUFFLE_PARTITIONS = "2"
 JOB_DEFAULTS = {"spark.python.sql.dataFrameDebugging.enabled": "false", **STATE_SETTINGS}
-"""The settings that ``penstock run`` makes by default, beside ``least_work``. Both sides of a comparison get them."""
+"""The settings that ``shardway run`` makes by default, beside ``least_work``. Both sides of a comparison get them."""
 
 
 @contextmanager
 def new_folder() -> Iterator[Path]:
     """Make a folder for one round, and remove it at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="shardway-bench-"))
     try:
         yield folder
     finally:
@@ -278,7 +278,7 @@ def sink_rows(spark: SparkSession) -> Result:
         by_boto3 = BotoPartition(STREAM, region, server.endpoint_url)
 
         def write_ours() -> None:
-            ours.write.format("penstock").options(**where).mode("append").save()
+            ours.write.format("shardway").options(**where).mode("append").save()
 
         def write_boto3s() -> None:
             before = server.stats()["put_entries"]
@@ -407,7 +407,7 @@ def _foreach_latencies_ms(spark: SparkSession) -> list[float]:
     with LocalKinesis.spawn(streams={STREAM: FOREACH_SHARDS}) as local, new_folder() as folder, Programs() as programs:
         os.environ |= local.environment()
         source = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
-        records = spark.readStream.format("penstock").options(**source, startingPosition="TRIM_HORIZON").load()
+        records = spark.readStream.format("shardway").options(**source, startingPosition="TRIM_HORIZON").load()
         query = records.writeStream.foreachBatch(collect).option("checkpointLocation", f"{folder}/checkpoint").start()
         try:
             programs.start(
@@ -472,7 +472,7 @@ def _start(local: SpawnedKinesis, folder: Path, archive: str) -> float:
     text = _pipelines.job_text_of({**source, "startingPosition": "TRIM_HORIZON"}, folder, "available_now = true")
     path = folder / "job.toml"
     path.write_text(text + START_SPARK, encoding="utf-8")
-    command = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run", str(path)]
+    command = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "run", str(path)]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {ARCHIVE: archive})
     try:

@@ -28,16 +28,16 @@ from bench._form import Case, apart, aside, cpu_of_s, cpu_s, judge, measure, opt
 from bench._producing import REGION, Programs, ticks, wire
 from bench.canned import CannedServer
 from bench.wire import BUSY_MAX, set_environment
-from penstock import Producer, ProducerOptions
-from penstock.errors import BufferFullError
-from penstock.model import OutRecord, PutResult
-from penstock.testing import LocalKinesis
+from shardway import Producer, ProducerOptions
+from shardway.errors import BufferFullError
+from shardway.model import OutRecord, PutResult
+from shardway.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench._form import Result, Sense
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 STREAM = "orders-of-the-day"
 DATA_BYTES = 100

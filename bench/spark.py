@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench._form import Case, cpu_of_tree_s, judge, measure, options, report, say, wanted
 from bench.spark_peers import RECORDS_PATH, ListsSource, StreamFacts, TuplesSource
-from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.core.hashkeys import even_ranges
-from penstock.local.embedded import LocalKinesis
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.planner import Planner, PlanOptions
+from shardway.aws.kinesis import IteratorAt, KinesisClient, PutEntry
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.core.hashkeys import even_ranges
+from shardway.local.embedded import LocalKinesis
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.planner import Planner, PlanOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bench._form import Result
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 SHARDS = 4
 KEY_BYTES = 10
@@ -120,7 +120,7 @@ def session(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Spa
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = (
         SparkSession.builder.master("local[2]")
-        .appName("penstock-bench")
+        .appName("shardway-bench")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "2g")
@@ -148,7 +148,7 @@ def run(
     first batch does not count.
     """
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # a session that runs has one
-    folder = tempfile.mkdtemp(prefix="penstock-bench-")
+    folder = tempfile.mkdtemp(prefix="shardway-bench-")
     query = (
         spark.readStream.format(source)
         .option("streamName", load.name)
@@ -210,7 +210,7 @@ def _cpu_us_per_row(measure: Callable[[], Measured]) -> float:
 def query_cases(spark: SparkSession, local: SpawnedKinesis) -> list[Case]:
     cases = []
     for name, load in LOADS.items():
-        ours = partial(run, spark, local, "penstock", load)
+        ours = partial(run, spark, local, "shardway", load)
         tuples = partial(run, spark, local, "boto3_tuples", load, SLOW_BATCHES)
         lists = partial(run, spark, local, "arrow_lists", load)
         cases += [
@@ -243,7 +243,7 @@ def query_results(asked: Any) -> list[Result]:
     names = [f"{kind}_{name}" for name in LOADS for kind in ("rows", "cpu")]
     if not any(wanted(name, asked) for name in names):
         return []
-    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="shardway-bench-"))
     try:
         with LocalKinesis.spawn() as local:
             records = folder / "records"

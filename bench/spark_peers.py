@@ -17,18 +17,18 @@ import pyarrow as pa
 from botocore.config import Config
 from pyspark.sql.datasource import InputPartition
 
-from penstock.spark.ranges import EndKind, ShardPartition
-from penstock.spark.rows import arrow_schema
-from penstock.spark.source import PenstockDataSource, PenstockStreamReader
+from shardway.spark.ranges import EndKind, ShardPartition
+from shardway.spark.rows import arrow_schema
+from shardway.spark.source import ShardwayDataSource, ShardwayStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
-    from penstock.spark.ranges import ShardRange, TaskOptions
+    from shardway.spark.ranges import ShardRange, TaskOptions
 
-RECORDS_PATH = "PENSTOCK_BENCH_RECORDS"
+RECORDS_PATH = "SHARDWAY_BENCH_RECORDS"
 """The environment variable with the path of a pickled file. The file says what is in the streams, for the source that
 reads nothing.
 """
@@ -57,7 +57,7 @@ def _client(endpoint_url: str | None, region: str | None) -> Any:
     return client
 
 
-class TuplesReader(PenstockStreamReader):
+class TuplesReader(ShardwayStreamReader):
     """Reads the same ranges with boto3, page by page, and yields tuples."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -98,16 +98,16 @@ def _tuples(client: Any, stream: str, one: ShardRange) -> Iterator[tuple[Any, ..
         iterator = page.get("NextShardIterator")
 
 
-class TuplesSource(PenstockDataSource):
+class TuplesSource(ShardwayDataSource):
     """The source that reads with boto3 and yields tuples."""
 
     @classmethod
     def name(cls) -> str:
         return "boto3_tuples"
 
-    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> ShardwayStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
-        assert isinstance(ours, PenstockStreamReader)
+        assert isinstance(ours, ShardwayStreamReader)
         return TuplesReader(ours._options, ours._task_options)
 
 
@@ -126,7 +126,7 @@ class CountedPartition(InputPartition):
         self.shard_id = shard_id
 
 
-class ListsReader(PenstockStreamReader):
+class ListsReader(ShardwayStreamReader):
     """Reads nothing, and yields as many rows as ours in batches of the same size. It makes them of lists that are
     there already.
     """
@@ -191,14 +191,14 @@ def _lists(partition: CountedPartition, count: int) -> dict[str, list[Any]]:
     return _made[key]
 
 
-class ListsSource(PenstockDataSource):
+class ListsSource(ShardwayDataSource):
     """The source that makes Arrow arrays of lists."""
 
     @classmethod
     def name(cls) -> str:
         return "arrow_lists"
 
-    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> ShardwayStreamReader:  # noqa: N802 - Spark's name
         ours = super().streamReader(schema)
-        assert isinstance(ours, PenstockStreamReader)
+        assert isinstance(ours, ShardwayStreamReader)
         return ListsReader(ours._options, ours._task_options)

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench._form import aside, cpu_s, judge, options, report, say, wanted
 from bench._producing import wire
 from bench.wire import CREDENTIALS, REGION, set_environment
-from penstock.aws.options import ConnectionOptions
-from penstock.errors import PenstockError
-from penstock.events import ConsumerMetrics
-from penstock.model import OutRecord
-from penstock.options import BufferOptions, ProducerOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.producer.producer import Producer
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, together
-from penstock.telemetry.cloudwatch import CloudWatchChoice, datums, requests
-from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
-from penstock.testing import Fault, LocalKinesis
+from shardway.aws.options import ConnectionOptions
+from shardway.errors import ShardwayError
+from shardway.events import ConsumerMetrics
+from shardway.model import OutRecord
+from shardway.options import BufferOptions, ProducerOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.runtime.producer.producer import Producer
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, together
+from shardway.telemetry.cloudwatch import CloudWatchChoice, datums, requests
+from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.testing import Fault, LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,10 +222,10 @@ class Standstill(NamedTuple):
 
 
 STANDSTILLS = {
-    "hangs": Standstill(None, "penstock_consumer_oldest_seconds"),
-    "fails": Standstill("server_error", "penstock_consumer_since_read_seconds"),
-    "expires": Standstill("expired_token", "penstock_consumer_since_read_seconds", operation="*", profile="bench"),
-    "ends": Standstill("expired_token", "penstock_telemetry_age_seconds", operation="*"),
+    "hangs": Standstill(None, "shardway_consumer_oldest_seconds"),
+    "fails": Standstill("server_error", "shardway_consumer_since_read_seconds"),
+    "expires": Standstill("expired_token", "shardway_consumer_since_read_seconds", operation="*", profile="bench"),
+    "ends": Standstill("expired_token", "shardway_telemetry_age_seconds", operation="*"),
 }
 
 
@@ -255,11 +255,11 @@ async def seen_s(how: Standstill) -> float:
             # An error that ends the consumer is raised where a program waits for records.
             waiting = asyncio.create_task(consumer.getmany())
             found = await seen_after_s(begun_s, exporter.port, how)
-            ended = waiting.done() and isinstance(waiting.exception(), PenstockError)
+            ended = waiting.done() and isinstance(waiting.exception(), ShardwayError)
             assert ended == (how.profile is None and how.fault == "expired_token")
             service.faults.clear()
             waiting.cancel()
-            with contextlib.suppress(PenstockError):
+            with contextlib.suppress(ShardwayError):
                 await consumer.close()
             return found
 

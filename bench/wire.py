@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench._form import Case, apart, cpu_of_s, cpu_s, measure, options, per_second, report, say, wanted
 from bench.canned import CannedServer
-from penstock.aws.calls import Signer
-from penstock.aws.kinesis import KinesisClient, PutEntry, put_records_body
-from penstock.aws.options import Credentials
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.model import StreamName
+from shardway.aws.calls import Signer
+from shardway.aws.kinesis import KinesisClient, PutEntry, put_records_body
+from shardway.aws.options import Credentials
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.model import StreamName
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.pipeline import ParquetFolder, decode_json, deduplicate, explain_json, late_rows, read_once, split
+from shardway.pipeline import ParquetFolder, decode_json, deduplicate, explain_json, late_rows, read_once, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     options = {"streamName": args.stream, "startingPosition": "TRIM_HORIZON"}
     optional = {"region": args.region, "endpointUrl": args.endpoint_url, "maxRecordsPerTrigger": args.max_records}
     options |= {name: value for name, value in optional.items() if value is not None}
-    return spark.readStream.format("penstock").options(**options).load()
+    return spark.readStream.format("shardway").options(**options).load()
 
 
 def start(spark: SparkSession, args: argparse.Namespace, trigger: dict[str, Any]) -> StreamingQuery:

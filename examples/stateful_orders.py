@@ -30,7 +30,7 @@ STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreP
 
 def read(spark: SparkSession, stream: str, **options: str) -> DataFrame:
     """Return the fields of a stream's JSON, and when each record arrived."""
-    records = spark.readStream.format("penstock").options(streamName=stream, **options).load()
+    records = spark.readStream.format("shardway").options(streamName=stream, **options).load()
     value = fn.from_json(fn.col("data").cast("string"), ORDER)
     return records.select(value.alias("value"), "approximate_arrival_timestamp").select(
         "value.*", fn.col("approximate_arrival_timestamp").alias("arrived")

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.feeding import log_cursor
-from penstock.core.handoff import OWNER, RECEIVER, OwnerState, ReceiverState
+from shardway.core.feeding import log_cursor
+from shardway.core.handoff import OWNER, RECEIVER, OwnerState, ReceiverState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -6,13 +6,13 @@
     scripts/run python scripts/house.py             # the table
     scripts/run python scripts/house.py --places    # and each place that is counted
 
-The program finds all figures but two by reading files: the syntax trees of ``src/penstock``, its text, and the pages.
+The program finds all figures but two by reading files: the syntax trees of ``src/shardway``, its text, and the pages.
 It runs nothing for them. This is how it counts each figure:
 
-*modules* are the files ``*.py`` below ``src/penstock``.
+*modules* are the files ``*.py`` below ``src/shardway``.
 
 *files that a warm record enters*: A consumer and a producer run in this process, over a stream and a lease table in
-memory, and have carried a record before. Then one more record is put. A file of ``src/penstock`` counts when a
+memory, and have carried a record before. Then one more record is put. A file of ``src/shardway`` counts when a
 function in it is called or goes on while this record is carried. In the consumer that lasts from the moment when the
 port returns the record (`RecordSource.read`) until the record's checkpoint is stored. In the producer it lasts from
 the moment when the program puts the record until the program has its outcome. Functions that run behind the ports do
@@ -20,7 +20,7 @@ not count: those of the packages ``aws``, ``stores``, ``local`` and ``testing``,
 are so long that no round of the worker falls into that time. Where a round does, the program repeats the walk.
 
 *a constructor* is an ``__init__`` that is written out. *Internal* is a class that is in the ``__all__`` neither of
-``penstock`` nor of a module or package directly in it. A *part* is a class that is neither a plain value (a dataclass,
+``shardway`` nor of a module or package directly in it. A *part* is a class that is neither a plain value (a dataclass,
 NamedTuple or Struct), an enumeration, a TypedDict nor an error. A Protocol is a part, too. A *bag* is an internal
 plain value with a field that is a part, a callback or a bag. Where an argument is a bag, its fields count in its
 place. An argument that is a list of bags counts as one argument.
@@ -40,7 +40,7 @@ sets.
 *lines that name persons* are lines of pages (``docs``, ``README.md``, ``CONTRIBUTING.md``), and of comments and
 strings in ``src``, with a word of ``PERSONS`` in ``tests/test_tidy.py``.
 
-*exported names* are the entries of ``penstock.__all__``.
+*exported names* are the entries of ``shardway.__all__``.
 
 *public fields of option classes* are the fields without ``_`` of `OPTIONS`, and of each plain value that their types
 name and that `CHOICES` does not list. The arguments that a function takes do not count. `ConsumerOptions` has the
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "penstock"
+PACKAGE = "shardway"
 CALLBACKS_MANY = 3
 BEHIND_PORTS = ("aws", "stores", "local", "testing")
 
@@ -465,7 +465,7 @@ def _named_without_value(node: ast.ClassDef) -> Iterator[str]:
 
 def _is_given(tree: Tree, one: Class) -> bool:
     """Return True when users give a class's fields: by its name, or as arguments of a consumer."""
-    return tree.is_public(one) or one.where == "penstock.options.ConsumerOptions"
+    return tree.is_public(one) or one.where == "shardway.options.ConsumerOptions"
 
 
 def option_fields(tree: Tree) -> dict[str, int]:
@@ -580,11 +580,11 @@ async def consumer_walk() -> list[str]:
     """Return the files that one warm record enters in a consumer, as paths in the package. Raises RuntimeError when a
     round of the worker falls into each of the walks.
     """
-    from penstock.core.shard.checkpoints import Prompt
-    from penstock.options import CheckpointOptions, LeaseOptions, WorkerTimes
-    from penstock.runtime.consumer.consumer import Consumer
-    from penstock.stores.memory import MemoryLeaseTable
-    from penstock.testing.memory_stream import MemoryStream
+    from shardway.core.shard.checkpoints import Prompt
+    from shardway.options import CheckpointOptions, LeaseOptions, WorkerTimes
+    from shardway.runtime.consumer.consumer import Consumer
+    from shardway.stores.memory import MemoryLeaseTable
+    from shardway.testing.memory_stream import MemoryStream
 
     walk = Walk(ROOT / "src" / PACKAGE)
     rounds = Counter[str]()
@@ -653,8 +653,8 @@ class _Written(NamedTuple):
 
 async def producer_walk() -> list[str]:
     """Return the files that one warm record enters in a producer, as paths in the package."""
-    from penstock.model import HASH_KEY_MAX, ListedShard, OutRecord
-    from penstock.runtime.producer.producer import Producer
+    from shardway.model import HASH_KEY_MAX, ListedShard, OutRecord
+    from shardway.runtime.producer.producer import Producer
 
     walk = Walk(ROOT / "src" / PACKAGE)
 
@@ -705,7 +705,7 @@ def measures(root: Path, *, walks: bool = True) -> list[Measure]:
     def counted(name: str, goal: str, places: list[str]) -> Measure:
         return Measure(name, str(len(places)), goal, places)
 
-    found = [counted("modules in src/penstock", "200 to 260", [*tree.modules])]
+    found = [counted("modules in src/shardway", "200 to 260", [*tree.modules])]
     if walks:
         found.append(counted("files that a warm record enters: consumer", "at most 18", asyncio.run(consumer_walk())))
         found.append(counted("files that a warm record enters: producer", "at most 14", asyncio.run(producer_walk())))
@@ -719,7 +719,7 @@ def measures(root: Path, *, walks: bool = True) -> list[Measure]:
         counted("late-bound neighbours", "0", late_bound(tree)),
         counted("slots for callbacks that other modules fill", "0", filled_slots(tree)),
         counted("lines that name persons, in src and docs", "0", persons(tree)),
-        counted("names exported from penstock", "at most 60", listed),
+        counted("names exported from shardway", "at most 60", listed),
         Measure(
             "public fields of the option classes", str(sum(options.values())), "at most 110",
             [f"{name}: {count}" for name, count in options.items()],

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.telemetry.cloudwatch import KPL_NAMESPACE
-from penstock.telemetry.names import AGE as AGE_METRIC
-from penstock.telemetry.names import TABLE
+from shardway.telemetry.cloudwatch import KPL_NAMESPACE
+from shardway.telemetry.names import AGE as AGE_METRIC
+from shardway.telemetry.names import TABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
 APPLICATION = "messaging_consumer_group_name"
@@ -24,18 +24,18 @@ def name_of(name: str) -> str:
     return next(metric.prometheus_name for metric in TABLE if metric.name == name)
 
 
-LAG, USED = name_of("penstock.consumer.lag"), name_of("penstock.consumer.retention.used")
-FAILURES, DEAD = name_of("penstock.consumer.failures"), name_of("penstock.consumer.dead_lettered")
-FREE, SETTLED = name_of("penstock.leases.free"), name_of("penstock.consumer.settled")
-DELIVERED, FETCHED = name_of("messaging.client.consumed.messages"), name_of("penstock.consumer.fetched")
-READS_REFUSED, PUTS_REFUSED = name_of("penstock.consumer.fetches_refused"), name_of("penstock.producer.refused")
-HANDLED, STORED = name_of("messaging.process.duration"), name_of("penstock.consumer.store.duration")
-SENT, PENDING = name_of("messaging.client.sent.messages"), name_of("penstock.producer.pending")
-OUT = name_of("penstock.consumer.in_flight.oldest")
-LATENCY, LEASES = name_of("penstock.producer.latency"), name_of("aws.kinesis.client.current_leases")
-READS_FAILED, SINCE_READ = name_of("penstock.consumer.fetches_failed"), name_of("penstock.consumer.since_read")
-TABLES_FAILED = name_of("penstock.table.failures")
-GAPS, AGE = name_of("penstock.consumer.gaps"), AGE_METRIC.prometheus_name
+LAG, USED = name_of("shardway.consumer.lag"), name_of("shardway.consumer.retention.used")
+FAILURES, DEAD = name_of("shardway.consumer.failures"), name_of("shardway.consumer.dead_lettered")
+FREE, SETTLED = name_of("shardway.leases.free"), name_of("shardway.consumer.settled")
+DELIVERED, FETCHED = name_of("messaging.client.consumed.messages"), name_of("shardway.consumer.fetched")
+READS_REFUSED, PUTS_REFUSED = name_of("shardway.consumer.fetches_refused"), name_of("shardway.producer.refused")
+HANDLED, STORED = name_of("messaging.process.duration"), name_of("shardway.consumer.store.duration")
+SENT, PENDING = name_of("messaging.client.sent.messages"), name_of("shardway.producer.pending")
+OUT = name_of("shardway.consumer.in_flight.oldest")
+LATENCY, LEASES = name_of("shardway.producer.latency"), name_of("aws.kinesis.client.current_leases")
+READS_FAILED, SINCE_READ = name_of("shardway.consumer.fetches_failed"), name_of("shardway.consumer.since_read")
+TABLES_FAILED = name_of("shardway.table.failures")
+GAPS, AGE = name_of("shardway.consumer.gaps"), AGE_METRIC.prometheus_name
 
 
 class Times(NamedTuple):
@@ -105,81 +105,81 @@ def alarms(times: Times = AS_SHIPPED) -> tuple[Alarm, ...]:
     here = f"max by (job, instance) (last_over_time({AGE}{remembered}))"
     return (
         Alarm(
-            "PenstockLagUsesRetention", f"max {BY} ({USED}) > 0.25", 2, "warning",
+            "ShardwayLagUsesRetention", f"max {BY} ({USED}) > 0.25", 2, "warning",
             "a quarter of the stream's retention is used by records that are not settled",
             "look which shard is behind, and whether its handler fails, hangs or is too slow",
         ),
         Alarm(
-            "PenstockLagUsesHalfOfRetention", f"max {BY} ({USED}) > 0.5", 1, "critical",
+            "ShardwayLagUsesHalfOfRetention", f"max {BY} ({USED}) > 0.5", 1, "critical",
             "half of the stream's retention is used by records that are not settled",
             "make the handlers work again or raise the retention: at 1 records are lost",
         ),
         Alarm(
-            "PenstockLossForeseen",
+            "ShardwayLossForeseen",
             f"max {BY} ({USED}) > 0.05 and max {BY} (predict_linear({USED}[{times.trend}s], 86400)) > 1", 10,
             "critical", "as lag grows now, records are lost within a day",
             "make the handlers faster, add workers or shards, or raise the retention",
         ),
         Alarm(
-            "PenstockNoNumbers", f"max {BY} ({AGE}) > {times.mute} or ({gone}) or absent({AGE})", 1, "critical",
+            "ShardwayNoNumbers", f"max {BY} ({AGE}) > {times.mute} or ({gone}) or absent({AGE})", 1, "critical",
             "no process tells numbers of this consumer or producer: they are gone, or their loops do not turn",
             "look whether the processes run, and what their logs say last",
         ),
         Alarm(
-            "PenstockProcessGone", f"up == 0 and on (job, instance) {here}", 1, "warning",
+            "ShardwayProcessGone", f"up == 0 and on (job, instance) {here}", 1, "warning",
             "a process that told numbers does not answer",
             "look whether it runs, and what its log says last; others take its shards after the failover time",
         ),
         Alarm(
-            "PenstockNothingSettled",
+            "ShardwayNothingSettled",
             f"sum {BY} (rate({SETTLED}{rate})) == 0 and max {BY} ({LAG}) > {times.stuck}", 1, "critical",
             "nothing was settled for 5 minutes, though records wait",
             "look for handlers that hang: records_in_flight of the shards, and the log",
         ),
         Alarm(
-            "PenstockRecordsHeldUp", f"max {BY} ({OUT}) > {times.stuck}", 1, "warning",
+            "ShardwayRecordsHeldUp", f"max {BY} ({OUT}) > {times.stuck}", 1, "warning",
             "records have been with a handler for 5 minutes: it hangs, or fails again and again",
             "look which shard it is, and at the log: RecordsStalled, BatchFailed, LoopBlocked",
         ),
         Alarm(
-            "PenstockReadsFail",
+            "ShardwayReadsFail",
             f"sum {BY} (rate({READS_FAILED}{rate})) > 0 and max {BY} ({SINCE_READ}) > {times.silent}", 1, "critical",
             "reads of a shard fail, and none has succeeded for a minute",
             "error_type tells why: credentials that have expired, a permission, or a service that is away",
         ),
         Alarm(
-            "PenstockLeaseTableFails", f"sum {BY} (rate({TABLES_FAILED}{again})) > 0", 5, "critical",
+            "ShardwayLeaseTableFails", f"sum {BY} (rate({TABLES_FAILED}{again})) > 0", 5, "critical",
             "calls to the lease table have failed again and again for 5 minutes: shards are let go, and nothing else "
             "shows it",
             "error_type tells why: credentials that have expired, a permission, or a table that is away",
         ),
         Alarm(
-            "PenstockHandlersFail", f"sum {BY} (rate({FAILURES}{again})) > 0", 5, "warning",
+            "ShardwayHandlersFail", f"sum {BY} (rate({FAILURES}{again})) > 0", 5, "warning",
             "handlers have failed again and again for 5 minutes",
             "the log tells the class of the error and the line; error_type tells the class here",
         ),
         Alarm(
-            "PenstockDeadLetters", counted(DEAD, times.rare), 0, "warning",
+            "ShardwayDeadLetters", counted(DEAD, times.rare), 0, "warning",
             "records were given up and written as dead letters",
-            "read the letters, mend the cause, and put them back: penstock dead-letters",
+            "read the letters, mend the cause, and put them back: shardway dead-letters",
         ),
         Alarm(
-            "PenstockLeasesWithoutOwner", f"max {BY} ({FREE}) > 0", 5, "critical",
+            "ShardwayLeasesWithoutOwner", f"max {BY} ({FREE}) > 0", 5, "critical",
             "leases have had no worker that lives for 5 minutes: nothing reads their shards",
             "look whether workers are missing, or leases_max holds them back",
         ),
         Alarm(
-            "PenstockReadsRefused", f"sum {BY} (rate({READS_REFUSED}{rate})) > 0.1", 15, "warning",
+            "ShardwayReadsRefused", f"sum {BY} (rate({READS_REFUSED}{rate})) > 0.1", 15, "warning",
             "shards have refused reads for 15 minutes: others read them too",
             "use enhanced fan-out, or read with fewer applications",
         ),
         Alarm(
-            "PenstockPutsRefused", f"sum by ({STREAM}) (rate({PUTS_REFUSED}{rate})) > 1", 15, "warning",
+            "ShardwayPutsRefused", f"sum by ({STREAM}) (rate({PUTS_REFUSED}{rate})) > 1", 15, "warning",
             "shards have refused records for 15 minutes",
             "add shards, or look for a hot partition key",
         ),
         Alarm(
-            "PenstockRecordsLost", counted(GAPS, times.rare), 0, "critical",
+            "ShardwayRecordsLost", counted(GAPS, times.rare), 0, "critical",
             "a checkpoint was older than the retention: records may be lost",
             "read CheckpointTrimmed in the log: it says where reading goes on",
         ),
@@ -191,7 +191,7 @@ ALARMS = alarms()
 
 def prometheus_rules(times: Times = AS_SHIPPED) -> str:
     """Return the rules for Prometheus as YAML. Their strings are JSON's, which YAML takes, too."""
-    lines = ["# Made by scripts/monitoring.py.", "groups:", "  - name: penstock", "    rules:"]
+    lines = ["# Made by scripts/monitoring.py.", "groups:", "  - name: shardway", "    rules:"]
     for alarm in alarms(times):
         lines += [
             f"      - alert: {alarm.name}",
@@ -228,7 +228,7 @@ class CloudWatchAlarm(NamedTuple):
     of_producer: bool = False
 
 
-RETENTION_USED = "penstock.consumer.retention.used"
+RETENTION_USED = "shardway.consumer.retention.used"
 CLOUDWATCH_ALARMS = (
     CloudWatchAlarm(
         "LagUsesRetention", RETENTION_USED, "Maximum", 0.25, 3,
@@ -251,30 +251,30 @@ CLOUDWATCH_ALARMS = (
         operation="ProcessTask",
     ),
     CloudWatchAlarm(
-        "DeadLetters", "penstock.consumer.dead_lettered", "Sum", 0.0, 1,
+        "DeadLetters", "shardway.consumer.dead_lettered", "Sum", 0.0, 1,
         "records were given up and written as dead letters",
     ),
     CloudWatchAlarm(
-        "RecordsLost", "penstock.consumer.gaps", "Sum", 0.0, 1,
+        "RecordsLost", "shardway.consumer.gaps", "Sum", 0.0, 1,
         "a checkpoint was older than the retention: records may be lost",
     ),
     CloudWatchAlarm(
-        "LeasesWithoutOwner", "penstock.leases.free", "Maximum", 0.0, 5,
+        "LeasesWithoutOwner", "shardway.leases.free", "Maximum", 0.0, 5,
         "leases have had no worker that lives for 5 minutes: nothing reads their shards",
     ),
     CloudWatchAlarm(
         "LeasesLost", "LostLeases", "Sum", 0.0, 5, "leases were lost in each of 5 minutes", operation="RenewAllLeases",
     ),
     CloudWatchAlarm(
-        "LeaseTableFails", "penstock.table.failures", "Sum", 0.0, 5,
+        "LeaseTableFails", "shardway.table.failures", "Sum", 0.0, 5,
         "calls to the lease table have failed in each of 5 minutes: shards are let go",
     ),
     CloudWatchAlarm(
-        "ReadsRefused", "penstock.consumer.fetches_refused", "Sum", 6.0, 15,
+        "ReadsRefused", "shardway.consumer.fetches_refused", "Sum", 6.0, 15,
         "shards have refused reads for 15 minutes: others read them too",
     ),
     CloudWatchAlarm(
-        "PutsRefused", "penstock.producer.refused", "Sum", 60.0, 15, "shards have refused records for 15 minutes",
+        "PutsRefused", "shardway.producer.refused", "Sum", 60.0, 15, "shards have refused records for 15 minutes",
         of_producer=True,
     ),
 )  # fmt: skip
@@ -464,7 +464,7 @@ def grafana_prometheus() -> dict[str, Any]:
         }
         for name, label in labels
     ]  # fmt: skip
-    return _dashboard("penstock-prometheus", "Penstock (Prometheus)", "prometheus", drawn, variables)
+    return _dashboard("shardway-prometheus", "Shardway (Prometheus)", "prometheus", drawn, variables)
 
 
 def grafana_cloudwatch() -> dict[str, Any]:
@@ -493,7 +493,7 @@ def grafana_cloudwatch() -> dict[str, Any]:
         {"name": "application", "type": "textbox", "query": "", "current": {}},
         {"name": "region", "type": "textbox", "query": "default", "current": {"text": "default", "value": "default"}},
     ]
-    return _dashboard("penstock-cloudwatch", "Penstock and the KCL (CloudWatch)", "cloudwatch", drawn, variables)
+    return _dashboard("shardway-cloudwatch", "Shardway and the KCL (CloudWatch)", "cloudwatch", drawn, variables)
 
 
 def _panel(at: int, title: str, unit: str, kind: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
@@ -512,7 +512,7 @@ def _dashboard(
 ) -> dict[str, Any]:
     source = {"name": "datasource", "type": "datasource", "query": kind, "current": {}, "refresh": 1}
     return {
-        "id": None, "uid": uid, "title": title, "tags": ["penstock", "kinesis"], "schemaVersion": 39, "version": 1,
+        "id": None, "uid": uid, "title": title, "tags": ["shardway", "kinesis"], "schemaVersion": 39, "version": 1,
         "editable": True, "refresh": "30s", "time": {"from": "now-3h", "to": "now"}, "timezone": "browser",
         "templating": {"list": [source, *variables]}, "annotations": {"list": []}, "panels": panels,
     }  # fmt: skip

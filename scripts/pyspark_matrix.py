@@ -146,7 +146,7 @@ def smoke(version: str, python: Path, arguments: list[str]) -> tuple[str, bool]:
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PENSTOCK_SMOKE_PYSPARK": version,
+        "SHARDWAY_SMOKE_PYSPARK": version,
     }
     for name in ("SPARK_HOME", "VIRTUAL_ENV", "PYTHONHOME"):
         variables.pop(name, None)

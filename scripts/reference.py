@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from penstock import events
-from penstock.core.signatures import UNITS
-from penstock.options import MIB, ProducerOptions
-from penstock.runtime.producer import metrics as producer_metrics
-from penstock.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
-from penstock.telemetry.log import LINES
+from shardway import events
+from shardway.core.signatures import UNITS
+from shardway.options import MIB, ProducerOptions
+from shardway.runtime.producer import metrics as producer_metrics
+from shardway.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
+from shardway.telemetry.log import LINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,7 @@ def attribute_docs(described: type) -> dict[str, str]:
 
 def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:
     """Return the table of a Struct's fields and properties. It leaves out the fields named in ``left_out``."""
-    kinds = [kind for kind in reversed(described.__mro__) if kind.__module__.startswith("penstock.")]
+    kinds = [kind for kind in reversed(described.__mro__) if kind.__module__.startswith("shardway.")]
     rows = [
         (f"`{name}`", str(kind), attribute_docs(owner).get(name, ""))
         for owner in kinds

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from scripts.reference import plain, renew_files, renewed_with, table
 
-from penstock.cli.app import app
+from shardway.cli.app import app
 
 COMMANDS = ("console", "local")
 
@@ -22,7 +22,7 @@ def options_of(name: str) -> str:
     that all commands have are left out.
     """
     root: Any = typer.main.get_command(app)
-    command = root.get_command(root.make_context("penstock", [name], resilient_parsing=True), name)
+    command = root.get_command(root.make_context("shardway", [name], resilient_parsing=True), name)
     rows = []
     for one in command.params:
         if one.name in ("help", "install_completion", "show_completion"):

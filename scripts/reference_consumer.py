@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from scripts.reference import attribute_docs, events_table, plain, renew_files, renewed_with, shown, struct_table, table
 
-from penstock import events
-from penstock.aws.options import ConnectionOptions
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.given import Options
-from penstock.core.leases.tenure import LeaseTimes
-from penstock.core.ledger.policies import (
+from shardway import events
+from shardway.aws.options import ConnectionOptions
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.given import Options
+from shardway.core.leases.tenure import LeaseTimes
+from shardway.core.ledger.policies import (
     AnyOrder,
     ByKey,
     DeadLetters,
@@ -35,9 +35,9 @@ from penstock.core.ledger.policies import (
     Stop,
     Warn,
 )
-from penstock.core.shard.checkpoints import Every, Prompt, Riding
-from penstock.core.shard.duplicates import Deduplicate
-from penstock.options import (
+from shardway.core.shard.checkpoints import Every, Prompt, Riding
+from shardway.core.shard.duplicates import Deduplicate
+from shardway.options import (
     BufferOptions,
     CheckpointOptions,
     ConsumerOptions,
@@ -46,43 +46,43 @@ from penstock.options import (
     LeaseOptions,
     MetricsOptions,
 )
-from penstock.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
-from penstock.runtime.consumer.driving import OneByOne, Unordered
-from penstock.runtime.consumer.shards import AssignedShard, ShardChange
-from penstock.runtime.feeds import Deliver
-from penstock.runtime.shard.listener import Origin
+from shardway.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
+from shardway.runtime.consumer.driving import OneByOne, Unordered
+from shardway.runtime.consumer.shards import AssignedShard, ShardChange
+from shardway.runtime.feeds import Deliver
+from shardway.runtime.shard.listener import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONSTANTS = {
-    "penstock.runtime.consumer.core": "consumer",
-    "penstock.core.worker": "consumer",
-    "penstock.runtime.worker.worker": "membership",
-    "penstock.runtime.worker.sight": "leases",
-    "penstock.runtime.worker.shard_leases": "leases",
-    "penstock.runtime.shard.shard_reader": "shards",
-    "penstock.runtime.dead_letters": "dead letters",
-    "penstock.runtime.shard.window_reading": "deduplication",
-    "penstock.runtime.consumer.sync_consumer": "threads",
-    "penstock.runtime.feeds": "polling and fan-out",
-    "penstock.core.feeding.allowance": "polling",
-    "penstock.core.feeding.pages": "polling",
-    "penstock.core.feeding.log_cursor": "polling",
-    "penstock.core.leases.membership": "membership",
-    "penstock.core.assignment.strategies": "leases",
-    "penstock.core.assignment.kcl": "beside the KCL",
-    "penstock.core.shard.machine": "shards",
-    "penstock.core.shard.checkpoints": "checkpoints",
-    "penstock.core.ledger.ledger": "events",
-    "penstock.core.ledger.letter": "dead letters",
-    "penstock.aws.record_streams": "fan-out",
-    "penstock.core.ledger.policies": "shards",
-    "penstock.runtime.worker.holding": "leases",
-    "penstock.aws.transport": "connections",
-    "penstock.aws.dynamodb": "tables",
-    "penstock.stores.postgres": "tables",
-    "penstock.stores.sqlite": "tables",
+    "shardway.runtime.consumer.core": "consumer",
+    "shardway.core.worker": "consumer",
+    "shardway.runtime.worker.worker": "membership",
+    "shardway.runtime.worker.sight": "leases",
+    "shardway.runtime.worker.shard_leases": "leases",
+    "shardway.runtime.shard.shard_reader": "shards",
+    "shardway.runtime.dead_letters": "dead letters",
+    "shardway.runtime.shard.window_reading": "deduplication",
+    "shardway.runtime.consumer.sync_consumer": "threads",
+    "shardway.runtime.feeds": "polling and fan-out",
+    "shardway.core.feeding.allowance": "polling",
+    "shardway.core.feeding.pages": "polling",
+    "shardway.core.feeding.log_cursor": "polling",
+    "shardway.core.leases.membership": "membership",
+    "shardway.core.assignment.strategies": "leases",
+    "shardway.core.assignment.kcl": "beside the KCL",
+    "shardway.core.shard.machine": "shards",
+    "shardway.core.shard.checkpoints": "checkpoints",
+    "shardway.core.ledger.ledger": "events",
+    "shardway.core.ledger.letter": "dead letters",
+    "shardway.aws.record_streams": "fan-out",
+    "shardway.core.ledger.policies": "shards",
+    "shardway.runtime.worker.holding": "leases",
+    "shardway.aws.transport": "connections",
+    "shardway.aws.dynamodb": "tables",
+    "shardway.stores.postgres": "tables",
+    "shardway.stores.sqlite": "tables",
 }
 """The subject of a module's constants, by the module's name. The constants are bounds and intervals that no option
 changes.

@@ -1,4 +1,4 @@
-"""Makes the table of the page of symptoms from `penstock.inspect.doctor`.
+"""Makes the table of the page of symptoms from `shardway.inspect.doctor`.
 
 ``python -m scripts.reference_doctor docs/reference/symptoms.md`` writes it anew.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scripts.reference import renew_files, renewed_with, table
 
-from penstock.inspect.doctor import SYMPTOMS
+from shardway.inspect.doctor import SYMPTOMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

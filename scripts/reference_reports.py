@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 from scripts.reference import attribute_docs, plain, renewed_with, table
 
-from penstock.cli.contexts import Contexts
-from penstock.inspect import (
+from shardway.cli.contexts import Contexts
+from shardway.inspect import (
     ApplicationReport,
     ApplicationsReport,
     Applied,
@@ -61,7 +61,7 @@ SCHEMA = ROOT / "docs" / "reference" / "reports.schema.json"
 
 
 def schema_of(report: type[msgspec.Struct]) -> str:
-    """Return the name of a report's schema, such as ``penstock.lag/1``."""
+    """Return the name of a report's schema, such as ``shardway.lag/1``."""
     return next(str(one.default) for one in msgspec.structs.fields(report) if one.name == "schema")
 
 
@@ -120,7 +120,7 @@ def json_schema() -> str:
         definitions[report.__name__]["properties"]["schema"] = {"const": schema_of(report)}
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What Penstock's tools write with -o json, and lines of records",
+        "title": "What Shardway's tools write with -o json, and lines of records",
         "oneOf": list(references),
         "$defs": dict(sorted(definitions.items())),
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from penstock.spark.options import ALIASES, READ_OPTIONS, SINK_OPTIONS
+from shardway.spark.options import ALIASES, READ_OPTIONS, SINK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.spark.options import Option
+    from shardway.spark.options import Option
 
 PROSE_LINE_CHARACTERS = 118
 

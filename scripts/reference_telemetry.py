@@ -1,4 +1,4 @@
-"""Makes the tables of the page of numbers from `penstock.telemetry.names`.
+"""Makes the tables of the page of numbers from `shardway.telemetry.names`.
 
 ``python -m scripts.reference_telemetry docs/reference/telemetry.md`` writes them anew.
 """
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from scripts.reference import attribute_docs, renew_files, renewed_with, struct_table, table
 
-from penstock.telemetry.cloudwatch import CloudWatchChoice
-from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
-from penstock.telemetry.names import AGE, LOSSES, TABLE, Of
-from penstock.telemetry.snapshots import QuerySnapshot
+from shardway.telemetry.cloudwatch import CloudWatchChoice
+from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from shardway.telemetry.names import AGE, LOSSES, TABLE, Of
+from shardway.telemetry.snapshots import QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.telemetry.names import Metric
+    from shardway.telemetry.names import Metric
 
 
 def names_table(of: Of) -> str:
@@ -32,7 +32,7 @@ def names_table(of: Of) -> str:
         shown = metric.help + (f"; by shard as `{metric.shard_name}`" if metric.shard_name else "")
         rows.append(
             (
-                f"`{metric.penstock_name.partition('.')[2]}`",
+                f"`{metric.shardway_name.partition('.')[2]}`",
                 f"`{metric.name}`",
                 ", ".join(attributes),
                 f"{metric.kind.value}, {metric.unit}",
@@ -67,7 +67,7 @@ def cloudwatch_table(of: Of) -> str:
 
 
 def _of_name(metric: Metric, zeros: str) -> str:
-    field = f"`{metric.penstock_name.partition('.')[2]}`"
+    field = f"`{metric.shardway_name.partition('.')[2]}`"
     if not zeros:
         return field
     failures = " and ".join(f"`{name}`" for name in zeros.split())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_NOWHERE = "/nonexistent/penstock-tests"
+_NOWHERE = "/nonexistent/shardway-tests"
 _AWS_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
@@ -31,8 +31,8 @@ _AWS_ENVIRONMENT = {
 
 # How fast a machine is at a given moment is no property of the code. A failure says how to run its example again.
 # Where CI is set, Hypothesis takes the same examples each time: this profile is made from that one there.
-settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("penstock")
+settings.register_profile("shardway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("shardway")
 
 
 def pytest_configure() -> None:
@@ -115,7 +115,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert spread == [], "tests that use Spark are spread over processes"
     session = (
         SparkSession.builder.master("local[2]")
-        .appName("penstock-tests")
+        .appName("shardway-tests")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

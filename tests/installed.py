@@ -1,4 +1,4 @@
-"""Says what an installation of Penstock brings, for tests of what runs with it and with nothing else."""
+"""Says what an installation of Shardway brings, for tests of what runs with it and with nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def brought_by(*extras: str) -> set[str]:
-    """Return the names of all packages that ``penstock`` with these extras leads to, as they are installed here."""
+    """Return the names of all packages that ``shardway`` with these extras leads to, as they are installed here."""
     known: set[tuple[str, str]] = set()
-    waiting = [("penstock", set(extras))]
+    waiting = [("shardway", set(extras))]
     while waiting:
         name, wanted = waiting.pop()
         for extra in {"", *wanted}:

@@ -15,18 +15,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import penstock
-from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges
-from penstock.core.sequence import shard_id_of
-from penstock.model import ListedShard
+import shardway
+from shardway.core.aggregation import open_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX, even_ranges
+from shardway.core.sequence import shard_id_of
+from shardway.model import ListedShard
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
-ROOT = str(Path(penstock.__file__).parent)
+ROOT = str(Path(shardway.__file__).parent)
 THREADS = (threading.__file__, concurrent.futures._base.__file__, queue.__file__)
 """Python's own events, conditions, futures and queues."""
 ENTRY = -1

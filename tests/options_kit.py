@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases.tenure import FAILOVER_S, LeaseTimes
-from penstock.core.ledger.policies import SettlingOptions
-from penstock.options import (
+from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
+from shardway.core.ledger.policies import SettlingOptions
+from shardway.options import (
     BufferOptions,
     CheckpointOptions,
     ConsumerOptions,
@@ -18,7 +18,7 @@ from penstock.options import (
 )
 
 if TYPE_CHECKING:
-    from penstock.core.given import Options
+    from shardway.core.given import Options
 
 GROUPS: dict[str, type[Options]] = {
     "leases": LeaseOptions,

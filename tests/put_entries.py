@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.core.hashkeys import hash_key
+from shardway.core.hashkeys import hash_key
 
 
 class Entry(NamedTuple):

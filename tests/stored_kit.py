@@ -1,4 +1,4 @@
-"""What Penstock stores, of each kind: the values, and the code's own way to write them.
+"""What Shardway stores, of each kind: the values, and the code's own way to write them.
 
 ::
 
@@ -23,21 +23,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.dynamodb import typed_item
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Write, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.mirror import Create, MirroredRows
-from penstock.core.ledger.letter import Letter
-from penstock.core.lineage import Lineage
-from penstock.local.journal import Journal
-from penstock.local.model import KinesisModel, Limits
-from penstock.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
-from penstock.spark.leases import marks_of
-from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.sql import POSTGRES, Statements
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.aws.dynamodb import typed_item
+from shardway.core.leases import Checkpoint, Done, LeaseRow, Write, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.mirror import Create, MirroredRows
+from shardway.core.ledger.letter import Letter
+from shardway.core.lineage import Lineage
+from shardway.local.journal import Journal
+from shardway.local.model import KinesisModel, Limits
+from shardway.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
+from shardway.spark.leases import marks_of
+from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.sql import POSTGRES, Statements
+from shardway.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -423,13 +423,13 @@ BATCHES = [Batch(), Batch("by-hand", 0, None)]
 
 
 async def _delta(later: bool) -> bytes:
-    from penstock.pipeline.tables import Commit, DeltaSink
+    from shardway.pipeline.tables import Commit, DeltaSink
 
     return _lines(_appended(DeltaSink("/tables/orders"), Commit(*one)) for one in BATCHES)
 
 
 async def _iceberg(later: bool) -> bytes:
-    from penstock.pipeline.tables import Commit, IcebergSink
+    from shardway.pipeline.tables import Commit, IcebergSink
 
     return _lines(_appended(IcebergSink("local.orders"), Commit(*one)) for one in BATCHES)
 
@@ -449,7 +449,7 @@ ROWS = [(2**63, 5, 1_000), (7, 9, 2_000), (2**63, 5, 3_000), (7, 8, WITHIN), (1,
 
 
 async def _exact_repeats(later: bool) -> bytes:
-    from penstock.pipeline import exact_deduplication
+    from shardway.pipeline import exact_deduplication
 
     kept = exact_deduplication.Kept()
     kept.choose(ROWS, WITHIN)

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC = {
-    "penstock": [
+    "shardway": [
         "AnyOrder",
         "AssignedShard",
         "Batch",
@@ -44,7 +44,7 @@ PUBLIC = {
         "OutRecord",
         "OutsidePolicy",
         "Part",
-        "PenstockError",
+        "ShardwayError",
         "PollingOptions",
         "Position",
         "Producer",
@@ -78,7 +78,7 @@ PUBLIC = {
         "log_events",
         "unordered",
     ],
-    "penstock.checkpoints": [
+    "shardway.checkpoints": [
         "Every",
         "FoundPending",
         "PendingCheckpoint",
@@ -86,14 +86,14 @@ PUBLIC = {
         "Prompt",
         "Riding",
     ],
-    "penstock.dead_letters": [
+    "shardway.dead_letters": [
         "DeadLettersTo",
         "DeadLettersToFile",
         "DeadLettersToStream",
         "Letter",
     ],
-    "penstock.deserializers": ["json", "msgpack", "protobuf", "text"],
-    "penstock.fences": [
+    "shardway.deserializers": ["json", "msgpack", "protobuf", "text"],
+    "shardway.fences": [
         "PostgresFence",
         "ROW_KEY_COLUMNS",
         "RowKey",
@@ -101,7 +101,7 @@ PUBLIC = {
         "StaleOwnerError",
         "row_key",
     ],
-    "penstock.inspect": [
+    "shardway.inspect": [
         "AccountLimits",
         "ApplicationFound",
         "ApplicationReport",
@@ -198,7 +198,7 @@ PUBLIC = {
         "prices_from",
         "unknown",
     ],
-    "penstock.leases": [
+    "shardway.leases": [
         "ByThroughput",
         "Checkpoint",
         "EqualCounts",
@@ -208,7 +208,7 @@ PUBLIC = {
         "PostgresLeaseTable",
         "SqliteLeaseTable",
     ],
-    "penstock.pipeline": [
+    "shardway.pipeline": [
         "ALL_COLUMNS",
         "BatchFolder",
         "DeltaSink",
@@ -233,7 +233,7 @@ PUBLIC = {
         "split",
         "stream_metrics",
     ],
-    "penstock.pipeline.job": [
+    "shardway.pipeline.job": [
         "Delivery",
         "ExitCode",
         "Job",
@@ -244,7 +244,7 @@ PUBLIC = {
         "load_job",
         "run_file",
     ],
-    "penstock.statistics": [
+    "shardway.statistics": [
         "ConsumerSnapshot",
         "ConsumerStatistics",
         "MetricsOptions",
@@ -252,7 +252,7 @@ PUBLIC = {
         "QuerySnapshot",
         "ShardStatistics",
     ],
-    "penstock.telemetry": [
+    "shardway.telemetry": [
         "CloudWatchChoice",
         "CloudWatchExporter",
         "EmfExporter",
@@ -263,7 +263,7 @@ PUBLIC = {
         "PrometheusExporter",
         "together",
     ],
-    "penstock.testing": [
+    "shardway.testing": [
         "DeadlockError",
         "Fault",
         "FaultPlan",
@@ -280,12 +280,12 @@ PUBLIC = {
         "VirtualTime",
         "records_of_file",
     ],
-    "pyspark_penstock": ["DefaultSource"],
+    "pyspark_shardway": ["DefaultSource"],
 }
 
 GROUPS = [
-    *("penstock", "penstock.leases", "penstock.checkpoints", "penstock.dead_letters", "penstock.statistics"),
-    "penstock.telemetry",
+    *("shardway", "shardway.leases", "shardway.checkpoints", "shardway.dead_letters", "shardway.statistics"),
+    "shardway.telemetry",
 ]
 REFERENCE = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
 OF_A_TABLE = (
@@ -293,7 +293,7 @@ OF_A_TABLE = (
     *("workers", "write", "close"),
 )
 NOT_TOLD = {
-    **dict.fromkeys(("MemoryLeaseTable", "PostgresLeaseTable", "SqliteLeaseTable"), OF_A_TABLE),  # `penstock.ports` has
+    **dict.fromkeys(("MemoryLeaseTable", "PostgresLeaseTable", "SqliteLeaseTable"), OF_A_TABLE),  # `shardway.ports` has
     "LeaseOptions": ("assignment",),  # what follows from others, for the worker
 }
 """Public members that are not for programs, and what they are for."""
@@ -307,16 +307,16 @@ def test_public_names(module: str) -> None:
 
 
 def test_dir_lists_the_public_names() -> None:
-    import penstock
+    import shardway
 
-    assert dir(penstock) == sorted(PUBLIC["penstock"])
+    assert dir(shardway) == sorted(PUBLIC["shardway"])
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    import penstock
+    import shardway
 
     with pytest.raises(AttributeError, match="no attribute 'Recrod'"):
-        penstock.Recrod  # noqa: B018 - looking it up is the test
+        shardway.Recrod  # noqa: B018 - looking it up is the test
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -332,14 +332,14 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-def test_importing_penstock_imports_nothing_heavy() -> None:
-    loaded = modules_after("import penstock")
-    assert "penstock" in loaded
+def test_importing_shardway_imports_nothing_heavy() -> None:
+    loaded = modules_after("import shardway")
+    assert "shardway" in loaded
     assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "msgspec", "pandas", "pyarrow", "asyncio"})
 
 
 def test_the_package_names_what_most_programs_need() -> None:
-    assert len(PUBLIC["penstock"]) <= 60
+    assert len(PUBLIC["shardway"]) <= 60
     listed = [name for module, names in PUBLIC.items() for name in names if module in GROUPS]
     assert len(listed) == len(set(listed)), "a name has one place"
 
@@ -349,19 +349,19 @@ def test_each_name_is_of_the_module_that_is_loaded_for_it(module: str) -> None:
     found = importlib.import_module(module)
     for name, home in vars(found)["_HOMES"].items():
         made_in = getattr(getattr(found, name), "__module__", home)
-        assert made_in == home or (home == "penstock.wiring" and made_in == "penstock.aws.options"), name
+        assert made_in == home or (home == "shardway.wiring" and made_in == "shardway.aws.options"), name
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("penstock", "Record"), ("penstock", "OptionError"), ("penstock", "Retry"), ("penstock", "Batch"),
-        ("penstock.leases", "MemoryLeaseTable"), ("penstock.leases", "EqualCounts"), ("penstock.checkpoints", "Prompt"),
+        ("shardway", "Record"), ("shardway", "OptionError"), ("shardway", "Retry"), ("shardway", "Batch"),
+        ("shardway.leases", "MemoryLeaseTable"), ("shardway.leases", "EqualCounts"), ("shardway.checkpoints", "Prompt"),
     ],
 )  # fmt: skip
 def test_a_name_loads_its_own_module_and_no_other(module: str, name: str) -> None:
     home = vars(importlib.import_module(module))["_HOMES"][name]
-    loaded = modules_after(f"from {module} import {name}") - {module, "penstock.public"}
+    loaded = modules_after(f"from {module} import {name}") - {module, "shardway.public"}
     assert loaded <= modules_after(f"import {home}")
 
 
@@ -381,30 +381,30 @@ def test_the_public_members_of_public_classes_stand_in_the_reference(module: str
 def members(kind: type) -> set[str]:
     """What has no underscore, of the class and of those of the package that it derives from."""
     return {
-        name for one in kind.__mro__ if one.__module__.startswith("penstock")
+        name for one in kind.__mro__ if one.__module__.startswith("shardway")
         for name in vars(one) if not name.startswith("_")
     }  # fmt: skip
 
 
 def test_using_a_record_imports_no_client_and_no_spark() -> None:
-    loaded = modules_after("from penstock import Record, DataLossError")
-    assert "penstock.model" in loaded
+    loaded = modules_after("from shardway import Record, DataLossError")
+    assert "shardway.model" in loaded
     assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "pandas", "pyarrow"})
 
 
 def test_importing_the_test_kit_imports_no_server() -> None:
-    loaded = modules_after("import penstock.testing, penstock.testing.pytest_plugin")
-    assert "penstock.testing" in loaded
-    assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "httptools", "penstock.local"})
+    loaded = modules_after("import shardway.testing, shardway.testing.pytest_plugin")
+    assert "shardway.testing" in loaded
+    assert loaded.isdisjoint({"pyspark", "botocore", "aiohttp", "httptools", "shardway.local"})
 
 
 def test_commands_that_look_at_nothing_load_no_reader() -> None:
-    loaded = modules_after("import penstock.cli.app")
-    assert loaded.isdisjoint({"penstock.inspect.inspector", "penstock.aws.wire", "botocore", "zstandard"})
+    loaded = modules_after("import shardway.cli.app")
+    assert loaded.isdisjoint({"shardway.inspect.inspector", "shardway.aws.wire", "botocore", "zstandard"})
 
 
 def test_one_version() -> None:
-    import penstock
+    import shardway
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == penstock.__version__
+    assert project["version"] == shardway.__version__

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.unicode import message_of, writable, writable_value
-from penstock.shown import json_line, json_lines, lines, one_line, url_without_password, without_password
+from shardway.core.unicode import message_of, writable, writable_value
+from shardway.shown import json_line, json_lines, lines, one_line, url_without_password, without_password
 
 CLEARED = "\x1b[2J\x1b]0;title\x07"
 

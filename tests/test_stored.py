@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.aws.dynamodb import plain_item
-from penstock.core.leases import Checkpoint, lease_row
-from penstock.core.leases.membership import worker_row
-from penstock.core.ledger.letter import Letter
-from penstock.local.journal import Journal
-from penstock.pipeline import exact_deduplication, tables
-from penstock.pipeline.tables import Commit
-from penstock.spark.leases import checkpoint_of, noted
-from penstock.spark.offsets import StreamOffset
-from penstock.spark.stamps import open_sealed
+from shardway.aws.dynamodb import plain_item
+from shardway.core.leases import Checkpoint, lease_row
+from shardway.core.leases.membership import worker_row
+from shardway.core.ledger.letter import Letter
+from shardway.local.journal import Journal
+from shardway.pipeline import exact_deduplication, tables
+from shardway.pipeline.tables import Commit
+from shardway.spark.leases import checkpoint_of, noted
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.stamps import open_sealed
 from tests import stored_kit
 from tests.stored_kit import (
     ARN,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.tasks import NotAskedToEndError, Shared, awaited, drop, failure_of, give_up, logged, spawn, thread
+from shardway.tasks import NotAskedToEndError, Shared, awaited, drop, failure_of, give_up, logged, spawn, thread
 
 
 async def fails(error: BaseException) -> None:
@@ -74,7 +74,7 @@ async def test_an_error_of_what_was_dropped_is_looked_at(caplog: pytest.LogCaptu
         finally:
             raise RuntimeError("while it was ended")
 
-    with caplog.at_level(logging.DEBUG, "penstock.tasks"):
+    with caplog.at_level(logging.DEBUG, "shardway.tasks"):
         done, other = awaited(fails(RuntimeError("before"))), awaited(fails_at_the_end())
         await asyncio.wait((done,))
         drop(done)

@@ -56,7 +56,7 @@ def within(name: str, package: str) -> bool:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"penstock.model", "penstock.errors", "penstock"} <= {module_name(path) for path in MODULES}
+    assert {"shardway.model", "shardway.errors", "shardway"} <= {module_name(path) for path in MODULES}
 
 
 def test_modules_are_short() -> None:
@@ -91,16 +91,16 @@ def test_functions_are_short() -> None:
 
 # --- who may import whom --------------------------------------------------------------------------
 
-CORE_MAY_SEE = ("penstock.core", "penstock.model", "penstock.errors", "penstock.events")
+CORE_MAY_SEE = ("shardway.core", "shardway.model", "shardway.errors", "shardway.events")
 
 
 def core_sees_only_core(importer: str, imported: str) -> bool:
     """``core`` is computed, never connected: the standard library, our own values, and what those are made with."""
-    if not within(importer, "penstock.core"):
+    if not within(importer, "shardway.core"):
         return True
     top = imported.partition(".")[0]
-    if top == "penstock":
-        return imported == "penstock" or any(within(imported, name) for name in CORE_MAY_SEE)
+    if top == "shardway":
+        return imported == "shardway" or any(within(imported, name) for name in CORE_MAY_SEE)
     return top in sys.stdlib_module_names or top == "msgspec"
 
 
@@ -108,85 +108,85 @@ def values_see_no_parts(importer: str, imported: str) -> bool:
     """``model`` and ``errors`` lie under everything, so they import nothing of ours but each other, and ``public``,
     which itself imports nothing of ours: it says what became of names that are gone.
     """
-    values = ("penstock.model", "penstock.errors")
-    allowed = ("penstock", "penstock.public", "penstock.public.loaded_from", "msgspec", *values)
-    return importer not in values or imported in allowed or not within(imported, "penstock")
+    values = ("shardway.model", "shardway.errors")
+    allowed = ("shardway", "shardway.public", "shardway.public.loaded_from", "msgspec", *values)
+    return importer not in values or imported in allowed or not within(imported, "shardway")
 
 
 def runtime_never_sees_aws(importer: str, imported: str) -> bool:
     """``runtime`` sees ports; what speaks AWS is handed to it."""
-    return not (within(importer, "penstock.runtime") and within(imported, "penstock.aws"))
+    return not (within(importer, "shardway.runtime") and within(imported, "shardway.aws"))
 
 
 def botocore_stays_under_aws(importer: str, imported: str) -> bool:
     if not any(within(imported, name) for name in ("botocore", "boto3", "aiobotocore")):
         return True
-    return within(importer, "penstock.aws")
+    return within(importer, "shardway.aws")
 
 
 def pyspark_stays_under_spark(importer: str, imported: str) -> bool:
-    homes = ("penstock.spark", "penstock.pipeline", "pyspark_penstock")
+    homes = ("shardway.spark", "shardway.pipeline", "pyspark_shardway")
     return not within(imported, "pyspark") or any(within(importer, home) for home in homes)
 
 
 def spark_sees_little_of_runtime(importer: str, imported: str) -> bool:
     """The source borrows the loop thread and, for the sink, the producer's send loop; never the consumer."""
-    if not (within(importer, "penstock.spark") and within(imported, "penstock.runtime")):
+    if not (within(importer, "shardway.spark") and within(imported, "shardway.runtime")):
         return True
-    return not any(within(imported, f"penstock.runtime.{part}") for part in ("consumer", "worker", "shard"))
+    return not any(within(imported, f"shardway.runtime.{part}") for part in ("consumer", "worker", "shard"))
 
 
 def a_shard_knows_no_worker_and_a_worker_no_consumer(importer: str, imported: str) -> bool:
     """One shard in its tenure, a worker with its shards, the consumer that people use: each sees what is below it."""
-    if within(importer, "penstock.runtime.shard"):
-        return not within(imported, "penstock.runtime.worker") and not within(imported, "penstock.runtime.consumer")
-    return not (within(importer, "penstock.runtime.worker") and within(imported, "penstock.runtime.consumer"))
+    if within(importer, "shardway.runtime.shard"):
+        return not within(imported, "shardway.runtime.worker") and not within(imported, "shardway.runtime.consumer")
+    return not (within(importer, "shardway.runtime.worker") and within(imported, "shardway.runtime.consumer"))
 
 
 def telemetry_sees_only_events(importer: str, imported: str) -> bool:
     """What subscribes to events knows no part that emits them, so that it serves all of them."""
     values = (
-        "penstock.telemetry", "penstock.events", "penstock.model", "penstock.errors", "penstock.shown",
-        "penstock.core.histogram", "penstock.tasks", "penstock.wiring", "penstock.ports", "penstock.public",
+        "shardway.telemetry", "shardway.events", "shardway.model", "shardway.errors", "shardway.shown",
+        "shardway.core.histogram", "shardway.tasks", "shardway.wiring", "shardway.ports", "shardway.public",
     )  # fmt: skip
-    if not (within(importer, "penstock.telemetry") and within(imported, "penstock")):
+    if not (within(importer, "shardway.telemetry") and within(imported, "shardway")):
         return True
-    return imported == "penstock" or any(within(imported, name) for name in values)
+    return imported == "shardway" or any(within(imported, name) for name in values)
 
 
 def nothing_sees_the_faces(importer: str, imported: str) -> bool:
     """``cli`` is a face: everything may be shown by it, nothing leans on it."""
-    return not within(imported, "penstock.cli") or within(importer, "penstock.cli") or importer == "penstock.__main__"
+    return not within(imported, "shardway.cli") or within(importer, "shardway.cli") or importer == "shardway.__main__"
 
 
 def nothing_but_the_command_sees_the_console(importer: str, imported: str) -> bool:
-    return not within(imported, "penstock.console") or any(
-        within(importer, home) for home in ("penstock.console", "penstock.cli")
+    return not within(imported, "shardway.console") or any(
+        within(importer, home) for home in ("shardway.console", "shardway.cli")
     )
 
 
 def nothing_but_the_command_sees_kclpy(importer: str, imported: str) -> bool:
-    return not within(imported, "penstock.kclpy") or any(
-        within(importer, home) for home in ("penstock.kclpy", "penstock.cli")
+    return not within(imported, "shardway.kclpy") or any(
+        within(importer, home) for home in ("shardway.kclpy", "shardway.cli")
     )
 
 
 def a_processors_process_sees_the_standard_library_alone(importer: str, imported: str) -> bool:
     """It runs beside the user's code, in each of his processes: no long start, no conflict of versions."""
-    if not any(within(importer, part) for part in ("penstock.kclpy.child", "penstock.kclpy.shim")):
+    if not any(within(importer, part) for part in ("shardway.kclpy.child", "shardway.kclpy.shim")):
         return True
-    ours = imported in ("penstock", "penstock.kclpy") or within(imported, "penstock.kclpy.shim")
+    ours = imported in ("shardway", "shardway.kclpy") or within(imported, "shardway.kclpy.shim")
     return ours or imported.partition(".")[0] in sys.stdlib_module_names
 
 
 def parts_below_see_no_part_above(importer: str, imported: str) -> bool:
     """The arrows point one way: core < aws < runtime, local, spark < pipeline."""
     above = {
-        "penstock.aws": ("penstock.runtime", "penstock.local", "penstock.spark", "penstock.pipeline"),
-        "penstock.local": ("penstock.spark", "penstock.pipeline", "penstock.testing"),
-        "penstock.runtime": ("penstock.local", "penstock.spark", "penstock.pipeline"),
-        "penstock.spark": ("penstock.local", "penstock.pipeline"),
-        "penstock.kclpy": ("penstock.aws", "penstock.local", "penstock.spark", "penstock.pipeline", "penstock.testing"),
+        "shardway.aws": ("shardway.runtime", "shardway.local", "shardway.spark", "shardway.pipeline"),
+        "shardway.local": ("shardway.spark", "shardway.pipeline", "shardway.testing"),
+        "shardway.runtime": ("shardway.local", "shardway.spark", "shardway.pipeline"),
+        "shardway.spark": ("shardway.local", "shardway.pipeline"),
+        "shardway.kclpy": ("shardway.aws", "shardway.local", "shardway.spark", "shardway.pipeline", "shardway.testing"),
     }
     return not any(
         within(importer, low) and any(within(imported, high) for high in highs) for low, highs in above.items()
@@ -222,18 +222,18 @@ def test_import_rule(allowed: Callable[[str, str], bool]) -> None:
 
 
 def test_the_import_rules_can_fail() -> None:
-    assert not core_sees_only_core("penstock.core.lineage", "aiohttp")
-    assert not core_sees_only_core("penstock.core.lineage", "penstock.aws.wire")
-    assert not runtime_never_sees_aws("penstock.runtime.worker", "penstock.aws")
-    assert not botocore_stays_under_aws("penstock.local.http", "botocore.session")
-    assert not pyspark_stays_under_spark("penstock.core.pacing", "pyspark.sql")
-    assert not telemetry_sees_only_events("penstock.telemetry.log", "penstock.runtime.producer")
-    assert not nothing_sees_the_faces("penstock.local.http", "penstock.cli")
-    assert not nothing_but_the_command_sees_kclpy("penstock.runtime.worker", "penstock.kclpy.shim")
-    assert not nothing_but_the_command_sees_the_console("penstock.inspect.inspector", "penstock.console.page")
-    assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.shim.kcl", "penstock.model")
-    assert not a_processors_process_sees_the_standard_library_alone("penstock.kclpy.child", "msgspec")
-    assert not parts_below_see_no_part_above("penstock.aws.wire", "penstock.local.service")
+    assert not core_sees_only_core("shardway.core.lineage", "aiohttp")
+    assert not core_sees_only_core("shardway.core.lineage", "shardway.aws.wire")
+    assert not runtime_never_sees_aws("shardway.runtime.worker", "shardway.aws")
+    assert not botocore_stays_under_aws("shardway.local.http", "botocore.session")
+    assert not pyspark_stays_under_spark("shardway.core.pacing", "pyspark.sql")
+    assert not telemetry_sees_only_events("shardway.telemetry.log", "shardway.runtime.producer")
+    assert not nothing_sees_the_faces("shardway.local.http", "shardway.cli")
+    assert not nothing_but_the_command_sees_kclpy("shardway.runtime.worker", "shardway.kclpy.shim")
+    assert not nothing_but_the_command_sees_the_console("shardway.inspect.inspector", "shardway.console.page")
+    assert not a_processors_process_sees_the_standard_library_alone("shardway.kclpy.shim.kcl", "shardway.model")
+    assert not a_processors_process_sees_the_standard_library_alone("shardway.kclpy.child", "msgspec")
+    assert not parts_below_see_no_part_above("shardway.aws.wire", "shardway.local.service")
 
 
 # --- bounds, time and chance ----------------------------------------------------------------------
@@ -263,15 +263,15 @@ def test_queues_are_bounded() -> None:
 MAKES_TASKS = re.compile(r"(^|\.)(create_task|ensure_future|Task|TaskGroup|Thread|Timer|start_new_thread)$")
 """What begins something beside the code that calls it."""
 MAY_MAKE_TASKS = {
-    "penstock.tasks": "the rule itself",
-    "penstock.testing.sim": "a simulated process has a loop of its own, which hears of each error",
+    "shardway.tasks": "the rule itself",
+    "shardway.testing.sim": "a simulated process has a loop of its own, which hears of each error",
     # A group raises at its end what its tasks raised, so the code that made them hears of it.
-    "penstock.runtime.consumer.driving": "groups",
+    "shardway.runtime.consumer.driving": "groups",
 }
 
 
 def test_tasks_and_threads_are_made_by_the_one_rule() -> None:
-    """No task may die unheard: each is made by `penstock.tasks`, which wants to know what hears of its end."""
+    """No task may die unheard: each is made by `shardway.tasks`, which wants to know what hears of its end."""
     assert MAKES_TASKS.search("asyncio.get_running_loop().create_task")
     assert MAKES_TASKS.search("threading.Thread")
     found = [
@@ -294,7 +294,7 @@ def test_core_takes_time_and_chance_as_arguments() -> None:
     found = [
         f"{where(path, call.lineno)} calls {name}"
         for path in MODULES
-        if within(module_name(path), "penstock.core")
+        if within(module_name(path), "shardway.core")
         for name, call in calls_of(path)
         if impure.match(name)
     ]
@@ -304,14 +304,14 @@ def test_core_takes_time_and_chance_as_arguments() -> None:
 # --- types ----------------------------------------------------------------------------------------
 
 MAY_TAKE_ANY_ARGUMENTS = {
-    "penstock.cli.dead_letters": "a function of the user's, which is looked up by its name",
-    "penstock.pipeline.job.packages": "the same",
-    "penstock.local.model.state": "each kind of change has arguments of its own, as the journal keeps them",
-    "penstock.local.moto_process": "WSGI's function, which this only hands on",
-    "penstock.runtime.dead_letters": "repeats any call of a source",
-    "penstock.runtime.producer.core": "a loop's `call_soon_threadsafe`",
-    "penstock.runtime.shard.batch": "any way to settle, with what it is given",
-    "penstock.testing.pytest_plugin": "a fixture that makes consumers of any options",
+    "shardway.cli.dead_letters": "a function of the user's, which is looked up by its name",
+    "shardway.pipeline.job.packages": "the same",
+    "shardway.local.model.state": "each kind of change has arguments of its own, as the journal keeps them",
+    "shardway.local.moto_process": "WSGI's function, which this only hands on",
+    "shardway.runtime.dead_letters": "repeats any call of a source",
+    "shardway.runtime.producer.core": "a loop's `call_soon_threadsafe`",
+    "shardway.runtime.shard.batch": "any way to settle, with what it is given",
+    "shardway.testing.pytest_plugin": "a fixture that makes consumers of any options",
 }
 """Where a function's type leaves its arguments open, and why: a call with wrong ones is then seen by no check."""
 

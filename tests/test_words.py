@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import typer
 
-from penstock.cli.app import app
-from penstock.core.given import FLAGS, JOB_FIELDS, SPARK_OPTIONS
-from penstock.options import ProducerOptions
-from penstock.pipeline.job import job_schema
-from penstock.spark.options import READ_OPTIONS, SINK_OPTIONS
+from shardway.cli.app import app
+from shardway.core.given import FLAGS, JOB_FIELDS, SPARK_OPTIONS
+from shardway.options import ProducerOptions
+from shardway.pipeline.job import job_schema
+from shardway.spark.options import READ_OPTIONS, SINK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ PLACES_THAT_MAY = {
 }
 EXEMPT_PARTS = {
     DESIGN: r"(?ms)^## The words\n.*?^### ",
-    ROOT / "src/penstock/core/given.py": r"(?ms)^# --- names that are gone -.*\Z",
+    ROOT / "src/shardway/core/given.py": r"(?ms)^# --- names that are gone -.*\Z",
 }
 """Of these files this part is exempt, and nothing else: the glossary, and the tables of old names."""
 SUFFIXES = (".py", ".md", ".toml", ".yml", ".json")

@@ -18,7 +18,7 @@ resource "aws_cloudwatch_metric_alarm" "lag_uses_retention" {
   alarm_name          = "${var.application}-lag_uses_retention"
   alarm_description   = "a quarter of the stream's retention is used by records that are not settled"
   namespace           = var.application
-  metric_name         = "penstock.consumer.retention.used"
+  metric_name         = "shardway.consumer.retention.used"
   statistic           = "Maximum"
   period              = 60
   evaluation_periods  = 3
@@ -34,7 +34,7 @@ resource "aws_cloudwatch_metric_alarm" "lag_uses_half_of_retention" {
   alarm_name          = "${var.application}-lag_uses_half_of_retention"
   alarm_description   = "half of the stream's retention is used by records that are not settled"
   namespace           = var.application
-  metric_name         = "penstock.consumer.retention.used"
+  metric_name         = "shardway.consumer.retention.used"
   statistic           = "Maximum"
   period              = 60
   evaluation_periods  = 2
@@ -53,7 +53,7 @@ resource "aws_cloudwatch_metric_alarm" "loss_foreseen" {
     id = "used"
     metric {
       namespace           = var.application
-      metric_name         = "penstock.consumer.retention.used"
+      metric_name         = "shardway.consumer.retention.used"
       stat                = "Maximum"
       period              = 300
     }
@@ -111,7 +111,7 @@ resource "aws_cloudwatch_metric_alarm" "dead_letters" {
   alarm_name          = "${var.application}-dead_letters"
   alarm_description   = "records were given up and written as dead letters"
   namespace           = var.application
-  metric_name         = "penstock.consumer.dead_lettered"
+  metric_name         = "shardway.consumer.dead_lettered"
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 1
@@ -127,7 +127,7 @@ resource "aws_cloudwatch_metric_alarm" "records_lost" {
   alarm_name          = "${var.application}-records_lost"
   alarm_description   = "a checkpoint was older than the retention: records may be lost"
   namespace           = var.application
-  metric_name         = "penstock.consumer.gaps"
+  metric_name         = "shardway.consumer.gaps"
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 1
@@ -143,7 +143,7 @@ resource "aws_cloudwatch_metric_alarm" "leases_without_owner" {
   alarm_name          = "${var.application}-leases_without_owner"
   alarm_description   = "leases have had no worker that lives for 5 minutes: nothing reads their shards"
   namespace           = var.application
-  metric_name         = "penstock.leases.free"
+  metric_name         = "shardway.leases.free"
   statistic           = "Maximum"
   period              = 60
   evaluation_periods  = 5
@@ -176,7 +176,7 @@ resource "aws_cloudwatch_metric_alarm" "lease_table_fails" {
   alarm_name          = "${var.application}-lease_table_fails"
   alarm_description   = "calls to the lease table have failed in each of 5 minutes: shards are let go"
   namespace           = var.application
-  metric_name         = "penstock.table.failures"
+  metric_name         = "shardway.table.failures"
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 5
@@ -192,7 +192,7 @@ resource "aws_cloudwatch_metric_alarm" "reads_refused" {
   alarm_name          = "${var.application}-reads_refused"
   alarm_description   = "shards have refused reads for 15 minutes: others read them too"
   namespace           = var.application
-  metric_name         = "penstock.consumer.fetches_refused"
+  metric_name         = "shardway.consumer.fetches_refused"
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 15
@@ -208,7 +208,7 @@ resource "aws_cloudwatch_metric_alarm" "puts_refused" {
   alarm_name          = "${var.application}-puts_refused"
   alarm_description   = "shards have refused records for 15 minutes"
   namespace           = "KinesisProducerLibrary"
-  metric_name         = "penstock.producer.refused"
+  metric_name         = "shardway.producer.refused"
   dimensions          = { StreamName = var.stream }
   statistic           = "Sum"
   period              = 60

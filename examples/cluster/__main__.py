@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.cluster", description="A job file on a cluster.")
     parser.add_argument("job", type=Path, metavar="JOB.toml")
     job = parser.parse_args(arguments).job.resolve()
-    with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shardway-cluster-") as folder:
         report = Path(folder, "report.jsonl")
         report.touch()
         with Cluster(Path(folder, "cluster"), {}) as cluster, report.open() as lines:

@@ -1,4 +1,4 @@
-"""What a job sends to executors that have nothing of ours: Penstock and what it needs, as a folder and as an archive.
+"""What a job sends to executors that have nothing of ours: Shardway and what it needs, as a folder and as an archive.
 
 The same as ``pip install --target`` and ``zip`` make of it, from the packages that are installed here, so that no
 package index is asked.
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-WANTED = ("penstock", "pyarrow", "numpy", "pandas")
+WANTED = ("shardway", "pyarrow", "numpy", "pandas")
 SPARK = ("pyspark", "py4j")
 """Comes with the cluster."""
 _LEFT_OUT = {"tests", "include"}
@@ -71,8 +71,8 @@ def _is_here(name: str) -> bool:
 
 def _places(name: str) -> set[Path]:
     """The folders and modules of a package, wherever they are."""
-    if name == "penstock":  # perhaps installed as a link to its source
-        specs = [find_spec(one) for one in ("penstock", "pyspark_penstock")]
+    if name == "shardway":  # perhaps installed as a link to its source
+        specs = [find_spec(one) for one in ("shardway", "pyspark_shardway")]
         return {Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None}
     found = distribution(name)
     tops = {Path(str(file)).parts[0] for file in found.files or ()} - {"..", "__pycache__"}

@@ -153,7 +153,7 @@ class Cluster:
         ]  # fmt: skip
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
-        program = self._packages.folder / "penstock" / "pipeline" / "job" / "submit.py"
+        program = self._packages.folder / "shardway" / "pipeline" / "job" / "submit.py"
         log = self.folder / f"driver-{len(self.drivers)}.log"
         whole = {**self._environment, "PYTHONPATH": str(self._packages.folder), **environment}
         driver = self._start([*command, *options, str(program), str(job), "-o", "jsonl"], log, whole, report)

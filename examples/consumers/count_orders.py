@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from penstock import (
+from shardway import (
     Consumer,
     Delivered,
     Producer,

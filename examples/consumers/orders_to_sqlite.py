@@ -14,9 +14,9 @@ import argparse
 import sqlite3
 import threading
 
-from penstock import Batch, LeaseOptions, SyncConsumer, SyncProducer, by_key
-from penstock.fences import ROW_KEY_COLUMNS, SqliteFence, row_key
-from penstock.leases import SqliteLeaseTable
+from shardway import Batch, LeaseOptions, SyncConsumer, SyncProducer, by_key
+from shardway.fences import ROW_KEY_COLUMNS, SqliteFence, row_key
+from shardway.leases import SqliteLeaseTable
 
 APPLICATION = "orders-to-sqlite"
 

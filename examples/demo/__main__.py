@@ -13,8 +13,8 @@ from examples.demo.count import count, report
 from examples.demo.orders import Plan
 from examples.demo.run import SHARDS, STREAM, Demo
 
-from penstock.local.faults import Fault
-from penstock.testing import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from examples.demo.count import Count

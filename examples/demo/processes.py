@@ -23,7 +23,7 @@ SPARK = (
 
 
 def start_job(report: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """``penstock run``: Python, which starts a JVM, which starts Python workers.
+    """``shardway run``: Python, which starts a JVM, which starts Python workers.
 
     ``report`` gets a line of JSON for each batch, ``log`` what else is said.
     """
@@ -32,7 +32,7 @@ def start_job(report: Path, log: Path, environment: Mapping[str, str]) -> subpro
             [
                 sys.executable,
                 "-m",
-                "penstock.pipeline.job",
+                "shardway.pipeline.job",
                 str(ROOT / "examples" / "jobs" / "orders.toml"),
                 "-o",
                 "jsonl",

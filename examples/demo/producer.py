@@ -13,10 +13,10 @@ import time
 
 from examples.demo.orders import Plan, Put
 
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.core.aggregation import Aggregator
-from penstock.model import StreamName
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.core.aggregation import Aggregator
+from shardway.model import StreamName
 
 ENTRIES_MAX = 500
 """Entries of one PutRecords call (AWS API reference, PutRecords)."""

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from examples.demo.count import report, rows_so_far
 from examples.demo.processes import kill_tree, start_job, start_producer
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.options import Credentials
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.model import StreamName
-from penstock.runtime.loops import LoopThread
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.options import Credentials
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.model import StreamName
+from shardway.runtime.loops import LoopThread
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local.embedded import SpawnedKinesis
-    from penstock.model import ListedShard
+    from shardway.local.embedded import SpawnedKinesis
+    from shardway.model import ListedShard
 
 STREAM, SHARDS = "orders", 4
 SPLIT_AT, MERGE_AT, KILL_AT = 0.25, 0.6, 0.5

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.stores import dynamodb_local_server
 
-from penstock.local import SpawnedKinesis
-from penstock.local.options import LocalOptions
+from shardway.local import SpawnedKinesis
+from shardway.local.options import LocalOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ FAULT = re.compile(r"(?:\b[\w$]+\.)+([\w$]*(?:Exception|Error))\b|Traceback \(mo
 
 KCL_2 = "2.7.2"
 KCL_3 = "3.5.1"
-OURS = "penstock"
+OURS = "shardway"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def kcl_command(version: str) -> tuple[str, ...]:
     assert built.returncode == 0, f"mvn compile in interop/worker:\n{built.stdout[-4000:]}\n{built.stderr[-2000:]}"
     target = PROJECT / "target" / version
     classes = f"{target / 'classes'}:{target / 'libraries'}/*"
-    return ("java", *JVM, *LOGGING, "-cp", classes, "penstock.interop.Worker")
+    return ("java", *JVM, *LOGGING, "-cp", classes, "shardway.interop.Worker")
 
 
 class WorkerProcess:
@@ -90,7 +90,7 @@ class WorkerProcess:
     def __init__(self, name: str, kind: str, command: list[str], folder: Path) -> None:
         self.name = name
         self.kind = kind
-        """``2.7.2``, ``3.5.1`` or ``penstock``."""
+        """``2.7.2``, ``3.5.1`` or ``shardway``."""
         self.lines_file = folder / f"{name}.jsonl"
         self.log_file = folder / f"{name}.log"
         self.killed = False
@@ -163,7 +163,7 @@ def start_kcl(version: str, name: str, folder: Path, own: dict[str, str], settin
 def start_ours(name: str, folder: Path, own: dict[str, str]) -> WorkerProcess:
     """``own``: stream, application, kinesis, dynamodb, failover_s, kcl_report_s."""
     arguments = [f"{key}={value}" for key, value in {**own, "worker": name}.items()]
-    return WorkerProcess(name, OURS, [sys.executable, str(HERE / "penstock_worker.py"), *arguments], folder)
+    return WorkerProcess(name, OURS, [sys.executable, str(HERE / "shardway_worker.py"), *arguments], folder)
 
 
 def now_ms() -> int:

@@ -14,8 +14,8 @@ from tests.spark.querying import Stream
 
 from interop.fleets.journey import KCL_3_SETTINGS, KCL_SETTINGS
 from interop.fleets.processes import KCL_2, KCL_3, Services, start_kcl
-from penstock.aws.kinesis import PutEntry
-from penstock.model import StreamName
+from shardway.aws.kinesis import PutEntry
+from shardway.model import StreamName
 
 DEADLINE_S = 150.0
 KCL_FAILOVER_S = 5.0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 FLEETS = pytest.mark.parametrize(("version", "settings"), [(KCL_2, {}), (KCL_3, BY_COUNT)], ids=[KCL_2, KCL_3])
-PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+SHARDWAY = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 TOOL_TIMEOUT_S = 120.0
 
 
@@ -42,7 +42,7 @@ class Tools:
     def run(self, *words: str, said: str = "") -> subprocess.CompletedProcess[str]:
         """One command; nothing else may be said on standard error."""
         done = subprocess.run(
-            [*PENSTOCK, *words],
+            [*SHARDWAY, *words],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -91,7 +91,7 @@ def test_tools_beside_kcl_workers(journey: Callable[..., Journey], version: str,
         fleet.step("all are killed")
         fleet.kill("kcl-2")
         compared = ("--history", str(fleet.folder / "looks"))
-        assert tools.doctor("25s", *compared)["PST-D018"] == [f"kcl-2: {SHARDS} leases"]
+        assert tools.doctor("25s", *compared)["SHW-D018"] == [f"kcl-2: {SHARDS} leases"]
         lag = tools.report("app", "lag", tools.application, "--stream", tools.stream, *compared)
         assert {one["state"] for one in lag["shards"]} == {"stopped"}
         checked = tools.run("check", "lag", tools.application, "--stream", tools.stream, *compared)
@@ -123,7 +123,7 @@ def two_that_are_well(tools: Tools, version: str) -> None:
     assert [one["exact"] for one in exported["shards"].values()] == [True] * SHARDS
     assert tools.application in {one["name"] for one in tools.lines("app", "ls")}
     (frame,) = tools.lines("top", tools.application, "--stream", tools.stream, "--frames", "1")
-    assert (frame["schema"], frame["state"], len(frame["shards"])) == ("penstock.lag/1", "ok", SHARDS)
+    assert (frame["schema"], frame["state"], len(frame["shards"])) == ("shardway.lag/1", "ok", SHARDS)
 
 
 def the_stream(tools: Tools) -> None:
@@ -144,7 +144,7 @@ def the_stream(tools: Tools) -> None:
 
 def no_seek_while_they_live(tools: Tools, fleet: Journey) -> None:
     """A preview tells which leases have live owners; nothing is written, also when it is asked for."""
-    saying = "penstock: looking whether the owners of leases live\n"
+    saying = "shardway: looking whether the owners of leases live\n"
     words = ("app", "seek", tools.application, "--stream", tools.stream, "--to", "trim-horizon", "--failover", "5s")
     plan = json.loads(tools.run(*words, "-o", "json", said=saying).stdout)
     assert {one["life"] for one in plan["moves"]} == {"live owner"}

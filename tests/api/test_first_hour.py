@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import (
+from shardway import (
     Batch,
     Consumer,
     DeadLetters,
@@ -23,8 +23,8 @@ from penstock import (
     Stop,
     SyncConsumer,
 )
-from penstock.errors import ShardStoppedError
-from penstock.testing import TestConsumer
+from shardway.errors import ShardStoppedError
+from shardway.testing import TestConsumer
 
 
 async def test_a_delivered_record_has_all_that_a_record_has() -> None:

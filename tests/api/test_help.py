@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from penstock import DeadLetters, GiveUp, LeaseOptions, OutsidePolicy, ProducerOptions, Retry
-from penstock.core.given import Options
-from penstock.core.signatures import default_text, field_defaults, help_of
-from penstock.dead_letters import DeadLettersToFile
-from penstock.events import BatchFailed, ProducerMetrics
+from shardway import DeadLetters, GiveUp, LeaseOptions, OutsidePolicy, ProducerOptions, Retry
+from shardway.core.given import Options
+from shardway.core.signatures import default_text, field_defaults, help_of
+from shardway.dead_letters import DeadLettersToFile
+from shardway.events import BatchFailed, ProducerMetrics
 from tests.test_exports import PUBLIC
 
-MODULES = [*PUBLIC, "penstock.errors", "penstock.events", "penstock.model", "penstock.options", "penstock.ports"]
+MODULES = [*PUBLIC, "shardway.errors", "shardway.events", "shardway.model", "shardway.options", "shardway.ports"]
 
 
 def names_of(module: str) -> list[str]:
@@ -55,7 +55,7 @@ def every_option_class() -> list[type[Options]]:
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith("penstock"):
+        if kind.__module__.startswith("shardway"):
             found.append(kind)
     return found
 
@@ -97,10 +97,10 @@ def test_defaults_are_shown_as_a_program_writes_them() -> None:
 
 
 def test_a_class_without_source_shows_its_fields_all_the_same() -> None:
-    space: dict[str, Any] = {"__name__": "penstock_packed"}
+    space: dict[str, Any] = {"__name__": "shardway_packed"}
     exec(
         "from __future__ import annotations\n"
-        "from penstock.core.given import Options\n"
+        "from shardway.core.given import Options\n"
         "class Packed(Options, frozen=True, kw_only=True):\n"
         "    'Options of a packed program.'\n"
         "    wait_s: float = 1.5\n",
@@ -150,7 +150,7 @@ def test_help_works_in_each_python_that_has_what_the_package_needs(python: str) 
         "            if not issubclass(one, (BaseException, dict)):\n                inspect.signature(one)\n"
         "print('shown')\n"
     )
-    light = [one for one in MODULES if not one.startswith(("penstock.pipeline", "penstock.inspect", "pyspark"))]
+    light = [one for one in MODULES if not one.startswith(("shardway.pipeline", "shardway.inspect", "pyspark"))]
     source = str(Path(inspect.getsourcefile(Options) or "").parents[2])
     packages = [one for one in sys.path if one.endswith("site-packages")]
     same = python == shutil.which(f"python3.{sys.version_info.minor}")

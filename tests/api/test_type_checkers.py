@@ -51,7 +51,7 @@ def test_a_wrong_option_is_found_where_no_comment_expects_it(tmp_path: Path) -> 
 
 @pytest.mark.timeout(600)
 def test_no_public_name_has_a_type_that_pyright_cannot_tell() -> None:
-    told = pyright("--verifytypes", "penstock", "--ignoreexternal")["typeCompleteness"]
+    told = pyright("--verifytypes", "shardway", "--ignoreexternal")["typeCompleteness"]
     assert Path(told["pyTypedPath"]).name == "py.typed"
     public = [
         f"{getattr(getattr(importlib.import_module(module), name), '__module__', module)}.{name}"

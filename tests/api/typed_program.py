@@ -10,7 +10,7 @@ import json
 from collections.abc import Hashable, Sequence
 from typing import TypedDict, assert_type
 
-from penstock import (
+from shardway import (
     Batch,
     BufferOptions,
     Collection,

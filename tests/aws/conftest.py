@@ -53,7 +53,7 @@ def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "penstock tests")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "shardway tests")])
     now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions
-from penstock.aws.transport import Bounds, HttpTransport
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.transport import Bounds, HttpTransport
 from tests.aws.aws_servers import ScriptedServer
 from tests.aws.h2_servers import H2Server
 
@@ -30,7 +30,7 @@ def server_of(version: str, tls: ssl.SSLContext | None = None) -> ScriptedServer
 async def transport(*, ca_bundle: str | None = None, **settings: Any) -> AsyncIterator[HttpTransport]:
     bounds = Bounds(**{name: settings.pop(name) for name in Bounds._fields if name in settings})
     opened = HttpTransport(
-        ConnectionOptions(**settings), ca_bundle=lambda: ca_bundle, user_agent="penstock-tests", bounds=bounds
+        ConnectionOptions(**settings), ca_bundle=lambda: ca_bundle, user_agent="shardway-tests", bounds=bounds
     )
     try:
         yield opened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from penstock.aws.options import Credentials
+from shardway.aws.options import Credentials
 from tests.aws.aws_servers import Reply
 
 EXPIRY = dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
@@ -13,8 +13,8 @@ ASSUMED = Credentials("ASIAEXAMPLE", "assumed-secret", "assumed/token+with=signs
 _ANSWER = """<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
   <{action}Result>
     <AssumedRoleUser>
-      <AssumedRoleId>AROAEXAMPLE:penstock</AssumedRoleId>
-      <Arn>arn:aws:sts::123456789012:assumed-role/reader/penstock</Arn>
+      <AssumedRoleId>AROAEXAMPLE:shardway</AssumedRoleId>
+      <Arn>arn:aws:sts::123456789012:assumed-role/reader/shardway</Arn>
     </AssumedRoleUser>
     <Credentials>
       <AccessKeyId>{key}</AccessKeyId>

@@ -9,11 +9,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from penstock.aws.credentials import parse_credentials
-from penstock.aws.credentials import sts_error as error_of
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.wire import NEVER, Wire
-from penstock.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
+from shardway.aws.credentials import parse_credentials
+from shardway.aws.credentials import sts_error as error_of
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import NEVER, Wire
+from shardway.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 from tests.aws.sts_answers import ASSUMED, sts_answer, sts_error
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.calls import NEVER, ONCE, RetryPolicy
-from penstock.aws.credentials import WAIT_INTERVAL_S
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.wire import Wire
-from penstock.errors import (
+from shardway.aws.calls import NEVER, ONCE, RetryPolicy
+from shardway.aws.credentials import WAIT_INTERVAL_S
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import Wire
+from shardway.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
     InvalidArgumentError,
@@ -258,7 +258,7 @@ async def test_the_user_agent_names_version_and_tag(server: ScriptedServer) -> N
     async with Wire(settings) as tagged:
         await call(tagged)
     agent = server.requests[0].headers["user-agent"]
-    assert agent.startswith("penstock/0.")
+    assert agent.startswith("shardway/0.")
     assert agent.endswith(" tag/driver")
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws import cbor
-from penstock.aws.kinesis import CBOR_DATA_BYTES_MIN, IteratorAt, KinesisClient, PutEntry
-from penstock.aws.wire import NEVER, ConnectionOptions, Wire
-from penstock.errors import (
+from shardway.aws import cbor
+from shardway.aws.kinesis import CBOR_DATA_BYTES_MIN, IteratorAt, KinesisClient, PutEntry
+from shardway.aws.wire import NEVER, ConnectionOptions, Wire
+from shardway.errors import (
     InvalidArgumentError,
     NotFoundError,
     ServiceError,
@@ -23,8 +23,8 @@ from penstock.errors import (
     TransportError,
     UnavailableError,
 )
-from penstock.model import StreamName
-from penstock.testing import LocalKinesis
+from shardway.model import StreamName
+from shardway.testing import LocalKinesis
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.credentials import RENEW_BEFORE_S, RENEW_INTERVAL_S, WAIT_BEFORE_S, WAIT_INTERVAL_S, CredentialCache
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.errors import CredentialsError, OptionError
+from shardway.aws.credentials import RENEW_BEFORE_S, RENEW_INTERVAL_S, WAIT_BEFORE_S, WAIT_INTERVAL_S, CredentialCache
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.errors import CredentialsError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -162,7 +162,7 @@ async def test_a_failed_renewal_is_tried_again_while_the_old_ones_serve(
     await cache.current()
     provider.now_s += HOUR_S - RENEW_BEFORE_S + 1
     provider.failure = CredentialsError("the metadata service is away")
-    with caplog.at_level(logging.WARNING, "penstock.aws"):
+    with caplog.at_level(logging.WARNING, "shardway.aws"):
         for _ in range(10):
             assert (await cache.current()).access_key_id == "key-1"
             await settle()
@@ -179,7 +179,7 @@ async def test_a_failed_load_is_everybodys_error_and_the_next_call_tries_again(
     provider: Provider, cache: CredentialCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.failure = CredentialsError("nothing found")
-    with caplog.at_level(logging.WARNING, "penstock.aws"):
+    with caplog.at_level(logging.WARNING, "shardway.aws"):
         results = await asyncio.gather(*[cache.current() for _ in range(5)], return_exceptions=True)
         await settle()
     assert caplog.text == "", "what the callers' errors say is not said a second time by the log"

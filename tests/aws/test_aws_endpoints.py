@@ -8,9 +8,9 @@ import botocore.client
 import botocore.session
 import pytest
 
-from penstock.aws.options import ConnectionOptions
-from penstock.aws.sdk import Sdk, arn_region, resolve_endpoint
-from penstock.errors import OptionError
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.sdk import Sdk, arn_region, resolve_endpoint
+from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import json
 import botocore.session
 import pytest
 
-from penstock.aws.calls import (
+from shardway.aws.calls import (
     CLOCK_SKEW,
     MESSAGE_CHARS_MAX,
     STALE_CREDENTIALS,
@@ -15,7 +15,7 @@ from penstock.aws.calls import (
     plain_code,
     service_error,
 )
-from penstock.errors import (
+from shardway.errors import (
     AccessDeniedError,
     ConditionFailedError,
     ExpiredIteratorError,

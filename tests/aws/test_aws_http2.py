@@ -17,9 +17,9 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
-from penstock.aws.options import ConnectionOptions
-from penstock.aws.transport import StaleConnectionError
-from penstock.errors import OptionError, TransportError
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.transport import StaleConnectionError
+from shardway.errors import OptionError, TransportError
 from tests.aws.aws_servers import Reply, ScriptedServer, ok
 from tests.aws.h2_servers import Asked, H2Server, Peer
 from tests.aws.http_kit import HTTP2, LARGE, TunnelProxy, post, transport
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
-    from penstock.aws.http.exchange import Answer
-    from penstock.aws.http.http2 import MultiplexedConnection
-    from penstock.aws.transport import HttpTransport
+    from shardway.aws.http.exchange import Answer
+    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.transport import HttpTransport
 
 WAIT_S = 40.0
 """For what happens soon; only a fault takes so long."""
@@ -393,7 +393,7 @@ async def test_http_1_1_required(server: H2Server, caplog: pytest.LogCaptureFixt
             with pytest.raises(TransportError, match=r"status line|connection was closed|connection failed"):
                 await post(client, server.url)
     assert len(server.requests) == 1
-    assert [record.message for record in caplog.records if record.name == "penstock.aws"] == [
+    assert [record.message for record in caplog.records if record.name == "shardway.aws"] == [
         f"127.0.0.1:{server.port} wants no HTTP/2 (HTTP_1_1_REQUIRED): it is asked by HTTP/1.1"
     ]
 
@@ -550,7 +550,7 @@ async def test_what_is_sent(server: H2Server) -> None:
         ":scheme": "http",
         ":authority": "kinesis.example.com",
         ":path": "/base",
-        "user-agent": "penstock-tests",
+        "user-agent": "shardway-tests",
         "x-amz-date": "now",
         "authorization": "secret",
         "content-length": "3",
@@ -622,11 +622,11 @@ async def test_prior_knowledge_that_was_wrong() -> None:
 
 async def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.split(".")[0] == "h2" or name == "penstock.aws.http.http2":
+        if name.split(".")[0] == "h2" or name == "shardway.aws.http.http2":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h2", None)
     monkeypatch.setitem(sys.modules, "h2.config", None)
-    with pytest.raises(OptionError, match=r"http2='subscriptions'.*pip install 'penstock\[http2\]'"):
+    with pytest.raises(OptionError, match=r"http2='subscriptions'.*pip install 'shardway\[http2\]'"):
         async with transport(http2="subscriptions"):
             pass
     async with ScriptedServer() as server, transport() as client:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.http.http1 import (
+from shardway.aws.http.http1 import (
     BadAnswerError,
     Chunked,
     Counted,

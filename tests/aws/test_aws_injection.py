@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.sdk import Sdk, resolve_endpoint, resolve_region
-from penstock.aws.wire import Wire
-from penstock.errors import CredentialsError, OptionError
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.sdk import Sdk, resolve_endpoint, resolve_region
+from shardway.aws.wire import Wire
+from shardway.errors import CredentialsError, OptionError
 from tests.aws.http_kit import VERSIONS, server_of, transport
 
 if TYPE_CHECKING:

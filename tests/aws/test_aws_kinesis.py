@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.kinesis import (
+from shardway.aws.kinesis import (
     IteratorAt,
     KinesisClient,
     PutEntry,
@@ -22,10 +22,10 @@ from penstock.aws.kinesis import (
     decode_get_records,
     put_records_body,
 )
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.wire import NEVER, Wire
-from penstock.errors import OptionError, TransportError
-from penstock.model import ListedShard, StreamName
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import NEVER, Wire
+from shardway.errors import OptionError, TransportError
+from shardway.model import ListedShard, StreamName
 from tests.aws.aws_servers import ScriptedServer, ok
 
 if TYPE_CHECKING:
@@ -334,8 +334,8 @@ async def test_an_arn_of_another_region(
 
 
 def test_importing_the_client_imports_no_sdk() -> None:
-    code = "import sys, penstock.aws.kinesis, penstock.aws.wire; print(sorted(sys.modules))"
+    code = "import sys, shardway.aws.kinesis, shardway.aws.wire; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "'penstock.aws.kinesis'" in loaded
+    assert "'shardway.aws.kinesis'" in loaded
     for heavy in ("botocore", "boto3", "aiohttp", "urllib3", "pyspark"):
         assert f"'{heavy}'" not in loaded

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.calls import NEVER, decoded, reading, service_error
-from penstock.aws.credentials import parse_credentials, sts_error
-from penstock.aws.dynamodb import DynamoClient, DynamoLeaseTable
-from penstock.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.record_streams import KinesisSource
-from penstock.aws.wire import Wire
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.feeding.pages import FeedCursor, ShardView
-from penstock.core.leases.row import Checkpoint
-from penstock.errors import OptionError, PenstockError, TransportError
-from penstock.events import ReadFailed
-from penstock.model import HASH_KEY_MAX, IteratorAt, StreamName
-from penstock.runtime.feeds import PollingFeed
+from shardway.aws.calls import NEVER, decoded, reading, service_error
+from shardway.aws.credentials import parse_credentials, sts_error
+from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
+from shardway.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.record_streams import KinesisSource
+from shardway.aws.wire import Wire
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.feeding.pages import FeedCursor, ShardView
+from shardway.core.leases.row import Checkpoint
+from shardway.errors import OptionError, ShardwayError, TransportError
+from shardway.events import ReadFailed
+from shardway.model import HASH_KEY_MAX, IteratorAt, StreamName
+from shardway.runtime.feeds import PollingFeed
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ async def test_a_refusal(server: ScriptedServer, status: int, body: bytes) -> No
     for kind in ("application/x-amz-json-1.1", "application/cbor", "text/html"):
         server.replies.append(Reply(body, status, {"content-type": kind}))
         async with Wire(settings_of(server)) as wire:
-            with pytest.raises(PenstockError, match=f"HTTP {status}"):
+            with pytest.raises(ShardwayError, match=f"HTTP {status}"):
                 await wire.call("kinesis", "ListStreams", b"{}", retry=NEVER)
 
 
@@ -202,7 +202,7 @@ def test_no_bytes_at_all_raise_anything_else(noise: bytes, begin: bytes, times: 
         for read in (lambda body: decode_get_records(body), lambda body: decoded("Any", body, dict[str, Any])):
             with contextlib.suppress(TransportError):
                 read(body)
-        assert isinstance(service_error("Any", 500, {"content-type": "application/cbor"}, body), PenstockError)
+        assert isinstance(service_error("Any", 500, {"content-type": "application/cbor"}, body), ShardwayError)
 
 
 def test_errors_of_our_own_pass() -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.sdk import Sdk, environment_credentials, resolve_region
-from penstock.aws.wire import NEVER, Wire
-from penstock.errors import CredentialsError, OptionError, PenstockError
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.sdk import Sdk, environment_credentials, resolve_region
+from shardway.aws.wire import NEVER, Wire
+from shardway.errors import CredentialsError, OptionError, ShardwayError
 from tests.aws.aws_servers import Reply, ScriptedServer
 from tests.aws.sts_answers import ASSUMED, sts_answer
 
@@ -297,7 +297,7 @@ def test_a_profile_of_the_environment_that_does_not_exist(monkeypatch: pytest.Mo
     """Whatever is asked first: region, endpoint, bundle."""
     monkeypatch.setenv("AWS_PROFILE", "nowhere")
     for ask in (Sdk().region, lambda: Sdk().configured_endpoint("kinesis"), Sdk().use_fips, Sdk().use_dualstack):
-        with pytest.raises(PenstockError, match="nowhere"):
+        with pytest.raises(ShardwayError, match="nowhere"):
             ask()
 
 

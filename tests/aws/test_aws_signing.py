@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.calls import KEYS_MAX, Signer, amz_date
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.wire import Wire
+from shardway.aws.calls import KEYS_MAX, Signer, amz_date
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import Wire
 from tests.aws.http_kit import VERSIONS, server_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.transport import StaleConnectionError, proxy_for
-from penstock.errors import OptionError, TransportError
+from shardway.aws.transport import StaleConnectionError, proxy_for
+from shardway.errors import OptionError, TransportError
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 from tests.aws.http_kit import LARGE, post, transport
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.transport import StaleConnectionError
-from penstock.errors import TransportError
+from shardway.aws.transport import StaleConnectionError
+from shardway.errors import TransportError
 from tests.aws.aws_servers import Reply, ScriptedServer, ok
 from tests.aws.http_kit import LARGE, VERSIONS, TunnelProxy, post, server_of, transport
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock.aws.http.http1 import Connection
-    from penstock.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.http.http1 import Connection
+    from shardway.aws.http.http2 import MultiplexedConnection
     from tests.aws.h2_servers import H2Server
 
     AnyServer = ScriptedServer | H2Server
@@ -50,7 +50,7 @@ async def test_connections_are_kept(server: AnyServer, chosen: dict[str, Any]) -
             assert (answer.status, answer.body) == (200, b'{"n": %d}' % number)
             assert answer.headers["date"] == "Sat, 21 Nov 2026 11:20:50 GMT"
     assert server.connections == 1
-    assert server.requests[0].headers["user-agent"] == "penstock-tests"
+    assert server.requests[0].headers["user-agent"] == "shardway-tests"
 
 
 async def test_a_large_body_goes_both_ways(server: AnyServer, chosen: dict[str, Any]) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import boto3
 import pytest
 
-from penstock.cli import main
-from penstock.core.aggregation import open_aggregate
-from penstock.local import LocalKinesis
+from shardway.cli import main
+from shardway.core.aggregation import open_aggregate
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 
 
 class Done(NamedTuple):
@@ -62,7 +62,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing leaves this machine
 
     def call(*arguments: str, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+        monkeypatch.setattr(sys, "argv", ["shardway", *arguments])
         kept = os.dup(0)
         with tempfile.TemporaryFile() as file:
             file.write(stdin)

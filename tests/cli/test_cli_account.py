@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.interrupt import StoppedError, Stopping
-from penstock.cli.output import of_bytes, of_seconds
-from penstock.cli.producing import (
+from shardway.cli.interrupt import StoppedError, Stopping
+from shardway.cli.output import of_bytes, of_seconds
+from shardway.cli.producing import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
     RANGES_MAX,
@@ -23,10 +23,10 @@ from penstock.cli.producing import (
     NumberRanges,
     Report,
 )
-from penstock.cli.put import RATE_OVER_S, Rate
-from penstock.errors import RecordExpiredError, RecordRefusedError
-from penstock.model import OutRecord
-from penstock.runtime.producer.metrics import ProducerMeter
+from shardway.cli.put import RATE_OVER_S, Rate
+from shardway.errors import RecordExpiredError, RecordRefusedError
+from shardway.model import OutRecord
+from shardway.runtime.producer.metrics import ProducerMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

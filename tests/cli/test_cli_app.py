@@ -1,4 +1,4 @@
-"""``penstock app``: tables of the KCL and of Penstock beside a local stream; nothing is written to any of them."""
+"""``shardway app``: tables of the KCL and of Shardway beside a local stream; nothing is written to any of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.calls import RetryPolicy
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.local import LocalKinesis
-from penstock.model import Position
-from penstock.stores.sqlite import SqliteLeaseTable
-from penstock.testing import Fault
+from shardway.aws.calls import RetryPolicy
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.local import LocalKinesis
+from shardway.model import Position
+from shardway.stores.sqlite import SqliteLeaseTable
+from shardway.testing import Fault
 from tests.cli.tables_kit import SHARDS, lease, make_table, put
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_table_of_another_kind_is_no_lease_table(run: Run, dynamodb: Any) -> N
     make_table(dynamodb, "customers", {"id": {"S": "\x1b[2Jboo"}}, key="id")
     done = run("app", "describe", "customers")
     assert (done.status, done.stdout) == (1, "")
-    assert done.stderr == "penstock: the table customers has the key ['id'], not ['leaseKey']: it is no lease table\n"
+    assert done.stderr == "shardway: the table customers has the key ['id'], not ['leaseKey']: it is no lease table\n"
 
 
 def test_a_table_that_is_not_there(run: Run, dynamodb: Any) -> None:
@@ -102,7 +102,7 @@ def test_lag_from_each_checkpoint_to_the_next_record(
     assert 495 < behind["behind_s"] < 530
     assert (behind["state"], at_tip["state"], at_tip["behind_s"]) == ("far behind", "ok", 0)
     assert 86400 - 530 < report["loses_in_s"] < 86400 - 495
-    assert (at_tip["loses_in_s"], report["state"], report["schema"]) == (None, "far behind", "penstock.lag/1")
+    assert (at_tip["loses_in_s"], report["state"], report["schema"]) == (None, "far behind", "shardway.lag/1")
     text = run("app", "lag", "lagging-app", "--stream", "lagging").stdout
     assert text.startswith("lagging-app on lagging: far behind, 8 m 2")
     assert "loses data in 23 h 51 m" in text
@@ -166,7 +166,7 @@ def test_a_checkpoint_behind_the_horizon_may_have_lost_records(
 def test_the_stream_must_be_named_where_the_rows_do_not_say_it(run: Run, dynamodb: Any) -> None:
     make_table(dynamodb, "nameless", lease(SHARDS[0], "LATEST"))
     done = run("app", "lag", "nameless")
-    assert done.stderr == "penstock: the leases of nameless do not name their stream: name it with --stream\n"
+    assert done.stderr == "shardway: the leases of nameless do not name their stream: name it with --stream\n"
     make_table(dynamodb, "empty")
     assert "shows no leases" in run("app", "lag", "empty").stderr
 
@@ -183,7 +183,7 @@ def test_missing_permissions_are_named_and_the_rest_is_shown(run: Run, dynamodb:
 def test_export_is_a_document_of_positions(run: Run, dynamodb: Any) -> None:
     make_table(dynamodb, "carried", lease(SHARDS[0], "0004957"), lease(SHARDS[1], "LATEST"))
     document = json.loads(run("app", "export", "carried").stdout)
-    assert document["schema"] == "penstock.positions/1"
+    assert document["schema"] == "shardway.positions/1"
     assert document["shards"][SHARDS[0]]["sequence_number"] == "0004957"
     assert [one["exact"] for one in document["shards"].values()] == [True, False]
     dynamodb.put_item(TableName="carried", Item={**lease("b", "LATEST"), "leaseCounter": {"S": "odd"}})
@@ -210,7 +210,7 @@ def test_an_application_in_a_file_of_sqlite(run: Run, kinesis: Any, tmp_path: Pa
     assert report["state"] == "ok"
     wrong = run("app", "describe", "other", "--store", store)
     assert "the application 'other' has no leases in" in wrong.stderr
-    assert run("app", "ls", "--store", f"sqlite:{tmp_path}/none").stderr.startswith("penstock: there is no file")
+    assert run("app", "ls", "--store", f"sqlite:{tmp_path}/none").stderr.startswith("shardway: there is no file")
     assert not (tmp_path / "none").exists()
 
 
@@ -279,11 +279,11 @@ def test_doctor_collects_a_snapshot_and_examines_it_elsewhere(
     path.write_text(collected.stdout)
     here = run("doctor", *words)
     assert here.status == 1
-    assert "PST-D003 critical: shards that no worker reads" in here.stdout
+    assert "SHW-D003 critical: shards that no worker reads" in here.stdout
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
     there = run("doctor", "--from", str(path), "-o", "json")
     found = {one["id"]: one for one in json.loads(there.stdout)["findings"]}
-    assert found["PST-D003"]["evidence"] == [
+    assert found["SHW-D003"]["evidence"] == [
         f"{SHARDS[0]}: no worker has the lease",
         f"{SHARDS[1]}: there is no lease for this open shard",
     ]
@@ -295,7 +295,7 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(run: Run, kinesis: Any, dyn
     stream_of(kinesis, "well", 1)
     make_table(dynamodb, "well-app", lease(SHARDS[0], put(kinesis, "well", 0)))
     done = run("doctor", "well-app", "--stream", "well", "--window", "0s", "-o", "json")
-    clock = {"PST-D021"}  # the tests before have moved the service's clock
+    clock = {"SHW-D021"}  # the tests before have moved the service's clock
     assert {one["id"] for one in json.loads(done.stdout)["findings"]} <= clock
     assert "name what to look at" in run("doctor").stderr
 
@@ -311,7 +311,7 @@ def test_cost_by_what_a_stream_carries(
     assert "by the prices of 2026-11-01 in us-east-1" in done.stdout
     assert "provisioned (now)" in done.stdout
     report = json.loads(run("cost", *words, "-o", "json").stdout)
-    assert (report["schema"], report["traffic"]["shards"]) == ("penstock.cost/1", 2)
+    assert (report["schema"], report["traffic"]["shards"]) == ("shardway.cost/1", 2)
     path = tmp_path / "snapshot.json"
     path.write_text(run("doctor", "--collect", *words).stdout)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing is asked any more
@@ -422,11 +422,11 @@ def test_doctor_compares_with_what_earlier_runs_saw(
         "--history",
         str(tmp_path / "looks"),
     )
-    assert "PST-D018 critical" not in run("doctor", *words).stdout
+    assert "SHW-D018 critical" not in run("doctor", *words).stdout
     local.clock.advance(30)
     found = run("doctor", "--collect", *words)
     (tmp_path / "snapshot").write_text(found.stdout)
-    assert "PST-D018 critical" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
+    assert "SHW-D018 critical" in run("doctor", "--from", str(tmp_path / "snapshot")).stdout
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_what_keeps_a_check_from_being_made_is_unknown(
     """Nagios takes a status of 1 or 2 as one of what is checked."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=1))
+    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=1))
     done = run(*words)
     assert (done.status, done.stderr) == (3, "")
     assert " UNKNOWN - " in done.stdout
@@ -474,6 +474,6 @@ def test_a_store_that_cannot_be_read_is_one_line_without_its_password(
 ) -> None:
     done = run("app", *command, "--store", store, "--region", "us-east-1")
     assert done.status != 0
-    assert done.stderr.startswith("penstock: ")
+    assert done.stderr.startswith("shardway: ")
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""``penstock console`` and ``penstock local --console`` as processes: what they say, serve and refuse."""
+"""``shardway console`` and ``shardway local --console`` as processes: what they say, serve and refuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.console.asking import text_of
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def test_a_port_in_use_is_told(run: Run, local: LocalKinesis, audit: Path) -> No
         port = taken.getsockname()[1]
         done = run("console", "--port", str(port), "--audit", str(audit))
     assert (done.status, done.stdout) == (1, "")
-    assert done.stderr == f"penstock: cannot serve on 127.0.0.1:{port}: Address already in use\n"
+    assert done.stderr == f"shardway: cannot serve on 127.0.0.1:{port}: Address already in use\n"
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_options_that_are_not_safe_are_told_before_anything_is_served(run: Run, 
         (("--token-file", token, "--viewer-token-file", token), "the viewer's token is the writer's"),
         (("--certificate", "cert.pem"), "a certificate and its key go together"),
         (("--certificate", "none.pem", "--key", "none.pem"), "cannot serve on 127.0.0.1:0: No such file"),
-        (("--base-path", "penstock/"), "a path begins with /"),
+        (("--base-path", "shardway/"), "a path begins with /"),
         (("--mask", "customer"), "mask 'customer'"),
         (("--user-header", "X-User"), "counts only from proxies"),
         (("--behind-proxy", "0.0.0.0/0"), "that is every address there is"),
@@ -232,21 +232,21 @@ def test_it_is_read_only_unless_it_may_write(console: Any, tmp_path: Path) -> No
 
 def test_below_a_base_path_and_behind_a_proxy(console: Any) -> None:
     _, running = console(
-        "--base-path", "/penstock", "--behind-proxy", "127.0.0.1", "--user-header", "X-User", "--writer", "ada",
+        "--base-path", "/shardway", "--behind-proxy", "127.0.0.1", "--user-header", "X-User", "--writer", "ada",
         "--host-name", "console.example.org", "--allow-writes",
     )  # fmt: skip
-    assert running.url == "http://console.example.org/penstock"
+    assert running.url == "http://console.example.org/shardway"
     said = {"Host": "console.example.org", "Accept": "text/html"}
     for user, role in (("ada", "ada, may write"), ("eve", "eve, read-only")):
         status, text = running.ask("GET", "/", X_User=user, **said)
         assert status == 200
         assert role in text_of(text)
-        assert 'href="/penstock/jobs"' in text
+        assert 'href="/shardway/jobs"' in text
     with running.open("GET", "/", **said) as answer:
-        assert (answer.status, answer.headers["location"]) == (303, "/penstock/sign-in?next=%2F")
+        assert (answer.status, answer.headers["location"]) == (303, "/shardway/sign-in?next=%2F")
     running._base = ""
     assert running.ask("GET", "/", X_User="ada", **said)[0] == 404
-    running._base = "/penstock"
+    running._base = "/shardway"
     assert running.ask("GET", "/", X_User="ada", Host="evil.example")[0] == 403
 
 
@@ -269,7 +269,7 @@ def test_no_payload_is_shown_where_none_may_be(console: Any, local: LocalKinesis
 
 
 def test_it_serves_https(console: Any, tmp_path: Path) -> None:
-    from penstock.local.server import make_certificate
+    from shardway.local.server import make_certificate
 
     certificate, key = make_certificate(tmp_path, "127.0.0.1")
     given = ("--certificate", str(certificate), "--key", str(key), "--token-file", a_token(tmp_path / "token"))
@@ -304,7 +304,7 @@ def test_a_local_kinesis_has_its_console(
     status, text = running.ask("POST", "/local/reshard", form, Cookie=cookie, Origin=running.origin)
     assert status == 200
     assert "It is done." in text
-    noted = [json.loads(line) for line in (tmp_path / "penstock" / "console-audit.jsonl").read_text().splitlines()]
+    noted = [json.loads(line) for line in (tmp_path / "shardway" / "console-audit.jsonl").read_text().splitlines()]
     assert [(one["action"], one["outcome"]) for one in noted] == [
         ("session.signed_in", "done"),
         ("local.SplitShard", "begun"),
@@ -322,7 +322,7 @@ def test_a_port_of_the_console_in_use_is_told_by_its_option(run: Run, monkeypatc
         port = taken.getsockname()[1]
         done = run("local", "--port", "0", "--console", "--console-port", str(port))
     assert (done.status, done.stdout) == (1, "")
-    said = f"penstock: cannot serve the console on 127.0.0.1:{port}: Address already in use (--console-port)\n"
+    said = f"shardway: cannot serve the console on 127.0.0.1:{port}: Address already in use (--console-port)\n"
     assert done.stderr == said
 
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer.main
 
-from penstock.cli.app import app
-from penstock.cli.contexts import WRITES, _leaves
-from penstock.core.leases import LeaseRow
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.cli.app import app
+from shardway.cli.contexts import WRITES, _leaves
+from shardway.core.leases import LeaseRow
+from shardway.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -34,13 +34,13 @@ READS = {
     *("stream describe", "stream heat", "stream ls", "stream shards", "top"),
 }
 """Commands that write nothing to AWS and to no lease table."""
-PROGRAM = "import sys; from penstock.cli import main; sys.exit(main())"
+PROGRAM = "import sys; from shardway.cli import main; sys.exit(main())"
 
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("PENSTOCK_CONTEXT", raising=False)
+    monkeypatch.delenv("SHARDWAY_CONTEXT", raising=False)
     return tmp_path
 
 
@@ -55,10 +55,10 @@ def test_a_context_takes_the_place_of_options(run: Run, away: LocalKinesis, monk
     assert run("context", "set", "here", "--endpoint-url", away.endpoint_url, "--region", away.region).status == 0
     assert run("context", "set", "there", "--endpoint-url", "http://127.0.0.1:9", "--read-only").status == 0
     assert "orders" in run("--context", "here", "stream", "ls").stdout
-    monkeypatch.setenv("PENSTOCK_CONTEXT", "here")
+    monkeypatch.setenv("SHARDWAY_CONTEXT", "here")
     assert "orders" in run("stream", "describe", "orders").stdout
     assert "orders" in run("--context", "there", "stream", "ls", "--endpoint-url", away.endpoint_url).stdout
-    monkeypatch.delenv("PENSTOCK_CONTEXT")
+    monkeypatch.delenv("SHARDWAY_CONTEXT")
     assert run("context", "use", "here").status == 0
     assert "orders" in run("stream", "ls").stdout
     listed = json.loads(run("context", "ls", "-o", "json").stdout)
@@ -100,7 +100,7 @@ def test_a_read_only_context_refuses_what_writes_before_it_begins(run: Run, word
     done = run("--context", "prod", *words, stdin=b"one\n")
     assert (done.status, done.stdout) == (1, "")
     name = " ".join(words[: 1 if words[0] in WRITES else 2])
-    assert done.stderr.startswith(f"penstock: the context prod is read-only, and penstock {name} writes: nothing was")
+    assert done.stderr.startswith(f"shardway: the context prod is read-only, and shardway {name} writes: nothing was")
 
 
 def test_a_read_only_context_lets_what_reads_pass(run: Run, away: LocalKinesis) -> None:
@@ -123,7 +123,7 @@ def test_what_is_no_context(run: Run, home: Path) -> None:
     assert run("context", "set", "x", "--region", "no region").status == 1
     assert run("context", "set", "x", "--profile", "a\nb").status == 1
     assert run("context", "use").status == 0
-    file = home / "penstock" / "contexts.toml"
+    file = home / "shardway" / "contexts.toml"
     for text in ("contexts = 5", "[contexts.a]\nsecret = 1", "\0", '[contexts.a]\nregion = "\\ud800"'):
         file.write_text(text)
         assert "holds no contexts" in run("stream", "ls").stderr
@@ -134,12 +134,12 @@ def test_what_is_no_context(run: Run, home: Path) -> None:
 def test_a_context_keeps_no_secret(run: Run, home: Path, url: str) -> None:
     done = run("context", "set", "x", "--endpoint-url", url)
     assert done.status == 1
-    assert not (home / "penstock").exists()
+    assert not (home / "shardway").exists()
 
 
 def test_the_file_is_its_owners_and_text_stays_as_it_was(run: Run, home: Path) -> None:
     assert run("context", "set", "x", "--profile", 'grün "a" \\ \U0001f600').status == 0
-    file = home / "penstock" / "contexts.toml"
+    file = home / "shardway" / "contexts.toml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(run("context", "ls", "-o", "json").stdout)["contexts"]["x"]["profile"] == 'grün "a" \\ \U0001f600'
     assert [one.name for one in file.parent.iterdir()] == ["contexts.toml"]
@@ -152,7 +152,7 @@ def test_the_file_is_its_owners_and_text_stays_as_it_was(run: Run, home: Path) -
 def test_a_script_for_each_shell(run: Run, shell: str, tmp_path: Path) -> None:
     done = run("completion", shell)
     assert (done.status, done.stderr) == (0, "")
-    assert f"_PENSTOCK_COMPLETE=complete_{shell}" in done.stdout
+    assert f"_SHARDWAY_COMPLETE=complete_{shell}" in done.stdout
     if (program := shutil.which(shell)) is not None:
         script = tmp_path / "script"
         script.write_text(done.stdout)
@@ -167,13 +167,13 @@ def asked(**words: str) -> str:
 
 
 def test_each_shell_gets_the_commands_that_begin_so() -> None:
-    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock app se", COMP_CWORD="2").split() == ["seek"]
-    zsh = asked(_PENSTOCK_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="penstock app se")
+    assert asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS="shardway app se", COMP_CWORD="2").split() == ["seek"]
+    zsh = asked(_SHARDWAY_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="shardway app se")
     assert '"seek"' in zsh
     assert '"lag"' not in zsh
-    fish = {"_PENSTOCK_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert asked(**fish, _TYPER_COMPLETE_ARGS="penstock app se").split()[0] == "seek"
-    options = asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock app lag --win", COMP_CWORD="3")
+    fish = {"_SHARDWAY_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    assert asked(**fish, _TYPER_COMPLETE_ARGS="shardway app se").split()[0] == "seek"
+    options = asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS="shardway app lag --win", COMP_CWORD="3")
     assert options.split() == ["--window"]
 
 
@@ -182,12 +182,12 @@ def test_streams_and_applications_are_completed_by_their_names(
 ) -> None:
     run("context", "set", "here", "--endpoint-url", away.endpoint_url, "--region", away.region)
     for words, place in (
-        (f"penstock stream describe --endpoint-url {away.endpoint_url} o", "5"),
-        ("penstock --context here stream describe o", "5"),
-        ("penstock --context here doctor billing --stream o", "6"),
+        (f"shardway stream describe --endpoint-url {away.endpoint_url} o", "5"),
+        ("shardway --context here stream describe o", "5"),
+        ("shardway --context here doctor billing --stream o", "6"),
     ):
-        assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place).split() == ["orders"]
-    nothing = asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock stream describe o", COMP_CWORD="3")
+        assert asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place).split() == ["orders"]
+    nothing = asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS="shardway stream describe o", COMP_CWORD="3")
     assert nothing.split() == [], "what cannot be reached gives no words, and no complaint"
 
 
@@ -199,11 +199,11 @@ def test_applications_of_a_file_are_completed(run: Run, tmp_path: Path) -> None:
         await table.close()
 
     asyncio.run(made())
-    words = f"penstock app lag --store sqlite:{tmp_path}/leases.sqlite b"
-    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="5").split() == ["billing"]
+    words = f"shardway app lag --store sqlite:{tmp_path}/leases.sqlite b"
+    assert asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="5").split() == ["billing"]
 
 
-@pytest.mark.parametrize("module", ["penstock.cli.app", "typer", "penstock.cli.contexts"])
+@pytest.mark.parametrize("module", ["shardway.cli.app", "typer", "shardway.cli.contexts"])
 @pytest.mark.parametrize("completes", [False, True])
 def test_ctrl_c_while_modules_are_imported_is_no_traceback(module: str, completes: bool) -> None:
     program = f"""
@@ -215,7 +215,7 @@ class Interrupting:
 sys.meta_path.insert(0, Interrupting())
 {PROGRAM}
 """
-    words = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock a", "COMP_CWORD": "1"} if completes else {}
+    words = {"_SHARDWAY_COMPLETE": "complete_bash", "COMP_WORDS": "shardway a", "COMP_CWORD": "1"} if completes else {}
     done = subprocess.run(
         [sys.executable, "-c", program, "stream", "ls"], env={**os.environ, **words}, capture_output=True, text=True
     )
@@ -225,18 +225,18 @@ sys.meta_path.insert(0, Interrupting())
 def test_contexts_are_completed_by_their_names(run: Run, home: Path) -> None:
     run("context", "set", "prod")
     run("context", "set", "mine")
-    for words, place in (("penstock --context p", "2"), ("penstock context use p", "3")):
-        found = asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
+    for words, place in (("shardway --context p", "2"), ("shardway context use p", "3")):
+        found = asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
         assert found.split() == ["prod"]
-    (home / "penstock" / "contexts.toml").write_text("nothing")
-    assert asked(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock --context p", COMP_CWORD="2").split() == []
+    (home / "shardway" / "contexts.toml").write_text("nothing")
+    assert asked(_SHARDWAY_COMPLETE="complete_bash", COMP_WORDS="shardway --context p", COMP_CWORD="2").split() == []
 
 
 def test_bash_itself_completes_by_the_script(run: Run, tmp_path: Path) -> None:
-    script, program = tmp_path / "script", tmp_path / "penstock"
+    script, program = tmp_path / "script", tmp_path / "shardway"
     script.write_text(run("completion", "bash").stdout)
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{PROGRAM}' \"$@\"\n")
     program.chmod(0o755)
-    lines = f'. {script}; COMP_WORDS=(penstock app se); COMP_CWORD=2; _penstock_completion {program}; echo "$COMPREPLY"'
+    lines = f'. {script}; COMP_WORDS=(shardway app se); COMP_CWORD=2; _shardway_completion {program}; echo "$COMPREPLY"'
     done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["seek"]

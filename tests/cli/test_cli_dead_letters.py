@@ -1,4 +1,4 @@
-"""``penstock dead-letters``: the originals are read again from the stream, by position, or taken from their letters."""
+"""``shardway dead-letters``: the originals are read again from the stream, by position, or taken from their letters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.ledger.letter import Letter, NotALetterError
-from penstock.model import Position
-from penstock.runtime import dead_letters
-from penstock.testing import Fault
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.ledger.letter import Letter, NotALetterError
+from shardway.model import Position
+from shardway.runtime import dead_letters
+from shardway.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -192,7 +192,7 @@ def test_a_list_shows_no_data_unless_it_is_asked_to(run: Run, tmp_path: Path) ->
         "2026-05-04T03:02:01+0000  orders shardId-000000000000 17/0  3 attempts  ValueError\n"
         "1 dead letter: 1 ValueError\n"
     )
-    assert done.stderr == "penstock: line 3: it is not JSON: no dead letter\n"
+    assert done.stderr == "shardway: line 3: it is not JSON: no dead letter\n"
     assert "no such customer" in run("dead-letters", "list", path, "--messages").stdout
     (line,) = run("dead-letters", "list", path, "-o", "jsonl").stdout.splitlines()
     assert not {"data", "partition_key", "error_message"} & json.loads(line).keys()
@@ -233,8 +233,8 @@ def test_what_is_left_is_written_to_a_new_file_only(run: Run, local: LocalKinesi
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"[1]", b"{}", b'{"kind": "penstock dead letter"}', b'{"kind": "penstock dead letter", "version": 2}',
-        b'{"kind": "penstock dead letter", "version": 1}', b"[" * 100_000, b"\xff",
+        b"", b"[1]", b"{}", b'{"kind": "shardway dead letter"}', b'{"kind": "shardway dead letter", "version": 2}',
+        b'{"kind": "shardway dead letter", "version": 1}', b"[" * 100_000, b"\xff",
         letter_of({"ShardId": "s", "SequenceNumber": "1"}, data=b"abc").to_json().replace(b'"YWJj"', b'"Y!Jj"'),
     ],
     ids=range(9),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from penstock.cli.app import app
+from shardway.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""``penstock load``: what is due when, what arrives, and what is said."""
+"""``shardway load``: what is due when, what arrives, and what is said."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli.load import DURATION_S, Schedule, live_line
-from penstock.errors import OptionError
-from penstock.runtime.producer.metrics import ProducerMeter
-from penstock.testing import Fault
+from shardway.cli.load import DURATION_S, Schedule, live_line
+from shardway.errors import OptionError
+from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
     ReadBack = Callable[[], list[Any]]
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_it_with_its_figures(start: Run, local: LocalKinesis, read_b
     assert process.returncode == 128 + signal.SIGINT
     assert (told["interrupted"], told["complete"]) == ("SIGINT", True)
     assert 0 < told["written"] == len(read_back())
-    assert stderr.endswith(b"penstock: ended by SIGINT\n")
+    assert stderr.endswith(b"shardway: ended by SIGINT\n")
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_ctrl_c_ends_it_with_its_figures(start: Run, local: LocalKinesis, read_b
 def test_wrong_options_are_one_line(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     done = run("load", "orders", *arguments)
     assert (done.status, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith(f"penstock: {reason}")
+    assert done.stderr.startswith(f"shardway: {reason}")

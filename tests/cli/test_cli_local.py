@@ -1,4 +1,4 @@
-"""``penstock local`` as a process: what it says, and how it ends."""
+"""``shardway local`` as a process: what it says, and how it ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import __version__
-from penstock.cli.local import _streams
-from penstock.errors import OptionError
-from penstock.local import LocalKinesis
+from shardway import __version__
+from shardway.cli.local import _streams
+from shardway.errors import OptionError
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,15 +74,15 @@ def test_faults_are_one_line(run: Callable[..., Any], tmp_path: Path) -> None:
     taken = LocalKinesis(data=tmp_path).start()
     port = taken.endpoint_url.rpartition(":")[2]
     for arguments, reason in (
-        (("--port", port), f"penstock: cannot serve on 127.0.0.1:{port}: "),
-        (("--port", "0", "--stream", "orders:many"), "penstock: --stream orders:many: write NAME or NAME:SHARDS"),
-        (("--port", "0", "--stream", "or ders"), "penstock: stream or ders with 1 shards: "),
-        (("--port", "0", "--data", str(tmp_path)), f"penstock: {tmp_path} is in use by another local service"),
-        (("--port", "0", "--certificate", "none.pem"), "penstock: cannot serve"),
-        (("--port", "99999"), "penstock: port 99999: a port is 1 to 65535, or 0 for a free one"),
-        (("--port", "-1"), "penstock: port -1: a port is 1 to 65535"),
-        (("--port", "0", "--region", "evil.com/"), "penstock: region 'evil.com/': no AWS region is written so"),
-        (("--port", "0", "--key", "key.pem"), "penstock: key is given without certificate"),
+        (("--port", port), f"shardway: cannot serve on 127.0.0.1:{port}: "),
+        (("--port", "0", "--stream", "orders:many"), "shardway: --stream orders:many: write NAME or NAME:SHARDS"),
+        (("--port", "0", "--stream", "or ders"), "shardway: stream or ders with 1 shards: "),
+        (("--port", "0", "--data", str(tmp_path)), f"shardway: {tmp_path} is in use by another local service"),
+        (("--port", "0", "--certificate", "none.pem"), "shardway: cannot serve"),
+        (("--port", "99999"), "shardway: port 99999: a port is 1 to 65535, or 0 for a free one"),
+        (("--port", "-1"), "shardway: port -1: a port is 1 to 65535"),
+        (("--port", "0", "--region", "evil.com/"), "shardway: region 'evil.com/': no AWS region is written so"),
+        (("--port", "0", "--key", "key.pem"), "shardway: key is given without certificate"),
     ):
         done = run("local", *arguments)
         assert done.status == 1
@@ -138,7 +138,7 @@ def test_a_host_whose_name_is_none(run: Callable[..., Any]) -> None:
     done = run("local", "--port", "0", "--host", "a..b")
     assert (done.status, done.stderr.splitlines()[-1]) == (
         1,
-        "penstock: cannot serve on a..b:0: 'a..b' is no host's name",
+        "shardway: cannot serve on a..b:0: 'a..b' is no host's name",
     )
 
 
@@ -148,19 +148,19 @@ def test_an_address_that_others_can_reach_is_remarked_on(start: Callable[..., An
 
 
 def test_version_and_help(run: Callable[..., Any]) -> None:
-    assert run("--version").stdout == f"penstock {__version__}\n"
+    assert run("--version").stdout == f"shardway {__version__}\n"
     shown = run("local", "--help")
     assert "--dynamodb-endpoint-url" in shown.stdout
     assert run("nonsense").status == 2
 
 
 def test_without_its_extra_it_says_what_to_install() -> None:
-    program = "import sys\nsys.modules['typer'] = None\nfrom penstock.cli import main\nsys.exit(main())\n"
+    program = "import sys\nsys.modules['typer'] = None\nfrom shardway.cli import main\nsys.exit(main())\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=os.environ
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == 'The penstock command needs its extra: pip install "penstock[cli]"\n'
+    assert done.stderr == 'The shardway command needs its extra: pip install "shardway[cli]"\n'
 
 
 def test_streams_are_names_with_or_without_a_number() -> None:
@@ -181,7 +181,7 @@ def test_streams_settle_as_slowly_as_is_wanted(start: Callable[..., Any]) -> Non
         return str(client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamStatus"])
 
     def pass_time() -> None:
-        advance = urllib.request.Request(f"{said['endpoint_url']}/_penstock/clock", b'{"advance_s": 3601}')
+        advance = urllib.request.Request(f"{said['endpoint_url']}/_shardway/clock", b'{"advance_s": 3601}')
         with urllib.request.urlopen(advance) as answer:
             assert answer.status == 200
 
@@ -200,4 +200,4 @@ def test_streams_settle_as_slowly_as_is_wanted(start: Callable[..., Any]) -> Non
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
 def test_a_time_that_is_none(run: Callable[..., Any], seconds: str) -> None:
     done = run("local", "--port", "0", "--settle", seconds)
-    assert (done.status, done.stderr.startswith("penstock: stream_settle_s")) == (1, True)
+    assert (done.status, done.stderr.startswith("shardway: stream_settle_s")) == (1, True)

@@ -1,4 +1,4 @@
-"""``penstock app seek``, ``import`` and ``apply``: what is written, what is refused, and what is kept before."""
+"""``shardway app seek``, ``import`` and ``apply``: what is written, what is refused, and what is kept before."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
-from penstock.aws.dynamodb import DynamoClient
-from penstock.checkpoints import Prompt
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.inspect import ChangedError, Goal, Inspector, Life, PositionsReport, apply_plan, lease_table, plan_seek
-from penstock.inspect.tables import Store
-from penstock.local import LocalKinesis
-from penstock.model import Position
-from penstock.stores.sqlite import SqliteLeaseTable
-from penstock.testing import Fault
+from shardway import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
+from shardway.aws.dynamodb import DynamoClient
+from shardway.checkpoints import Prompt
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.inspect import ChangedError, Goal, Inspector, Life, PositionsReport, apply_plan, lease_table, plan_seek
+from shardway.inspect.tables import Store
+from shardway.local import LocalKinesis
+from shardway.model import Position
+from shardway.stores.sqlite import SqliteLeaseTable
+from shardway.testing import Fault
 from tests.cli import tables_kit
 from tests.cli.tables_kit import SHARDS, make_table, put
 
@@ -190,7 +190,7 @@ def recorded(call: Callable[..., Any], sent: set[str], table: Any) -> Callable[.
     return noting
 
 
-async def test_a_live_fleet_of_penstock_hands_over_and_goes_on_where_it_is_told(
+async def test_a_live_fleet_of_shardway_hands_over_and_goes_on_where_it_is_told(
     kinesis: Any, dynamodb: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinesis.create_stream(StreamName="fleet", ShardCount=2)
@@ -217,7 +217,7 @@ async def test_a_live_fleet_of_penstock_hands_over_and_goes_on_where_it_is_told(
         while len(got) < 6:
             await asyncio.sleep(0.02)
         plan = await plan_seek(inspector, "fleet-app", Goal("trim-horizon"))
-        assert [(one.life, one.by_penstock) for one in plan.moves] == [(Life.LIVE, True)] * 2
+        assert [(one.life, one.by_shardway) for one in plan.moves] == [(Life.LIVE, True)] * 2
         table = lease_table(Store(), "fleet-app", connection)
         with pytest.raises(ChangedError, match="nothing was written"):
             await apply_plan(plan, table, keep=kept.append)
@@ -236,10 +236,10 @@ async def test_a_live_fleet_of_penstock_hands_over_and_goes_on_where_it_is_told(
     assert sorted(got[6:]) == sorted(got[:6])
 
 
-async def test_a_penstock_worker_that_died_over_the_handoff(kinesis: Any, dynamodb: Any, local: LocalKinesis) -> None:
+async def test_a_shardway_worker_that_died_over_the_handoff(kinesis: Any, dynamodb: Any, local: LocalKinesis) -> None:
     """Its row and its lease stand still from the moment on at which it is asked."""
-    from penstock.aws.dynamodb import DynamoLeaseTable
-    from penstock.core.leases.membership import WorkerRow
+    from shardway.aws.dynamodb import DynamoLeaseTable
+    from shardway.core.leases.membership import WorkerRow
 
     kinesis.create_stream(StreamName="died", ShardCount=1)
     at = Checkpoint.at(Position(int(put(kinesis, "died", 0)), 0))

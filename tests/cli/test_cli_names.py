@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from penstock.cli.app import app
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.cli.app import app
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.cli.tables_kit import SHARDS, lease, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     from .conftest import Done
 
@@ -91,7 +91,7 @@ def test_the_name_of_an_application_is_no_stream(run: Run, dynamodb: Any, comman
     assert (done.status, done.stdout) == (1, "")
     said = done.stderr.splitlines()[-1]
     assert "billing is the name of an application, and there is no stream of this name" in said
-    assert "penstock app describe billing" in said
+    assert "shardway app describe billing" in said
 
 
 @pytest.mark.parametrize("command", ["leases orders --window 0s", "lag orders", "stream billing"])

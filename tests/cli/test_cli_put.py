@@ -1,4 +1,4 @@
-"""``penstock put`` against the local Kinesis: what arrives, what is said, and how it ends."""
+"""``shardway put`` against the local Kinesis: what arrives, what is said, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.testing import Fault
+from shardway.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
     ReadBack = Callable[[], list[Any]]
@@ -134,7 +134,7 @@ def test_a_bad_line_stops_it_and_what_came_before_is_written(run: Run, read_back
     done = run("put", "orders", "--format", "jsonl", "--key", "n", stdin=lines)
     assert done.status == 1
     assert done.stderr == (
-        "penstock: standard input, line 701: it is not JSON: JSON is malformed: invalid character (byte 0)\n"
+        "shardway: standard input, line 701: it is not JSON: JSON is malformed: invalid character (byte 0)\n"
     )
     assert done.stdout.startswith("orders: 700 records written")
     assert sorted(json.loads(one.data)["n"] for one in read_back()) == list(range(700))
@@ -181,20 +181,20 @@ def test_records_that_run_out_of_time_are_told(run: Run, local: LocalKinesis) ->
     local.faults.add(Fault(how="throttle", operation="PutRecords"))
     done = run("put", "orders", "--record-ttl", "0.3", stdin=b"a\nb\nc\n")
     assert done.status == 1
-    assert "penstock: 3 records are not written: 3 expired" in done.stderr
+    assert "shardway: 3 records are not written: 3 expired" in done.stderr
     assert done.stderr.endswith("; lines 1-3\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("orders", "nothing-here.txt"), "penstock: nothing-here.txt cannot be read: No such file or directory\n"),
-        (("orders", "--key", "a"), "penstock: --key names a field of JSON: add --format jsonl\n"),
-        (("orders", "--record-ttl", "0"), "penstock: record_ttl_s must be more than 0, not 0.0\n"),
-        (("orders", "--endpoint-url", "here"), "penstock: endpoint_url must begin with http:// or https://\n"),
-        (("nowhere",), "penstock: DescribeStreamSummary: ResourceNotFoundException: "),
-        (("orders", "--endpoint-url", "http://127.0.0.1:9"), "penstock: "),
-        (("arn:aws:kinesis:eu-west-1:123456789012:stream/orders",), "penstock: "),
+        (("orders", "nothing-here.txt"), "shardway: nothing-here.txt cannot be read: No such file or directory\n"),
+        (("orders", "--key", "a"), "shardway: --key names a field of JSON: add --format jsonl\n"),
+        (("orders", "--record-ttl", "0"), "shardway: record_ttl_s must be more than 0, not 0.0\n"),
+        (("orders", "--endpoint-url", "here"), "shardway: endpoint_url must begin with http:// or https://\n"),
+        (("nowhere",), "shardway: DescribeStreamSummary: ResourceNotFoundException: "),
+        (("orders", "--endpoint-url", "http://127.0.0.1:9"), "shardway: "),
+        (("arn:aws:kinesis:eu-west-1:123456789012:stream/orders",), "shardway: "),
     ],
     ids=range(7),
 )
@@ -208,7 +208,7 @@ def test_what_keeps_it_from_beginning_is_one_line(
 
 def test_a_folder_cannot_be_read(run: Run, local: LocalKinesis, tmp_path: Path) -> None:
     done = run("put", "orders", str(tmp_path))
-    assert (done.status, done.stderr) == (1, f"penstock: {tmp_path} cannot be read on after line 0: Is a directory\n")
+    assert (done.status, done.stderr) == (1, f"shardway: {tmp_path} cannot be read on after line 0: Is a directory\n")
 
 
 def test_on_a_terminal_it_shows_how_far_it_is(start: Run, local: LocalKinesis, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_lines_go_as_they_come_and_ctrl_c_ends_it(start: Run, local: LocalKinesi
     os.close(writing)
     assert process.returncode == 128 + signal.SIGINT
     assert stdout.startswith(b"orders: 2 records written")
-    assert stderr == b"penstock: ended by SIGINT\n"
+    assert stderr == b"shardway: ended by SIGINT\n"
 
 
 def test_ctrl_c_ends_it_before_it_has_begun(start: Run, local: LocalKinesis) -> None:
@@ -256,13 +256,13 @@ def test_ctrl_c_ends_it_before_it_has_begun(start: Run, local: LocalKinesis) -> 
     stdout, stderr = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + signal.SIGINT
     assert stdout.startswith(b"orders: 0 records written")
-    assert stderr == b"penstock: ended by SIGINT\n"
+    assert stderr == b"shardway: ended by SIGINT\n"
 
 
 async def test_what_was_taken_is_written_also_when_reading_fails(local: LocalKinesis, read_back: ReadBack) -> None:
-    from penstock.cli.producing import Batch, Run
-    from penstock.model import OutRecord
-    from penstock.options import ProducerOptions
+    from shardway.cli.producing import Batch, Run
+    from shardway.model import OutRecord
+    from shardway.options import ProducerOptions
 
     async def batches() -> AsyncGenerator[Batch, None]:
         yield Batch([1, 2], [OutRecord(b"one", "k"), OutRecord(b"two", "k")])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.put import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
-from penstock.errors import OptionError
-from penstock.model import OutRecord
+from shardway.cli.put import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
+from shardway.errors import OptionError
+from shardway.model import OutRecord
 
 
 def record(line: bytes, **form: str | bool) -> OutRecord | None:
@@ -61,7 +61,7 @@ async def test_a_pipe_gives_what_it_has_and_a_read_that_waits_can_be_left() -> N
         assert await anext(chunks) == b"first"
         waiting = asyncio.ensure_future(anext(chunks))
         await asyncio.sleep(0)
-        assert any(thread.name == "penstock-input" and thread.daemon for thread in threading.enumerate())
+        assert any(thread.name == "shardway-input" and thread.daemon for thread in threading.enumerate())
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -69,7 +69,7 @@ async def test_a_pipe_gives_what_it_has_and_a_read_that_waits_can_be_left() -> N
         os.write(writing, b"ends the thread")
         os.close(writing)
         for thread in threading.enumerate():
-            if thread.name == "penstock-input":
+            if thread.name == "shardway-input":
                 thread.join()
         os.close(reading)
     await asyncio.sleep(0)

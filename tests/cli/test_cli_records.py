@@ -1,4 +1,4 @@
-"""``penstock records``: on the local Kinesis, and back into a stream byte for byte."""
+"""``shardway records``: on the local Kinesis, and back into a stream byte for byte."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.calls import RetryPolicy
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.hashkeys import hash_key
-from penstock.testing import Fault
+from shardway.aws.calls import RetryPolicy
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.hashkeys import hash_key
+from shardway.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -224,7 +224,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kine
 
 def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole as a line of JSON and back; cut in a table; what opens to more than the bound is left closed."""
-    monkeypatch.setattr("penstock.inspect.inspector.ShardPaces.before", at_once)
+    monkeypatch.setattr("shardway.inspect.inspector.ShardPaces.before", at_once)
     for stream in ("large", "large-copy"):
         kinesis.create_stream(StreamName=stream, ShardCount=1, MaxRecordSizeInKiB=10240)
     text, binary = b"x" * (10 * 1024 * 1024 - 1), b"\xff" + bytes(10 * 1024 * 1024 - 2)
@@ -248,7 +248,7 @@ def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any, monkeypatch: pytest.M
 def test_lines_come_in_parts_however_long_each_takes(
     run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch, part_s: float
 ) -> None:
-    monkeypatch.setattr("penstock.cli.records.PART_S", part_s)
+    monkeypatch.setattr("shardway.cli.records.PART_S", part_s)
     for number in range(6):
         put(kinesis, b"%d" % number, hash_key=0)
     found = lines(read_all(run, "-o", "jsonl", "--where", "size == 1"))
@@ -262,13 +262,13 @@ def test_lines_come_in_parts_however_long_each_takes(
 def test_refusals_for_a_rate_end_no_tail_and_are_said_once(
     run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     put(kinesis, b"it comes", hash_key=0)
     words = ("--shard", "shardId-000000000000", "--starting-position", "trim-horizon", *FAST, "-o", "jsonl")
     local.faults.add(Fault(how="throttle", operation=operation, count=5))
     done = run("records", "tail", "orders", "-n", "1", *words)
     assert (done.status, json.loads(done.stdout)["data"]) == (0, "it comes")
-    assert done.stderr.count(f"penstock: kinesis:{operation} was refused") == 1
+    assert done.stderr.count(f"shardway: kinesis:{operation} was refused") == 1
     assert done.stderr.endswith("Reading goes on\n")
     local.faults.add(Fault(how="throttle", operation=operation, count=2))
     bounded = run("records", "tail", "orders", "--no-follow", *words)
@@ -330,7 +330,7 @@ def test_count(run: Run, kinesis: Any) -> None:
         ["all", "3", "5", "B"],
     ]
     report = json.loads(run("records", "count", "orders", "--where", "size > 1", *FAST, "-o", "json").stdout)
-    assert (report["schema"], report["user_records"]) == ("penstock.count/1", 2)
+    assert (report["schema"], report["user_records"]) == ("shardway.count/1", 2)
 
 
 @pytest.mark.parametrize("word", ["seq", "after"])

@@ -1,4 +1,4 @@
-"""``penstock run --init``: a first job file for a stream, which ``penstock run --check`` takes."""
+"""``shardway run --init``: a first job file for a stream, which ``shardway run --check`` takes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
+from shardway.core.aggregation import encode_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""``penstock app skip`` passes over one record on a live fleet, and keeps the record that hangs a real worker."""
+"""``shardway app skip`` passes over one record on a live fleet, and keeps the record that hangs a real worker."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import BufferOptions, CheckpointOptions, Consumer, HandoffOptions, LeaseOptions, PollingOptions
-from penstock.checkpoints import Prompt
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.ledger.letter import Letter
+from shardway import BufferOptions, CheckpointOptions, Consumer, HandoffOptions, LeaseOptions, PollingOptions
+from shardway.checkpoints import Prompt
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.ledger.letter import Letter
 from tests.cli.tables_kit import SHARDS, lease, make_table, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -139,4 +139,4 @@ def test_a_letter_that_cannot_be_written_moves_nothing(
     assert checkpoint_of(dynamodb, "unkept-app") == "TRIM_HORIZON/0"
     assert run(*words, "-o", "json").status == 0
     (path,) = Path().glob("unkept-app-*.dead-letters.jsonl")
-    assert json.loads(path.read_bytes())["kind"] == "penstock dead letter"
+    assert json.loads(path.read_bytes())["kind"] == "shardway dead letter"

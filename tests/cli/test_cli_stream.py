@@ -1,4 +1,4 @@
-"""``penstock stream``: on the local Kinesis, in every shape, and with permissions that lack."""
+"""``shardway stream``: on the local Kinesis, in every shape, and with permissions that lack."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from penstock.testing import Fault
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.testing import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -27,7 +27,7 @@ def test_ls(run: Run, kinesis: Any) -> None:
     assert head == ["STREAM", "STATUS", "MODE", "CREATED"]
     assert [row[:3] for row in rows] == [["clicks", "ACTIVE", "ON_DEMAND"], ["orders", "ACTIVE", "PROVISIONED"]]
     found = json.loads(run("stream", "ls", "-o", "json").stdout)
-    assert (found["schema"], [one["name"] for one in found["streams"]]) == ("penstock.streams/1", ["clicks", "orders"])
+    assert (found["schema"], [one["name"] for one in found["streams"]]) == ("shardway.streams/1", ["clicks", "orders"])
     assert found["calls"] == {"ListStreams": 1}
 
 
@@ -81,7 +81,7 @@ def test_heat_shows_the_hot_key_and_where_to_split(run: Run, kinesis: Any) -> No
     assert (done.status, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     report = json.loads(done.stdout)
-    assert report["schema"] == "penstock.heat/1"
+    assert report["schema"] == "shardway.heat/1"
     hottest, *others = report["shards"]
     assert (hottest["shard_id"], hottest["hot"], [one["hot"] for one in others]) == (
         "shardId-000000000000",
@@ -101,7 +101,7 @@ def test_what_a_permission_hides_is_named_and_the_rest_is_shown(run: Run, local:
     done = run("stream", "describe", "orders")
     assert done.status == 0
     assert done.stderr.startswith(
-        "penstock: not shown: the consumers of orders. The credentials lack kinesis:ListStreamConsumers"
+        "shardway: not shown: the consumers of orders. The credentials lack kinesis:ListStreamConsumers"
     )
     assert "open shards" in done.stdout
     local.faults.add(Fault(how="access_denied", operation="DescribeStreamSummary", count=1))
@@ -118,6 +118,6 @@ def test_a_stream_that_is_not_there(run: Run, local: LocalKinesis) -> None:
 
 def test_heat_begins_at_a_time_too(run: Run, kinesis: Any) -> None:
     words = ("stream", "heat", "orders", "-o", "json", "--rate", "5")
-    assert json.loads(run(*words, "--since", "30s ago").stdout)["schema"] == "penstock.heat/1"
+    assert json.loads(run(*words, "--since", "30s ago").stdout)["schema"] == "shardway.heat/1"
     assert "is no time" in run(*words, "--since", "latest").stderr
     assert "still to come" in run(*words, "--since", "2099-01-01T00:00Z").stderr

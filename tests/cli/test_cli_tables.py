@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.lag_table import HEAD, lag_lines
-from penstock.cli.tables import WIDTH_MIN, display_width, table_lines
-from penstock.cli.top import _lines
-from penstock.inspect import LagReport, ShardLag, State
-from penstock.inspect.lag import urgency, worst
-from penstock.inspect.moments import utc
+from shardway.cli.lag_table import HEAD, lag_lines
+from shardway.cli.tables import WIDTH_MIN, display_width, table_lines
+from shardway.cli.top import _lines
+from shardway.inspect import LagReport, ShardLag, State
+from shardway.inspect.lag import urgency, worst
+from shardway.inspect.moments import utc
 
 NUMBER = "49680422878816985956712234883511993830675535596124897330"
 OWNER = "ip-10-0-12-34.eu-west-1.compute.internal:4711:9f86d081884c7d659a2feaa0c55ad015"

@@ -1,4 +1,4 @@
-"""``penstock top`` on a terminal that the test holds, and where there is none."""
+"""``shardway top`` on a terminal that the test holds, and where there is none."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.cli.lag_table import RED
-from penstock.cli.tables import Line, cut
-from penstock.cli.top import BEGIN_FRAME, ENTER, LEAVE, frame
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.model import Position
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.cli.lag_table import RED
+from shardway.cli.tables import Line, cut
+from shardway.cli.top import BEGIN_FRAME, ENTER, LEAVE, frame
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.model import Position
+from shardway.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 
@@ -122,7 +122,7 @@ def test_a_screen_takes_the_size_of_its_window(start: Callable[..., Any], words:
 def test_a_look_that_fails_is_told_below_and_the_last_one_stays(
     start: Callable[..., Any], words: list[str], local: LocalKinesis
 ) -> None:
-    from penstock.testing import Fault
+    from shardway.testing import Fault
 
     terminal = Terminal(start, words)
     terminal.until("q quit")
@@ -141,7 +141,7 @@ def test_without_a_terminal_there_is_a_table_or_lines(run: Run, words: list[str]
     assert done.stdout.startswith("billing on orders: ok, 0 s behind")
     assert "\x1b" not in done.stdout
     lines = run(*words, "--frames", "2", "-o", "jsonl").stdout.splitlines()
-    assert [json.loads(one)["schema"] for one in lines] == ["penstock.lag/1"] * 2
+    assert [json.loads(one)["schema"] for one in lines] == ["shardway.lag/1"] * 2
     since = run(*words, "--frames", "2", "--since", "1m", "-o", "jsonl")
     assert [json.loads(one)["state"] for one in since.stdout.splitlines()] == ["ok", "ok"]
     assert "is no time" in run(*words, "--since", "noon").stderr

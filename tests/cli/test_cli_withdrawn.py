@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from penstock.cli.app import app
-from penstock.core.given import FLAGS
+from shardway.cli.app import app
+from shardway.core.given import FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
-from penstock.cli.load import SIZE_MAX, SIZE_MIN, Size, Workload
-from penstock.errors import OptionError
+from shardway.cli.load import SIZE_MAX, SIZE_MIN, Size, Workload
+from shardway.errors import OptionError
 
 
 def workload(size: str = "100", keys: int = 10, skew: float = 0.0, seed: int = 1) -> Workload:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, PollingOptions, Retry, StartingPosition
-from penstock.checkpoints import Prompt
-from penstock.core.aggregation import encode_aggregate
-from penstock.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from penstock.leases import MemoryLeaseTable
+from shardway import Consumer, PollingOptions, Retry, StartingPosition
+from shardway.checkpoints import Prompt
+from shardway.core.aggregation import encode_aggregate
+from shardway.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from shardway.leases import MemoryLeaseTable
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
     Run = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""What the tests have a Connect client do. The text is sent to a Python that has the client and Penstock alone."""
+"""What the tests have a Connect client do. The text is sent to a Python that has the client and Shardway alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
-from penstock import OptionError, pipeline
+from shardway import OptionError, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def finished(writer: DataStreamWriter, folder: str, name: str) -> StreamingQuery
 
 
 def read(folder: str) -> dict[str, Any]:
-    records = spark.read.format("penstock").options(streamName="orders", **START).load()
+    records = spark.read.format("shardway").options(streamName="orders", **START).load()
     decoded = pipeline.decode_json(records, ORDER)
     with pipeline.read_once(decoded) as rows:
         good, dead = pipeline.split(rows)
@@ -58,7 +58,7 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def stream_to_files(folder: str) -> dict[str, Any]:
-    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    records = spark.readStream.format("shardway").options(streamName="orders", **START).load()
     unique = pipeline.deduplicate(pipeline.decode_json(records, ORDER), "value.order_id", window="10 minutes")
     rows = unique.select("value.*", "reason")
     query = finished(rows.writeStream.format("parquet").option("path", f"{folder}/files"), folder, "files")
@@ -73,21 +73,21 @@ def stream_to_files(folder: str) -> dict[str, Any]:
 
 def copy(folder: str) -> dict[str, Any]:
     target = {"streamName": "copy", "stamps": "position", "aggregation": "true"}
-    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
-    writer = records.select("partition_key", "data", *POSITION).writeStream.queryName("copy").format("penstock")
+    records = spark.readStream.format("shardway").options(streamName="orders", **START).load()
+    writer = records.select("partition_key", "data", *POSITION).writeStream.queryName("copy").format("shardway")
     finished(writer.options(**target), folder, "copy")
-    once_more = spark.read.format("penstock").options(streamName="orders", **START).load()
-    once_more.select("partition_key", "data", *POSITION).write.format("penstock").options(**target).mode(
+    once_more = spark.read.format("shardway").options(streamName="orders", **START).load()
+    once_more.select("partition_key", "data", *POSITION).write.format("shardway").options(**target).mode(
         "append"
     ).save()
     source = once_more.select("sequence_number").collect()
     while True:
-        copied = spark.read.format("penstock").options(streamName="copy", **START).load()
+        copied = spark.read.format("shardway").options(streamName="copy", **START).load()
         if copied.count() == 2 * len(source):
             break
         time.sleep(0.5)  # a batch read ends half a second before now
     first = pipeline.deduplicate_by_stamps(copied, window="1 hour").select("stamp.*", "data").collect()
-    streamed = spark.readStream.format("penstock").options(streamName="copy", **START).load()
+    streamed = spark.readStream.format("shardway").options(streamName="copy", **START).load()
     unique = pipeline.deduplicate_by_stamps(streamed, window="1 hour").select("stamp.*")
     finished(unique.writeStream.format("parquet").option("path", f"{folder}/unique"), folder, "unique")
     return {
@@ -106,7 +106,7 @@ def each_batch(folder: str) -> dict[str, Any]:
             good.select("value.*").write.mode("overwrite").parquet(f"{folder}/each/orders/batch={batch_id}")
             dead.select("reason").write.mode("overwrite").parquet(f"{folder}/each/dead/batch={batch_id}")
 
-    records = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    records = spark.readStream.format("shardway").options(streamName="orders", **START).load()
     finished(pipeline.decode_json(records, ORDER).writeStream.foreachBatch(write), folder, "each")
     return {
         "orders": spark.read.parquet(f"{folder}/each/orders").count(),
@@ -124,15 +124,15 @@ def told(what: Callable[[], object]) -> str | None:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    records = spark.read.format("penstock").options(streamName="orders", **START).load()
+    records = spark.read.format("shardway").options(streamName="orders", **START).load()
     wrong = {**START, "streamNam": "orders"}
     return {
         "folder": told(lambda: pipeline.ParquetFolder(f"{folder}/lake")),
         "kind": isinstance(raised(lambda: pipeline.BatchFolder(f"{folder}/lake")), OptionError),
-        "option": told(lambda: spark.read.format("penstock").options(**wrong).load().count()),
-        "stream": told(lambda: spark.read.format("penstock").options(streamName="none").load().count()),
+        "option": told(lambda: spark.read.format("shardway").options(**wrong).load().count()),
+        "stream": told(lambda: spark.read.format("shardway").options(streamName="none").load().count()),
         "column": told(
-            lambda: records.select("data").write.format("penstock").options(streamName="copy").mode("append").save()
+            lambda: records.select("data").write.format("shardway").options(streamName="copy").mode("append").save()
         ),
         "schema": told(lambda: pipeline.decode_json(records, "STRING NOT NULL order_id")),
     }
@@ -150,8 +150,8 @@ def without_a_question(folder: str) -> dict[str, Any]:
     """The steps as in a query function of a declarative pipeline, and as everywhere: their columns and rows."""
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 
-    records = spark.read.format("penstock").options(streamName="orders", **START).load()
-    streamed = spark.readStream.format("penstock").options(streamName="orders", **START).load()
+    records = spark.read.format("shardway").options(streamName="orders", **START).load()
+    streamed = spark.readStream.format("shardway").options(streamName="orders", **START).load()
     order: StructType = StructType.fromDDL(ORDER)  # type: ignore[assignment]  # Spark calls it a DataType
 
     def steps() -> tuple[dict[str, DataFrame], DataFrame]:

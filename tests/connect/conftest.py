@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.testing import LocalKinesis
+from shardway.testing import LocalKinesis
 from tests.connect.connect_server import ConnectServer, client_python, run_client
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def client_python() -> Path:
 def run_client(
     python: Path, program: str, server: ConnectServer, *, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program with this Python. It has Penstock's sources, the server's address, and nothing of AWS's."""
+    """Run a program with this Python. It has Shardway's sources, the server's address, and nothing of AWS's."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK"))
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(660)]
 
 ROOT = Path(__file__).resolve().parents[2]
-LOADED = sorted(path for part in ("pipeline", "spark") for path in (ROOT / "src" / "penstock" / part).glob("*.py"))
+LOADED = sorted(path for part in ("pipeline", "spark") for path in (ROOT / "src" / "shardway" / part).glob("*.py"))
 READ = {
     "rows": 102,
     "split": [101, 1],
@@ -116,7 +116,7 @@ def test_a_job_does_not_run_over_connect(tmp_path: Path, how: str) -> None:
     )
     environment = {**os.environ, **({"SPARK_REMOTE": "sc://127.0.0.1:1"} if how == "environment" else {})}
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.pipeline.job", str(path)],
+        [sys.executable, "-m", "shardway.pipeline.job", str(path)],
         capture_output=True, text=True, check=False, env=environment, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 3

@@ -7,12 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from penstock.tasks import awaited, give_up
+from shardway.tasks import awaited, give_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.console.security import Gate
+    from shardway.console.security import Gate
 
 TOKEN = "writer-token-of-forty-characters-0123456"
 VIEWER_TOKEN = "viewer-token-of-forty-characters-0123456"

@@ -10,14 +10,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.console.asgi import Serving
-from penstock.tasks import logged, thread
+from shardway.console.asgi import Serving
+from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-    from penstock.console.settings import ConsoleSettings
-    from penstock.wiring import ConnectionOptions
+    from shardway.console.settings import ConsoleSettings
+    from shardway.wiring import ConnectionOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (

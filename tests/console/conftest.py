@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Credentials
-from penstock.console.asgi import console_app
-from penstock.console.settings import ConsoleSettings
-from penstock.local import LocalKinesis
-from penstock.wiring import ConnectionOptions
+from shardway import Credentials
+from shardway.console.asgi import console_app
+from shardway.console.settings import ConsoleSettings
+from shardway.local import LocalKinesis
+from shardway.wiring import ConnectionOptions
 from tests.console.asking import TOKEN, VIEWER_TOKEN
 from tests.console.browsing import CHROMIUM, FLAGS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from penstock.console.security import Gate
+    from shardway.console.security import Gate
 
     MakeGate = Callable[..., Gate]
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from penstock.local import LocalKinesis
-from penstock.tasks import logged, thread
+from shardway.local import LocalKinesis
+from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.local.embedded import SpawnedKinesis
+    from shardway.local.embedded import SpawnedKinesis
 
 RECORDS_PER_S, MINUTES = 100, 65
 WORKER = """
 import asyncio, sys
-from penstock import Consumer
+from shardway import Consumer
 
 async def main():
     application, worker, hangs = sys.argv[1:]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.console.audit import AuditError, AuditLog
-from penstock.console.security import Role, Visitor
+from shardway.console.audit import AuditError, AuditLog
+from shardway.console.security import Role, Visitor
 
 if TYPE_CHECKING:
     from pathlib import Path

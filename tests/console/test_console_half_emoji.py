@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import SettlingOptions
-from penstock.core.ledger.policies import Retry
-from penstock.dead_letters import DeadLettersToFile
-from penstock.pipeline.job.account import ExitCode, Show
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.telemetry.log import log_events
+from shardway import SettlingOptions
+from shardway.core.ledger.policies import Retry
+from shardway.dead_letters import DeadLettersToFile
+from shardway.pipeline.job.account import ExitCode, Show
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.telemetry.log import log_events
 from tests.console.asking import TOKEN, ask
 from tests.runtime.consumer.face_kit import consumer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 HALF = "cut emoji \ud83d"
 WHOLE = "cut emoji \ufffd"
-COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "dead-letters"]
+COMMAND = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "dead-letters"]
 
 
 class OddError(Exception):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import Credentials
-from penstock.console.settings import ConsoleSettings
-from penstock.core.ledger.letter import Letter
-from penstock.model import Position
-from penstock.wiring import ConnectionOptions
+from shardway import Credentials
+from shardway.console.settings import ConsoleSettings
+from shardway.core.ledger.letter import Letter
+from shardway.model import Position
+from shardway.wiring import ConnectionOptions
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, VIEWER_TOKEN
 from tests.console.browsing import CHROMIUM, ROOT, Holding, Served, Watched, tab
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 TOO_WIDE = (
     "[...document.querySelectorAll('.scroll')].map((one) => [one.ariaLabel, one.scrollWidth - one.clientWidth])"
@@ -403,7 +403,7 @@ def test_a_tail_that_sleeps_is_not_read_for_and_says_what_it_has_missed(
     page.locator("#tail-rows tr", has_text="before").wait_for()
     _hide(page, True)
     assert page.locator("#tail-state").inner_text() == "sleeps"
-    monkeypatch.setattr("penstock.console.tailing.LEFT_S", 0.5)
+    monkeypatch.setattr("shardway.console.tailing.LEFT_S", 0.5)
     _until_left(page, lambda: tails.readings == 0)
     _hide(page, False)
     page.locator("#tail-rows tr", has_text="What came while nothing was followed is not shown here").wait_for()

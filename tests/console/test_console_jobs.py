@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws.dynamodb import typed_item
-from penstock.console.sampling import POINTS_MAX, JobTrail
-from penstock.errors import OptionError
-from penstock.inspect import JobsReport, JobView
-from penstock.inspect.jobs import QUERIES_MAX
-from penstock.inspect.moments import utc
+from shardway.aws.dynamodb import typed_item
+from shardway.console.sampling import POINTS_MAX, JobTrail
+from shardway.errors import OptionError
+from shardway.inspect import JobsReport, JobView
+from shardway.inspect.jobs import QUERIES_MAX
+from shardway.inspect.moments import utc
 from tests.cli.tables_kit import make_table
 from tests.console.asking import TOKEN, ask
 from tests.inspect.job_places import committed, offset, planned, query_rows, text_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}

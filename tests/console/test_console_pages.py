@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from penstock.aws.calls import RetryPolicy
-from penstock.console.application_pages import PLANS_MAX, Plans
-from penstock.console.asgi import _events
-from penstock.console.page import BEAT_S
-from penstock.console.payloads import HIDDEN, MASKED, Payloads, Row
-from penstock.console.record_pages import _tail_events
-from penstock.console.sampling import FULL, TOPICS_MAX, Sampler, Topic
-from penstock.console.settings import ConsoleSettings
-from penstock.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows
-from penstock.errors import OptionError, TransportError
-from penstock.inspect import Inspector, SeenRecord, decode
-from penstock.inspect.filters import parse
-from penstock.model import Record
-from penstock.testing import Fault
+from shardway.aws.calls import RetryPolicy
+from shardway.console.application_pages import PLANS_MAX, Plans
+from shardway.console.asgi import _events
+from shardway.console.page import BEAT_S
+from shardway.console.payloads import HIDDEN, MASKED, Payloads, Row
+from shardway.console.record_pages import _tail_events
+from shardway.console.sampling import FULL, TOPICS_MAX, Sampler, Topic
+from shardway.console.settings import ConsoleSettings
+from shardway.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows
+from shardway.errors import OptionError, TransportError
+from shardway.inspect import Inspector, SeenRecord, decode
+from shardway.inspect.filters import parse
+from shardway.model import Record
+from shardway.testing import Fault
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
@@ -388,7 +388,7 @@ async def test_a_record_that_takes_long_holds_up_no_other_visitor(
         assert other_was_served.wait(20)
         return decode(data)
 
-    monkeypatch.setattr("penstock.inspect.records.decode", slow)
+    monkeypatch.setattr("shardway.inspect.records.decode", slow)
     targets = [
         "/streams/pages/records?from=trim-horizon",
         "/streams/pages/records?from=trim-horizon&where=.amount+>+1",
@@ -412,8 +412,8 @@ async def test_a_search_ends_in_time_though_a_record_takes_longer(
         assert page_came.wait(20)
         return decode(data)
 
-    monkeypatch.setattr("penstock.inspect.records.decode", slow)
-    monkeypatch.setattr("penstock.console.record_pages.SEARCH_S", 0.5)
+    monkeypatch.setattr("shardway.inspect.records.decode", slow)
+    monkeypatch.setattr("shardway.console.record_pages.SEARCH_S", 0.5)
     answer = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     page_came.set()
     assert "0.5 s were searched" in answer.text
@@ -539,7 +539,7 @@ async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: 
 async def test_refusals_for_the_rate_end_no_tail(
     make_gate: MakeGate, kinesis: Any, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     gate = make_gate()
     service.faults.add(Fault(how="throttle", operation="GetRecords", count=4))
     target = "/streams/pages/tail/events?from=trim-horizon&browser=patient-browser"
@@ -679,7 +679,7 @@ async def test_half_a_table_and_rows_of_wrong_types_leave_the_rest(make_gate: Ma
 async def test_a_service_that_refuses_all_calls_leaves_every_page_standing(
     make_gate: MakeGate, service: LocalKinesis, dynamodb: Any, how: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     dynamodb.table("refused")
     service.faults.add(Fault(how=how, operation="*"))
     gate = make_gate()
@@ -708,7 +708,7 @@ async def test_a_record_of_ten_mebibytes_is_shown_in_part(make_gate: MakeGate, k
 async def test_a_download_has_its_bound_and_the_page_says_it(
     make_gate: MakeGate, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.console.record_pages.DOWNLOAD_ROWS_MAX", 1)
+    monkeypatch.setattr("shardway.console.record_pages.DOWNLOAD_ROWS_MAX", 1)
     gate = make_gate()
     page = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     assert "the first 1; it breaks off after 1 m" in page.text

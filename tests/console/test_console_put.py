@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.console.put_pages import DATA_BYTES_MAX, record_of
-from penstock.errors import OptionError
-from penstock.testing import Fault
+from shardway.console.put_pages import DATA_BYTES_MAX, record_of
+from shardway.errors import OptionError
+from shardway.testing import Fault
 from tests.console.asking import VIEWER_TOKEN, ask, csrf_of, signed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 SECRET, KEY = '{"card": "4111111111111111"}', "ada@example.org"

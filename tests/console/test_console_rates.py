@@ -10,10 +10,10 @@ import boto3
 import msgspec
 import pytest
 
-from penstock import ConnectionOptions, Consumer, Credentials
-from penstock.console.figures import MINUTES, Hour
-from penstock.console.lag_history import FIGURES
-from penstock.console.rates import (
+from shardway import ConnectionOptions, Consumer, Credentials
+from shardway.console.figures import MINUTES, Hour
+from shardway.console.lag_history import FIGURES
+from shardway.console.rates import (
     AGAIN_S,
     LATE_S,
     STREAMS_MAX,
@@ -23,20 +23,20 @@ from penstock.console.rates import (
     _by_second,
     figures_an_hour,
 )
-from penstock.console.worker_rates import FRESH_S, reading_of
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.inspect import ApplicationReport, Store
-from penstock.inspect.applications import ApplicationView, WorkerView, lease_view
-from penstock.options import LeaseOptions
-from penstock.stores.sqlite import SqliteLeaseTable
-from penstock.testing import Fault
+from shardway.console.worker_rates import FRESH_S, reading_of
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.inspect import ApplicationReport, Store
+from shardway.inspect.applications import ApplicationView, WorkerView, lease_view
+from shardway.options import LeaseOptions
+from shardway.stores.sqlite import SqliteLeaseTable
+from shardway.testing import Fault
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
@@ -238,14 +238,14 @@ def _report(name: str, *rows: tuple[str, float | None, float]) -> ApplicationRep
         for number, (owner, throughput, _) in enumerate(rows)
     ]
     workers = [
-        WorkerView(worker_id=owner, leases=1, kind="penstock", updated_at=NOW - dt.timedelta(seconds=age_s))
+        WorkerView(worker_id=owner, leases=1, kind="shardway", updated_at=NOW - dt.timedelta(seconds=age_s))
         for owner, _, age_s in rows
     ]
     return ApplicationReport(
         application=ApplicationView(
             name=name,
             store="dynamodb",
-            kinds=["penstock"],
+            kinds=["shardway"],
             streams=["orders"],
             leases=[lease_view(one) for one in leases],
             workers=workers,

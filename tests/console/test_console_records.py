@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.console.columns import (
+from shardway.console.columns import (
     COLUMNS_MAX,
     DEFAULT,
     FIELDS_MAX,
@@ -22,21 +22,21 @@ from penstock.console.columns import (
     path_of,
     steps_of,
 )
-from penstock.console.decoding_threads import DecodingThreads
-from penstock.console.newest import Mark, Newest, Wish
-from penstock.core import aggregation
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding import pages
-from penstock.errors import OptionError
-from penstock.inspect import Inspector
-from penstock.wiring import stream_name
+from shardway.console.decoding_threads import DecodingThreads
+from shardway.console.newest import Mark, Newest, Wish
+from shardway.core import aggregation
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.feeding import pages
+from shardway.errors import OptionError
+from shardway.inspect import Inspector
+from shardway.wiring import stream_name
 from tests.console.asking import TOKEN, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.local import LocalKinesis
-    from penstock.wiring import ConnectionOptions
+    from shardway.local import LocalKinesis
+    from shardway.wiring import ConnectionOptions
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}
@@ -207,7 +207,7 @@ def test_a_mark_is_read_as_it_is_written() -> None:
 async def test_of_a_stream_with_thousands_of_shards_a_bounded_count_is_read_and_the_page_says_so(
     make_gate: MakeGate, monkeypatch: pytest.MonkeyPatch, kinesis: Any, stream: str
 ) -> None:
-    monkeypatch.setattr("penstock.console.newest.SHARDS_MAX", 2)
+    monkeypatch.setattr("shardway.console.newest.SHARDS_MAX", 2)
     for number in range(8):
         put(kinesis, stream, number, shard=number % 4)
     text = (await ask(make_gate(), "GET", f"/streams/{stream}/records", headers=PROGRAM)).text

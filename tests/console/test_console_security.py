@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.console.security import FAILURES_BURST, LAUNCH_S, POLICY, SESSION_S, Role, Sessions
-from penstock.console.settings import ConsoleSettings
-from penstock.errors import OptionError
+from shardway.console.security import FAILURES_BURST, LAUNCH_S, POLICY, SESSION_S, Role, Sessions
+from shardway.console.settings import ConsoleSettings
+from shardway.errors import OptionError
 from tests.console.asking import HOST, TOKEN, VIEWER_TOKEN, ask, csrf_of, signed_in, text_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ async def test_tokens_cannot_be_tried_for_long(make_gate: MakeGate) -> None:
     assert (await ask(gate, "GET", "/audit", headers=BEARER)).status == 200  # the right one goes on to count
 
 
-@pytest.mark.parametrize("cookie", ["", "x", "../..", "penstock-console-4568=", f"penstock-console-4568={TOKEN}"])
+@pytest.mark.parametrize("cookie", ["", "x", "../..", "shardway-console-4568=", f"shardway-console-4568={TOKEN}"])
 async def test_a_cookie_that_was_not_given_counts_for_nothing(make_gate: MakeGate, cookie: str) -> None:
     assert (await ask(make_gate(), "GET", "/audit", headers={"cookie": cookie})).status == 401
 
@@ -427,7 +427,7 @@ PROXIED: dict[str, Any] = {
     "writers": ("ada",),
     "host_names": ("console.example.org",),
     "allow_writes": True,
-    "base_path": "/penstock",
+    "base_path": "/shardway",
 }
 NAME = "console.example.org"
 
@@ -435,10 +435,10 @@ NAME = "console.example.org"
 async def test_a_user_header_counts_only_from_named_proxies(make_gate: MakeGate) -> None:
     gate = make_gate(**PROXIED)
     named = {"x-user": "ada", "x-forwarded-proto": "https"}
-    page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
+    page = await ask(gate, "GET", "/shardway/audit", headers=named, host=NAME, peer="10.1.2.3")
     assert (page.status, "ada, may write" in text_of(page.text)) == (200, True)
     for peer in ("10.2.0.1", "127.0.0.1", "", "not an address", "::2", "::ffff:10.1.2.3"):
-        assert (await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer=peer)).status == 401
+        assert (await ask(gate, "GET", "/shardway/audit", headers=named, host=NAME, peer=peer)).status == 401
 
 
 @pytest.mark.parametrize("authorization", ["Basic YWRhOnNlY3JldA==", "Bearer eyJhbGciOi.J9.x", f"Bearer {TOKEN}"])
@@ -447,16 +447,16 @@ async def test_a_proxy_that_passes_its_own_authorization_on_signs_its_user_in(
 ) -> None:
     gate = make_gate(**PROXIED)
     named = {"x-user": "eve", "x-forwarded-proto": "https", "authorization": authorization}
-    page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
+    page = await ask(gate, "GET", "/shardway/audit", headers=named, host=NAME, peer="10.1.2.3")
     assert (page.status, "eve, read-only" in text_of(page.text)) == (200, True), "and she has no more rights by it"
     form = {"csrf": csrf_of(page.text)}
     posted = await ask(
-        gate, "POST", "/penstock/letters/replay", headers={**named, "origin": f"https://{NAME}"}, form=form,
+        gate, "POST", "/shardway/letters/replay", headers={**named, "origin": f"https://{NAME}"}, form=form,
         host=NAME, peer="10.1.2.3",
     )  # fmt: skip
     assert posted.status == 403
     forged = await ask(
-        gate, "POST", "/penstock/letters/replay", headers=named, form={"csrf": "x"}, host=NAME, peer="10.1.2.3"
+        gate, "POST", "/shardway/letters/replay", headers=named, form={"csrf": "x"}, host=NAME, peer="10.1.2.3"
     )
     assert forged.status == 403
 
@@ -464,10 +464,10 @@ async def test_a_proxy_that_passes_its_own_authorization_on_signs_its_user_in(
 async def test_a_user_that_a_proxy_signs_in_makes_no_link_that_outlives_it(make_gate: MakeGate) -> None:
     gate = make_gate(**PROXIED)
     ada = {"x-user": "ada", "x-forwarded-proto": "https", "origin": f"https://{NAME}"}
-    page = await ask(gate, "GET", "/penstock/audit", headers=ada, host=NAME, peer="10.1.2.3")
+    page = await ask(gate, "GET", "/shardway/audit", headers=ada, host=NAME, peer="10.1.2.3")
     assert "Another browser" not in page.text
     answer = await ask(
-        gate, "POST", "/penstock/launch-link", headers=ada, form={"csrf": csrf_of(page.text)}, host=NAME,
+        gate, "POST", "/shardway/launch-link", headers=ada, form={"csrf": csrf_of(page.text)}, host=NAME,
         peer="10.1.2.3",
     )  # fmt: skip
     assert (answer.status, "launch#" in answer.text) == (403, False)
@@ -492,29 +492,29 @@ async def test_browsers_are_told_to_use_https_alone_only_where_that_was_asked_fo
 async def test_a_user_that_is_no_writer_looks(make_gate: MakeGate) -> None:
     gate = make_gate(**PROXIED)
     named = {"x-user": "eve", "x-forwarded-proto": "https", "origin": f"https://{NAME}"}
-    page = await ask(gate, "GET", "/penstock/audit", headers=named, host=NAME, peer="10.1.2.3")
+    page = await ask(gate, "GET", "/shardway/audit", headers=named, host=NAME, peer="10.1.2.3")
     assert "eve, read-only" in text_of(page.text)
     form = {"csrf": csrf_of(page.text)}
-    answer = await ask(gate, "POST", "/penstock/letters/replay", headers=named, host=NAME, peer="10.1.2.3", form=form)
+    answer = await ask(gate, "POST", "/shardway/letters/replay", headers=named, host=NAME, peer="10.1.2.3", form=form)
     assert (answer.status, answer.text) == (403, "eve is a viewer, and may not write\n")
 
 
 @pytest.mark.parametrize("names", [["ada", "eve"], [""], ["a" * 500], ["a\x07"]])
 async def test_a_header_that_names_no_single_user_is_refused(make_gate: MakeGate, names: list[str]) -> None:
     headers = [("x-user", name) for name in names]
-    answer = await ask(make_gate(**PROXIED), "GET", "/penstock/audit", headers=headers, host=NAME, peer="10.1.2.3")
+    answer = await ask(make_gate(**PROXIED), "GET", "/shardway/audit", headers=headers, host=NAME, peer="10.1.2.3")
     assert answer.status == 400
 
 
 async def test_a_proxy_that_names_no_user_is_like_any_other(make_gate: MakeGate) -> None:
     gate = make_gate(**PROXIED)
-    assert (await ask(gate, "GET", "/penstock/audit", host=NAME, peer="10.1.2.3")).status == 401
+    assert (await ask(gate, "GET", "/shardway/audit", host=NAME, peer="10.1.2.3")).status == 401
     # The form of one user is none of another's.
     ada = {"x-user": "ada", "x-forwarded-proto": "https", "origin": f"https://{NAME}"}
     eves = {**ada, "x-user": "eve"}
-    page = await ask(gate, "GET", "/penstock/audit", headers=eves, host=NAME, peer="10.1.2.3")
+    page = await ask(gate, "GET", "/shardway/audit", headers=eves, host=NAME, peer="10.1.2.3")
     form = {"csrf": csrf_of(page.text)}
-    answer = await ask(gate, "POST", "/penstock/letters/replay", headers=ada, host=NAME, peer="10.1.2.3", form=form)
+    answer = await ask(gate, "POST", "/shardway/letters/replay", headers=ada, host=NAME, peer="10.1.2.3", form=form)
     assert answer.status == 403
 
 
@@ -528,7 +528,7 @@ async def test_behind_a_proxy_the_origin_has_the_scheme_that_it_tells(make_gate:
         if peer == "10.9.9.9":
             gate = make_gate(**{**PROXIED, "proxies": ("10.1.0.0/16",)})
         headers = {"x-forwarded-proto": "https", "origin": origin, **BEARER}
-        assert (await ask(gate, "GET", "/penstock/audit", headers=headers, host=NAME, peer=peer)).status == status
+        assert (await ask(gate, "GET", "/shardway/audit", headers=headers, host=NAME, peer=peer)).status == status
 
 
 @pytest.mark.parametrize(("peer", "told", "secure"), [
@@ -539,21 +539,21 @@ async def test_the_cookie_goes_over_https_alone_where_a_proxy_serves_that(
 ) -> None:
     headers = {"x-forwarded-proto": told, "origin": f"{'https' if secure else 'http'}://{NAME}"}
     answer = await ask(
-        make_gate(**PROXIED), "POST", "/penstock/sign-in", headers=headers, form={"token": TOKEN}, host=NAME, peer=peer
+        make_gate(**PROXIED), "POST", "/shardway/sign-in", headers=headers, form={"token": TOKEN}, host=NAME, peer=peer
     )
     assert answer.status == 303
     assert ("; Secure" in answer.headers["set-cookie"]) is secure
 
 
 async def test_below_a_base_path_nothing_is_beside_it(make_gate: MakeGate) -> None:
-    gate = make_gate(base_path="/penstock")
-    for path in ("/", "/audit", "/penstocks/audit", "/assets/console.js"):
+    gate = make_gate(base_path="/shardway")
+    for path in ("/", "/audit", "/shardways/audit", "/assets/console.js"):
         assert (await ask(gate, "GET", path, headers=BEARER)).status == 404
-    page = await ask(gate, "GET", "/penstock", headers=BEARER)
+    page = await ask(gate, "GET", "/shardway", headers=BEARER)
     assert page.status == 200
-    assert 'href="/penstock/assets/console.css"' in page.text
-    followed = await ask(gate, "GET", "/penstock/audit?x=1", headers={"accept": "text/html"})
-    assert followed.headers["location"] == "/penstock/sign-in?next=%2Faudit%3Fx%3D1"
+    assert 'href="/shardway/assets/console.css"' in page.text
+    followed = await ask(gate, "GET", "/shardway/audit?x=1", headers={"accept": "text/html"})
+    assert followed.headers["location"] == "/shardway/sign-in?next=%2Faudit%3Fx%3D1"
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -572,7 +572,7 @@ async def test_below_a_base_path_nothing_is_beside_it(make_gate: MakeGate) -> No
         ({"writers": ("ada",)}, "name its header"),
         ({"proxies": ("0.0.0.0/0",)}, "every address"),
         ({"proxies": ("proxy.example",)}, "no address"),
-        ({"base_path": "penstock/"}, "begins with /"),
+        ({"base_path": "shardway/"}, "begins with /"),
         ({"base_path": '/"><script>'}, "begins with /"),
         ({"masks": ("customer",)}, "write key, or a path"),
         ({"host_names": ("a b",)}, "write NAME"),

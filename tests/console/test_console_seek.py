@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}

@@ -17,17 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.console.asgi import Serving
-from penstock.console.places import OF_ADDRESS_MAX, Places
-from penstock.local.server import make_certificate
+from shardway.console.asgi import Serving
+from shardway.console.places import OF_ADDRESS_MAX, Places
+from shardway.local.server import make_certificate
 from tests.console.asking import TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.console.settings import ConsoleSettings
-    from penstock.wiring import ConnectionOptions
+    from shardway.console.settings import ConsoleSettings
+    from shardway.wiring import ConnectionOptions
 
 DEADLINE_S = 30.0
 """Far more than a deadline of the console in these tests."""
@@ -63,9 +63,9 @@ def serve(settings: ConsoleSettings, connection: ConnectionOptions) -> Iterator[
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A console with deadlines that a test can wait for."""
-    monkeypatch.setattr("penstock.console.places.HEAD_S", 1.0)
-    monkeypatch.setattr("penstock.console.places.BODY_S", 2.0)
-    monkeypatch.setattr("penstock.console.security.FORM_S", 1.0)
+    monkeypatch.setattr("shardway.console.places.HEAD_S", 1.0)
+    monkeypatch.setattr("shardway.console.places.BODY_S", 2.0)
+    monkeypatch.setattr("shardway.console.security.FORM_S", 1.0)
 
 
 def connected(serving: Serving) -> socket.socket:

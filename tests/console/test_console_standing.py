@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.console.asgi import console_app
-from penstock.console.charts import SERIES_MAX, lag_chart, short_name, spark
-from penstock.console.location import account_in
-from penstock.console.page import _digits
-from penstock.console.settings import ConsoleSettings
-from penstock.console.standing import NOT_SEEN, Need, need_of, standing_of, totals_of
-from penstock.inspect import LagReport, ShardLag
-from penstock.inspect.lag import State
-from penstock.local.options import DEFAULT_ACCOUNT_ID
+from shardway.console.asgi import console_app
+from shardway.console.charts import SERIES_MAX, lag_chart, short_name, spark
+from shardway.console.location import account_in
+from shardway.console.page import _digits
+from shardway.console.settings import ConsoleSettings
+from shardway.console.standing import NOT_SEEN, Need, need_of, standing_of, totals_of
+from shardway.inspect import LagReport, ShardLag
+from shardway.inspect.lag import State
+from shardway.local.options import DEFAULT_ACCOUNT_ID
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
-    from penstock.wiring import ConnectionOptions
+    from shardway.local import LocalKinesis
+    from shardway.wiring import ConnectionOptions
     from tests.console.conftest import MakeGate
 
 PROGRAM = {"authorization": f"Bearer {TOKEN}", "accept": "text/html"}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.tasks import logged, thread
+from shardway.local import LocalKinesis
+from shardway.tasks import logged, thread
 from tests.console.browsing import CHROMIUM, Watched
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ GROWS_MIB_MAX = 20
 HEAP_MIB_MAX = 100
 """Of a tab: rows that left the table are gone."""
 ROWS_MAX = 300
-COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())"]
 
 
 def put(local: Any, stop: threading.Event, sent: list[int]) -> None:

@@ -1,6 +1,6 @@
 """One suite, many services: ours always, other emulators where they are asked for.
 
-They are asked for by ``make test-all``, or by ``PENSTOCK_CONTRACT_EMULATORS`` (names with commas, or ``all``). What an
+They are asked for by ``make test-all``, or by ``SHARDWAY_CONTRACT_EMULATORS`` (names with commas, or ``all``). What an
 emulator gets wrong stands in ``deviations.py``, with the reason; once it gets it right, the test says so.
 """
 
@@ -15,7 +15,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from penstock.local.embedded import LocalKinesis
+from shardway.local.embedded import LocalKinesis
 from tests.contracts.contract_stream import Stream
 from tests.contracts.deviations import DEVIATIONS
 from tests.contracts.emulators import EMULATORS, UnavailableError, running
@@ -23,15 +23,15 @@ from tests.contracts.emulators import EMULATORS, UnavailableError, running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-OURS = "penstock"
-ASKED = os.environ.get("PENSTOCK_CONTRACT_EMULATORS", "")
+OURS = "shardway"
+ASKED = os.environ.get("SHARDWAY_CONTRACT_EMULATORS", "")
 
 
 def _services() -> list[Any]:
     asked = set(EMULATORS) if ASKED in ("", "all") else set(ASKED.split(","))
     unknown = asked - set(EMULATORS)
     if unknown:
-        raise pytest.UsageError(f"PENSTOCK_CONTRACT_EMULATORS: unknown {unknown}, there are {set(EMULATORS)}")
+        raise pytest.UsageError(f"SHARDWAY_CONTRACT_EMULATORS: unknown {unknown}, there are {set(EMULATORS)}")
     slow = () if ASKED else (pytest.mark.slow,)
     others = [pytest.param(name, marks=[*slow, pytest.mark.xdist_group(name)]) for name in EMULATORS if name in asked]
     return [pytest.param(OURS, marks=pytest.mark.xdist_group(OURS)), *others]

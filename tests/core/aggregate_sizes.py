@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.aggregation import SHAPES, Aggregator, entry_bytes, ref_bytes
+from shardway.core.aggregation import SHAPES, Aggregator, entry_bytes, ref_bytes
 
 
 def framed_bytes_with(

@@ -8,7 +8,7 @@ from google.protobuf import (
     message_factory,
 )
 
-_FILE = descriptor_pb2.FileDescriptorProto(name="penstock_tests_kpl.proto", package="kpl", syntax="proto2")
+_FILE = descriptor_pb2.FileDescriptorProto(name="shardway_tests_kpl.proto", package="kpl", syntax="proto2")
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from penstock.core.pacing import AdaptiveRate
-from penstock.local.model.limits import Meter
+from shardway.core.pacing import AdaptiveRate
+from shardway.local.model.limits import Meter
 
 RECORDS_PER_S, BYTES_PER_S = 1_000.0, 1_048_576.0
 REQUEST_RECORDS_MAX = 500

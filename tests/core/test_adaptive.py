@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.pacing import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
+from shardway.core.pacing import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
 from tests.core.shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
 
 if TYPE_CHECKING:

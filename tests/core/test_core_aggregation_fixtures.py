@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.core.aggregation import (
+from shardway.core.aggregation import (
     Aggregator,
     append_user_records,
     encode_aggregate,
@@ -19,7 +19,7 @@ from penstock.core.aggregation import (
     open_aggregate,
     why_plain,
 )
-from penstock.core.hashkeys import hash_key, parse_hash_key
+from shardway.core.hashkeys import hash_key, parse_hash_key
 from tests.core.aggregate_sizes import framed_bytes_with
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "kpl"

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import aggregation
-from penstock.core.aggregation import (
+from shardway.core import aggregation
+from shardway.core.aggregation import (
     MAGIC,
     AggregateLimits,
     UserRecord,
@@ -23,12 +23,12 @@ from penstock.core.aggregation import (
     open_aggregate,
     why_plain,
 )
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from penstock.core.protobuf import read_tag, varint
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.core.protobuf import read_tag, varint
 from tests.core.kpl_schema import AggregatedRecord
 
 if TYPE_CHECKING:
-    from penstock.core.aggregation import Aggregate
+    from shardway.core.aggregation import Aggregate
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
 hash_keys = st.none() | st.integers(0, HASH_KEY_MAX)

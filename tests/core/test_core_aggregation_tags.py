@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import DATA, MAGIC, TAGS, Aggregator, open_aggregate, tag_fields, why_plain
-from penstock.core.protobuf import varint
+from shardway.core.aggregation import DATA, MAGIC, TAGS, Aggregator, open_aggregate, tag_fields, why_plain
+from shardway.core.protobuf import varint
 from tests.core.kpl_schema import AggregatedRecord
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)

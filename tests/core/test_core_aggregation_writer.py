@@ -9,7 +9,7 @@ from aws_kinesis_agg import aggregator as aws_aggregator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import (
+from shardway.core.aggregation import (
     CONTAINER_PARTITION_KEY,
     MAGIC,
     AggregateLimits,
@@ -18,8 +18,8 @@ from penstock.core.aggregation import (
     encode_aggregate,
     open_aggregate,
 )
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from penstock.errors import AggregateError
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.errors import AggregateError
 from tests.core.aggregate_sizes import framed_bytes_with
 from tests.core.kpl_schema import AggregatedRecord
 

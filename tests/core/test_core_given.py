@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.given import lacks, not_callable, not_numbers, not_of, shown
+from shardway.core.given import lacks, not_callable, not_numbers, not_of, shown
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import hashkeys
-from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, even_ranges, hash_key, parse_hash_key
-from penstock.model import ListedShard
+from shardway.core import hashkeys
+from shardway.core.hashkeys import HASH_KEY_MAX, ShardMap, even_ranges, hash_key, parse_hash_key
+from shardway.model import ListedShard
 
 
 def shard(name: str, first: int, last: int, *, parents: tuple[str, ...] = (), closed: bool = False) -> ListedShard:

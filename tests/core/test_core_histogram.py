@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.histogram import (
+from shardway.core.histogram import (
     BUCKETS_MAX,
     BUCKETS_PER_DOUBLING,
     CONVERTED_ERROR_MAX,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.hashkeys import even_ranges
-from penstock.core.lineage import Lineage, holes
-from penstock.model import HASH_KEY_MAX, ListedShard
+from shardway.core.hashkeys import even_ranges
+from shardway.core.lineage import Lineage, holes
+from shardway.model import HASH_KEY_MAX, ListedShard
 
 
 def shard(name: str, *parents: str, first: int = 0, last: int = 99, closed: bool = False) -> ListedShard:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.pacing import Backoff, TokenBucket, full_jitter_s
+from shardway.core.pacing import Backoff, TokenBucket, full_jitter_s
 
 MIB = 1024 * 1024
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.sequence import just_before, shard_id_number, shard_id_of, shard_number_of, version_of
+from shardway.core.sequence import just_before, shard_id_number, shard_id_of, shard_number_of, version_of
 
 # The numbers that KCL's own tests hold themselves to.
 OF_SHARD_0 = 49587497311274533994574834252742144236107130636007899138

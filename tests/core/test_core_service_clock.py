@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.service_clock import (
+from shardway.core.service_clock import (
     SEARCH_CALLS_MAX,
     SEARCH_WIDTH_S,
     SERVICE_CLOCK_S,

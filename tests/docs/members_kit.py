@@ -48,7 +48,7 @@ def public_members(described: type) -> set[str]:
     """Each public attribute of a class or of its objects; a method with its arguments, as it is called."""
     found: set[str] = set()
     for one in described.__mro__:
-        if one.__module__.partition(".")[0] == "penstock":
+        if one.__module__.partition(".")[0] == "shardway":
             found.update(name for name in vars(one) if not name.startswith("_"))
             found.update(name for name in _set_by_init(one) if not name.startswith("_"))
     return {_as_called(described, name) for name in found}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 400.0
 _POLL_S = 0.1
-_DONE = "penstock-docs-done"
+_DONE = "shardway-docs-done"
 
 
 class Terminal:

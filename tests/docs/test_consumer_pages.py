@@ -18,7 +18,8 @@ import botocore.session
 import pytest
 import yaml
 
-from penstock import (
+from scripts import reference_consumer
+from shardway import (
     Batch,
     ConnectionOptions,
     Consumer,
@@ -29,14 +30,13 @@ from penstock import (
     SyncConsumer,
     errors,
 )
-from penstock.aws.dynamodb import DynamoClient, DynamoLeaseTable
-from penstock.core.assignment.kcl import Place
-from penstock.core.leases import LeaseRow, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.options import ConsumerOptions, LeaseOptions
-from penstock.telemetry.log import LINES
-from penstock.testing import LocalKinesis
-from scripts import reference_consumer
+from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
+from shardway.core.assignment.kcl import Place
+from shardway.core.leases import LeaseRow, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.options import ConsumerOptions, LeaseOptions
+from shardway.telemetry.log import LINES
+from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, blocks, rows, section
 from tests.options_kit import arguments_of, options_of
 
@@ -153,7 +153,7 @@ def test_the_readme_shows_the_first_program_of_the_guide() -> None:
 
 def test_what_an_operator_is_to_look_for_is_what_is_said() -> None:
     told = " ".join(line.text for line in LINES.values())
-    said = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "src" / "penstock").rglob("*.py"))
+    said = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "src" / "shardway").rglob("*.py"))
     quoted = [quote for row in rows(section(OPERATIONS, "What it says")) for quote in re.findall(r"`([^`]+)`", row[1])]
     sentences = [quote for quote in quoted if " " in quote and not quote.startswith("is read here from now on")]
     assert len(sentences) >= 7

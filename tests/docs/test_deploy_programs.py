@@ -12,8 +12,8 @@ import botocore.session
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.testing import LocalKinesis
-from penstock.wiring import ConnectionOptions
+from shardway.testing import LocalKinesis
+from shardway.wiring import ConnectionOptions
 from tests.docs.doc_pages import DOCS, blocks
 from tests.docs.test_producer_pages import user_records
 

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.doc_pages import DOCS, ROOT
 
 PAGE = (DOCS / "DESIGN.md").read_text(encoding="utf-8")
-FOLDERS = ("src/penstock", "tests", "scripts", "bench", "interop", "examples")
+FOLDERS = ("src/shardway", "tests", "scripts", "bench", "interop", "examples")
 STOPS = re.findall(r"^\| \d+ \| `([\w/]+\.py)` `([\w.]+)` \|", PAGE, re.MULTILINE)
 """The functions that the tables of the trips name."""
 FILES = [f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -41,7 +41,7 @@ def test_each_of_the_five_trips_has_its_stops() -> None:
 
 @pytest.mark.parametrize(("file", "name"), STOPS, ids=[f"{file}:{name}" for file, name in STOPS])
 def test_a_function_that_a_trip_stops_at_is_there(file: str, name: str) -> None:
-    within: ast.AST = ast.parse((ROOT / "src" / "penstock" / file).read_text(encoding="utf-8"))
+    within: ast.AST = ast.parse((ROOT / "src" / "shardway" / file).read_text(encoding="utf-8"))
     for part in name.split("."):
         found = [
             node

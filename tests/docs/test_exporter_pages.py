@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import telemetry
-from penstock.telemetry.names import AGE, LOSSES, TABLE
+from shardway import telemetry
+from shardway.telemetry.names import AGE, LOSSES, TABLE
 from tests.docs.doc_pages import DOCS, blocks
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def test_what_to_watch_names_ten_numbers_that_there_are_and_alarms_that_there_ar
     names = {metric.prometheus_name for metric in (*TABLE, AGE, LOSSES)}
     watched = re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)
     assert len(watched) == 10
-    assert set(re.findall(r"`((?:penstock|messaging|aws)_\w+)`", page)) <= names
+    assert set(re.findall(r"`((?:shardway|messaging|aws)_\w+)`", page)) <= names
     rules = (DOCS / "monitoring" / "prometheus-rules.yml").read_text(encoding="utf-8")
-    for alarm in re.findall(r"`(Penstock\w+)`", page):
+    for alarm in re.findall(r"`(Shardway\w+)`", page):
         assert alarm.endswith("Exporter") or f"alert: {alarm}\n" in rules
 
 

@@ -53,7 +53,7 @@ def test_from_an_empty_folder_to_a_pipeline_that_was_killed(
 ) -> None:
     first, second = terminals
     (make_folder,) = commands("mkdir")
-    (local,) = commands("penstock local")
+    (local,) = commands("shardway local")
     for terminal in terminals:
         terminal.type(make_folder.replace("mkdir", "mkdir -p"))
     for command in commands("java"):
@@ -72,10 +72,10 @@ def test_from_an_empty_folder_to_a_pipeline_that_was_killed(
 
     put, put_more, put_last = commands("python orders.py")
     assert masked(second.type(put)) == masked(shown("orders: "))
-    (check,) = commands("penstock run job.toml --check")
+    (check,) = commands("shardway run job.toml --check")
     assert second.type(check) == shown("job.toml: ")
 
-    start, start_again = [command for command in commands("penstock run") if command.endswith("&")]
+    start, start_again = [command for command in commands("shardway run") if command.endswith("&")]
     log = folder / "job.log"
     second.type(start)
     until(lambda: log.exists() and "batch 0: 1,002 records" in log.read_text(), "the first batch")
@@ -105,7 +105,7 @@ def test_from_an_empty_folder_to_a_pipeline_that_was_killed(
 
 
 def test_what_is_not_typed_is_what_the_environment_has() -> None:
-    typed = ("mkdir", "java", "penstock", "export", "python orders.py", "python look.py", "cat ", "kill", "wait")
+    typed = ("mkdir", "java", "shardway", "export", "python orders.py", "python look.py", "cat ", "kill", "wait")
     left = [command for command in commands("") if not command.startswith((*typed, *INSTALLED))]
     assert [command for command in left if not command.startswith(("tail -f", "aws kinesis"))] == []
-    assert shutil.which("penstock", path=HERE)
+    assert shutil.which("shardway", path=HERE)

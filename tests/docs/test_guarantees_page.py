@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.job.model import DeadLetters, Job, Sink
-from penstock.pipeline.job.writing import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
+from shardway.pipeline.job.model import DeadLetters, Job, Sink
+from shardway.pipeline.job.writing import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
 from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def said(sink: Sink) -> str:
 
 @pytest.mark.parametrize("name", KNOWN_FORMATS)
 def test_each_format_is_promised_what_the_check_says(name: str) -> None:
-    options: dict[str, str | int | float | bool] = {"streamName": "copy"} if name == "penstock" else {}
-    path = None if name in ("penstock", "console", "noop") else "lake/rows"
+    options: dict[str, str | int | float | bool] = {"streamName": "copy"} if name == "shardway" else {}
+    path = None if name in ("shardway", "console", "noop") else "lake/rows"
     assert of(name) == said(Sink(format=name, path=path, options=options))
 
 
@@ -47,8 +47,8 @@ def test_the_other_rows_are_the_checks_too() -> None:
     by_sink = dict(promised())
     assert said(Sink(function="orders:write")) == AT_LEAST_ONCE
     assert by_sink["a `function`"].startswith(AT_LEAST_ONCE)
-    stamped = said(Sink(format="penstock", options={"streamName": "copy", "stamps": "position"}))
-    assert by_sink["`penstock` with the option `stamps`"].startswith(stamped)
+    stamped = said(Sink(format="shardway", options={"streamName": "copy", "stamps": "position"}))
+    assert by_sink["`shardway` with the option `stamps`"].startswith(stamped)
     (dead,) = (how for sinks, how in promised() if sinks == "dead letters with a `path`")
     job = Job(
         name="job",

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scripts.monitoring import ALARMS, APPLICATION, FOLDER, STREAM
 
-from penstock import events
-from penstock.runtime.producer.metrics import ProducerMeter
-from penstock.telemetry import prometheus
-from penstock.telemetry.cloudwatch import CloudWatchChoice, datums, requests
-from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
-from penstock.telemetry.exporting import Totals
 from scripts import monitoring
+from shardway import events
+from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.telemetry import prometheus
+from shardway.telemetry.cloudwatch import CloudWatchChoice, datums, requests
+from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.telemetry.exporting import Totals
 from tests.telemetry.cloudwatch_stand_in import CloudWatch, evaluate
 from tests.telemetry.number_kit import consumer_event, producer_event
 
@@ -53,7 +53,7 @@ def test_each_name_in_them_is_on_the_page_for_prometheus() -> None:
     found = [point for point, _ in totals.points(1006.0)]
     page = prometheus.encode(found).decode()
     text = monitoring.prometheus_rules() + json.dumps(monitoring.grafana_prometheus())
-    named = set(re.findall(r"\b(?:penstock|messaging|aws_kinesis)_[a-z_]+\b(?=[{\[)])", text))
+    named = set(re.findall(r"\b(?:shardway|messaging|aws_kinesis)_[a-z_]+\b(?=[{\[)])", text))
     assert len(named) > 15
     assert {name for name in named - {APPLICATION, STREAM} if f"\n{name}{{" not in page} == set()
 
@@ -61,24 +61,24 @@ def test_each_name_in_them_is_on_the_page_for_prometheus() -> None:
 # --- Prometheus -----------------------------------------------------------------------------------
 
 SERIES: dict[str, dict[str, str]] = {
-    "PenstockLagUsesRetention": {monitoring.USED: "0x5 0.3x20 0x30"},
-    "PenstockLagUsesHalfOfRetention": {monitoring.USED: "0x5 0.6x20 0x30"},
-    "PenstockLossForeseen": {monitoring.USED: "0+0.01x50 0x60"},
-    "PenstockNoNumbers": {monitoring.AGE: "0x5 180x20 0x30"},
-    "PenstockProcessGone": {"up": "1x5 0x20 1x60", monitoring.AGE: "1x5 _x20 1x60"},
-    "PenstockReadsFail": {monitoring.READS_FAILED: "0x3 0+10x20 200x60", monitoring.SINCE_READ: "0x3 0+60x20 0x60"},
-    "PenstockLeaseTableFails": {monitoring.TABLES_FAILED: "0+5x20 100x60"},
-    "PenstockNothingSettled": {monitoring.SETTLED: "0x20 60+60x40", monitoring.LAG: "600x20 0x40"},
-    "PenstockRecordsHeldUp": {monitoring.OUT: "0+60x15 0x60"},
-    "PenstockHandlersFail": {monitoring.FAILURES: "0+1x20 20x40"},
-    "PenstockDeadLetters": {monitoring.DEAD: "0x3 1x60"},
-    "PenstockLeasesWithoutOwner": {monitoring.FREE: "1x20 0x40"},
-    "PenstockReadsRefused": {monitoring.READS_REFUSED: "0+60x30 1800x40"},
-    "PenstockPutsRefused": {monitoring.PUTS_REFUSED: "0+600x30 18000x40"},
-    "PenstockRecordsLost": {monitoring.GAPS: "_x3 1x60"},  # it is found before the first scrape
+    "ShardwayLagUsesRetention": {monitoring.USED: "0x5 0.3x20 0x30"},
+    "ShardwayLagUsesHalfOfRetention": {monitoring.USED: "0x5 0.6x20 0x30"},
+    "ShardwayLossForeseen": {monitoring.USED: "0+0.01x50 0x60"},
+    "ShardwayNoNumbers": {monitoring.AGE: "0x5 180x20 0x30"},
+    "ShardwayProcessGone": {"up": "1x5 0x20 1x60", monitoring.AGE: "1x5 _x20 1x60"},
+    "ShardwayReadsFail": {monitoring.READS_FAILED: "0x3 0+10x20 200x60", monitoring.SINCE_READ: "0x3 0+60x20 0x60"},
+    "ShardwayLeaseTableFails": {monitoring.TABLES_FAILED: "0+5x20 100x60"},
+    "ShardwayNothingSettled": {monitoring.SETTLED: "0x20 60+60x40", monitoring.LAG: "600x20 0x40"},
+    "ShardwayRecordsHeldUp": {monitoring.OUT: "0+60x15 0x60"},
+    "ShardwayHandlersFail": {monitoring.FAILURES: "0+1x20 20x40"},
+    "ShardwayDeadLetters": {monitoring.DEAD: "0x3 1x60"},
+    "ShardwayLeasesWithoutOwner": {monitoring.FREE: "1x20 0x40"},
+    "ShardwayReadsRefused": {monitoring.READS_REFUSED: "0+60x30 1800x40"},
+    "ShardwayPutsRefused": {monitoring.PUTS_REFUSED: "0+600x30 18000x40"},
+    "ShardwayRecordsLost": {monitoring.GAPS: "_x3 1x60"},  # it is found before the first scrape
 }
 """What makes each alarm fire, and clear again: a value for each minute."""
-FIRES_AT_MIN = {"PenstockLossForeseen": 45, "PenstockReadsRefused": 25, "PenstockPutsRefused": 25}
+FIRES_AT_MIN = {"ShardwayLossForeseen": 45, "ShardwayReadsRefused": 25, "ShardwayPutsRefused": 25}
 
 
 def test_each_alarm_has_a_series_that_fires_it() -> None:
@@ -95,7 +95,7 @@ def test_prometheus_fires_and_clears_each_alarm(tmp_path: Path) -> None:
     for alarm in ALARMS:
         of_stream = alarm.expression.startswith("sum by (messaging_destination_name)")
         labels = {"severity": alarm.severity, STREAM: "orders"} | ({} if of_stream else {APPLICATION: "billing"})
-        if alarm.name == "PenstockProcessGone":
+        if alarm.name == "ShardwayProcessGone":
             labels = dict(part.split("=") for part in LABELS.replace('"', "").split(",")) | {"severity": "warning"}
         told = {"exp_labels": labels, "exp_annotations": {"summary": alarm.summary, "description": alarm.does}}
         fires = FIRES_AT_MIN.get(alarm.name, 12)

@@ -1,4 +1,4 @@
-"""What the pages tell people to type exists: Penstock's options, Spark's settings, AWS's parameters, the messages.
+"""What the pages tell people to type exists: Shardway's options, Spark's settings, AWS's parameters, the messages.
 
 Nothing is started here. What can be run is run by ``test_first_pipeline`` and ``test_standalone_page``.
 """
@@ -25,10 +25,10 @@ import yaml
 from botocore import xform_name
 from botocore.validate import ParamValidator
 
-from penstock.cli.app import app
-from penstock.core.given import FLAGS
-from penstock.pipeline.job.account import ExitCode
 from scripts import reference_commands
+from shardway.cli.app import app
+from shardway.core.given import FLAGS
+from shardway.pipeline.job.account import ExitCode
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
 DEPLOY = sorted((DOCS / "guides" / "deploy").glob("*.md"))
@@ -53,11 +53,11 @@ def commands(*programs: str) -> list[Any]:
 # --- ours ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", commands("penstock"))
-def test_penstock_takes_it(words: list[str]) -> None:
+@pytest.mark.parametrize("words", commands("shardway"))
+def test_shardway_takes_it(words: list[str]) -> None:
     command = typer.main.get_command(app)
     _, name, *arguments = words
-    context = command.make_context("penstock", [name, *arguments])
+    context = command.make_context("shardway", [name, *arguments])
     chosen = command.get_command(context, name)  # type: ignore[attr-defined]
     if isinstance(chosen, typer.core.TyperGroup) and arguments and not arguments[0].startswith("-"):
         name, *arguments = arguments
@@ -73,7 +73,7 @@ def test_the_tables_of_commands_are_as_the_commands_are() -> None:
 
 
 def test_the_module_takes_what_the_pages_give_it() -> None:
-    source = (ROOT / "src/penstock/pipeline/job/running.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/shardway/pipeline/job/running.py").read_text(encoding="utf-8")
     taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source)) - set(FLAGS)
     assert taken == {"--check", "--online", "--payloads", "-o"}
     given = [
@@ -89,10 +89,10 @@ def test_the_module_takes_what_the_pages_give_it() -> None:
 def test_the_images_start_what_is_there() -> None:
     for block in all_blocks("dockerfile"):
         for words in re.findall(r"^ENTRYPOINT (.*)$", block.text, re.MULTILINE):
-            if "penstock" in words:
+            if "shardway" in words:
                 _, name, job = json.loads(words)
                 command = typer.main.get_command(app)
-                assert command.get_command(command.make_context("penstock", [name, job]), name)  # type: ignore[attr-defined]
+                assert command.get_command(command.make_context("shardway", [name, job]), name)  # type: ignore[attr-defined]
         for path in re.findall(r"site-packages/(\S+)", block.text):
             assert (ROOT / "src" / path).is_file()
 
@@ -299,7 +299,7 @@ def test_the_job_of_databricks_runs_the_program_of_the_page() -> None:
     (program,) = blocks(page, "python")
     assert Path(task["spark_python_task"]["python_file"]).name == program.file_name
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    pinned = re.findall(r"penstock==([\d.]+\d)", "".join(path.read_text(encoding="utf-8") for path in DEPLOY))
+    pinned = re.findall(r"shardway==([\d.]+\d)", "".join(path.read_text(encoding="utf-8") for path in DEPLOY))
     assert set(pinned) == {version}
 
 
@@ -309,7 +309,7 @@ def test_packages_are_asked_for_as_the_project_does() -> None:
     for path in DEPLOY:
         text = path.read_text(encoding="utf-8")
         assert set(re.findall(r"['`]((?:pyarrow|numpy|pandas)[<>=][^'`]*)['`]", text)) <= wanted
-        for names in re.findall(r"penstock\[([\w,]+)\]", text):
+        for names in re.findall(r"shardway\[([\w,]+)\]", text):
             assert set(names.split(",")) <= extras.keys()
 
 
@@ -317,7 +317,7 @@ def test_packages_are_asked_for_as_the_project_does() -> None:
 
 ELSEWHERE = {
     "ModuleNotFoundError: No module named 'pyarrow'": "Python",
-    "No module named 'penstock'": "Python",
+    "No module named 'shardway'": "Python",
     "requires a different Python": "pip",
     "OOMKilled": "Kubernetes",
     "kubectl describe pod": "Kubernetes",
@@ -398,5 +398,5 @@ def test_what_goes_wrong_says_what_the_page_says(page: Path) -> None:
 
 
 def test_the_label_of_a_step() -> None:
-    source = (ROOT / "src/penstock/pipeline/job/batches.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/shardway/pipeline/job/batches.py").read_text(encoding="utf-8")
     assert 'f"sinks[{number}] {self._job.sinks[number].label}"' in source

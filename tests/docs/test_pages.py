@@ -1,6 +1,6 @@
 """Each block of each page is what it says it is: shell, TOML, JSON, YAML, a Dockerfile; and each link leads somewhere.
 
-Blocks in Python are in ``test_code_blocks``; the commands of AWS, Spark and Penstock in ``test_page_commands``.
+Blocks in Python are in ``test_code_blocks``; the commands of AWS, Spark and Shardway in ``test_page_commands``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 import yaml
 from scripts.diagrams import DIAGRAMS
 
-from penstock.pipeline.job import load_job
-from penstock.pipeline.job.account import ExitCode
-from penstock.pipeline.job.model import Job
+from shardway.pipeline.job import load_job
+from shardway.pipeline.job.account import ExitCode
+from shardway.pipeline.job.model import Job
 from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
 
 if TYPE_CHECKING:

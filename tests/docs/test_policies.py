@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pytest
 
-from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.account import Show
-from penstock.pipeline.job.running import Stopping, run_job
-from penstock.testing import LocalKinesis
+from shardway.pipeline.job import ExitCode, load_job
+from shardway.pipeline.job.account import Show
+from shardway.pipeline.job.running import Stopping, run_job
+from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, rows, section
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ endpointUrl = "{source}"
 startingPosition = "TRIM_HORIZON"
 
 [[sinks]]
-format = "penstock"
+format = "shardway"
 sql = "SELECT partition_key, value AS data FROM rows"
 
 [sinks.options]

@@ -16,12 +16,12 @@ from unittest import mock
 import botocore.session
 import pytest
 
-from penstock import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors
-from penstock.core.aggregation import DEFAULT_LIMITS, Aggregator, open_aggregate
-from penstock.core.histogram import RELATIVE_ERROR_MAX
-from penstock.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
-from penstock.testing import Fault, LocalKinesis
 from scripts import reference
+from shardway import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors
+from shardway.core.aggregation import DEFAULT_LIMITS, Aggregator, open_aggregate
+from shardway.core.histogram import RELATIVE_ERROR_MAX
+from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
+from shardway.testing import Fault, LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,9 +113,9 @@ def test_the_block_for_tests_needs_nothing_else() -> None:
 def test_the_commands_of_the_guide_run(local: LocalKinesis, tmp_path: Path) -> None:
     lines = [json.dumps({"customer": f"customer-{number % 7}", "order": number}) for number in range(100)]
     (tmp_path / "orders.jsonl").write_text("\n".join(lines))
-    commands = re.findall(r"^\$ penstock (.*)$", GUIDE.split("## From the command line")[1], re.MULTILINE)
+    commands = re.findall(r"^\$ shardway (.*)$", GUIDE.split("## From the command line")[1], re.MULTILINE)
     for command in commands:
-        arguments = [sys.executable, "-c", "import penstock.cli; raise SystemExit(penstock.cli.main())"]
+        arguments = [sys.executable, "-c", "import shardway.cli; raise SystemExit(shardway.cli.main())"]
         done = subprocess.run([*arguments, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "records written" in done.stdout

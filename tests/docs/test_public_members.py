@@ -6,21 +6,21 @@ import inspect
 
 import pytest
 
-import penstock
-from penstock import telemetry
+import shardway
+from shardway import telemetry
 from tests.docs.members_kit import REFERENCE, documented, public_members, written_members
 
 CLASSES: dict[str, list[type]] = {
     "producer.md": [
-        penstock.Producer,
-        penstock.ProducerOptions,
-        penstock.PutHandle,
-        penstock.PutResult,
-        penstock.Puts,
-        penstock.SyncProducer,
-        penstock.SyncPutHandle,
-        penstock.SyncPuts,
-        penstock.Unwritten,
+        shardway.Producer,
+        shardway.ProducerOptions,
+        shardway.PutHandle,
+        shardway.PutResult,
+        shardway.Puts,
+        shardway.SyncProducer,
+        shardway.SyncPutHandle,
+        shardway.SyncPuts,
+        shardway.Unwritten,
     ],
     "telemetry.md": [getattr(telemetry, name) for name in telemetry.__all__ if name != "together"],
 }
@@ -44,8 +44,8 @@ def test_the_reference_shows_how_an_exporter_is_made(name: str) -> None:
 
 
 def test_the_comparison_can_fail() -> None:
-    class Shown(penstock.SyncPuts):
-        __module__ = "penstock.shown"
+    class Shown(shardway.SyncPuts):
+        __module__ = "shardway.shown"
 
         def more(self, count: int = 1) -> None:
             self.inner = count

@@ -20,7 +20,7 @@ import pyspark
 import pytest
 from packaging.requirements import Requirement
 
-from penstock.testing import LocalKinesis
+from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
 from tests.docs.terminals import Terminal, until
 
@@ -60,8 +60,8 @@ def install(folder: Path, packages: list[str]) -> None:
     """As ``pip install --target`` does it, from the packages of this environment, as links to them."""
     folder.mkdir()
     for name in closure(packages):
-        if name == "penstock":
-            places = {ROOT / "src" / "penstock", ROOT / "src" / "pyspark_penstock"}
+        if name == "shardway":
+            places = {ROOT / "src" / "shardway", ROOT / "src" / "pyspark_shardway"}
         else:
             found = distribution(name)
             tops = {Path(str(file)).parts[0] for file in found.files or ()} - {"..", "__pycache__"}
@@ -134,7 +134,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster) -> None:
-    bare = subprocess.run([cluster.folder / "bin" / NAMED, "-c", "import penstock"], capture_output=True, check=False)
+    bare = subprocess.run([cluster.folder / "bin" / NAMED, "-c", "import shardway"], capture_output=True, check=False)
     assert bare.returncode != 0
     (master,) = commands("master.Master")
     (worker,) = commands("worker.Worker")
@@ -152,7 +152,7 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
     exports = [command for command in commands("export") if "PYSPARK_PYTHON" in command]
     exports_of_a_program = [command for command in commands("export") if command not in exports]
     (submit,) = commands("submit.py")
-    (program,) = commands("-m penstock.pipeline.job")
+    (program,) = commands("-m shardway.pipeline.job")
     for export in exports:
         shell.type(export)
 
@@ -164,8 +164,8 @@ def test_the_job_runs_on_a_cluster_that_has_nothing_but_python(cluster: Cluster)
     cluster.put(1)
     without = cluster.here(submit).replace("#deps", "#elsewhere")
     code = shell.type(f"{without} -o jsonl > without.log 2>&1; echo $?").strip()
-    told = [line for line in (cluster.folder / "without.log").read_text().splitlines() if line.startswith("penstock: ")]
-    assert re.search(r"No module named '(penstock|pyarrow)'", told[-1])  # what Python looks for first
+    told = [line for line in (cluster.folder / "without.log").read_text().splitlines() if line.startswith("shardway: ")]
+    assert re.search(r"No module named '(shardway|pyarrow)'", told[-1])  # what Python looks for first
     (row,) = [row for row in rows(section(PAGE, "When it goes wrong")) if "ModuleNotFoundError" in row[0]]
     assert row[1] == code
 

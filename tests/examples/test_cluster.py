@@ -34,12 +34,12 @@ def test_a_bare_python_imports_what_is_sent(tmp_path: Path) -> None:
     with zipfile.ZipFile(packages.archive) as archive:
         sent = archive.namelist()
         assert archive.testzip() is None
-    assert {"penstock/__init__.py", "pyspark_penstock/__init__.py", "pyarrow/__init__.py"} <= set(sent)
+    assert {"shardway/__init__.py", "pyspark_shardway/__init__.py", "pyarrow/__init__.py"} <= set(sent)
     assert [name for name in sent if name.startswith(("pyspark/", "py4j/"))] == []
     assert [name for name in sent if name.startswith("msgspec/_core") and not name.endswith((".py", ".pyi"))]
     python = bare_python(tmp_path / "python")
     program = (
-        "import penstock.core, penstock.aws.wire, penstock.runtime.producer.sync_producer, "
+        "import shardway.core, shardway.aws.wire, shardway.runtime.producer.sync_producer, "
         "pyarrow, numpy, pandas, botocore"
     )
     for folder, code in ((packages.folder, 0), (tmp_path, 1)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

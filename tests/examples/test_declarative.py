@@ -15,9 +15,9 @@ import boto3
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.core.aggregation import open_aggregate
-from penstock.spark import stamps
-from penstock.testing import LocalKinesis
+from shardway.core.aggregation import open_aggregate
+from shardway.spark import stamps
+from shardway.testing import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

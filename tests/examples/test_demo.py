@@ -17,8 +17,8 @@ from examples.demo.orders import CUSTOMERS, Plan
 from examples.demo.processes import kill_tree
 from examples.demo.producer import entry_of
 
-from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import hash_key
+from shardway.core.aggregation import open_aggregate
+from shardway.core.hashkeys import hash_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from examples import stateful_orders
-from penstock.aws.kinesis import PutEntry
-from penstock.local.embedded import LocalKinesis
-from penstock.model import StreamName
+from shardway.aws.kinesis import PutEntry
+from shardway.local.embedded import LocalKinesis
+from shardway.model import StreamName
 from tests.docs.doc_pages import DOCS, ROOT, blocks
 from tests.spark.querying import Stream
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Batch, OptionError, OutRecord, Part, PenstockError, Record, SyncProducer, by_key
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.dead_letters import DeadLettersToFile
-from penstock.fences import ROW_KEY_COLUMNS, PostgresFence, SqliteFence, StaleOwnerError, row_key
-from penstock.local import LocalKinesis
-from penstock.testing import TestConsumer
+from shardway import Batch, OptionError, OutRecord, Part, Record, ShardwayError, SyncProducer, by_key
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.dead_letters import DeadLettersToFile
+from shardway.fences import ROW_KEY_COLUMNS, PostgresFence, SqliteFence, StaleOwnerError, row_key
+from shardway.local import LocalKinesis
+from shardway.testing import TestConsumer
 from tests.stores import postgres_server
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_sqlite_refuses_a_former_owner_and_takes_back_what_it_wrote(database: sq
     with pytest.raises(StaleOwnerError, match="token 7 has written, and this one has token 5") as refused:
         write(5, 4)
     assert (refused.value.token, refused.value.latest) == (5, 7)
-    assert isinstance(refused.value, PenstockError)
+    assert isinstance(refused.value, ShardwayError)
     write(7, 5)
     assert [number for (number,) in database.execute("SELECT sequence_number FROM orders ORDER BY 1")] == list("1235")
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from penstock import Batch, BufferOptions, Consumer, LeaseOptions, OneByOne, PollingOptions, by_key, unordered
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.fences import ROW_KEY_COLUMNS, PostgresFence, SqliteFence, row_key
-from penstock.leases import SqliteLeaseTable
+from shardway import Batch, BufferOptions, Consumer, LeaseOptions, OneByOne, PollingOptions, by_key, unordered
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.fences import ROW_KEY_COLUMNS, PostgresFence, SqliteFence, row_key
+from shardway.leases import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock.runtime.consumer.driving import Concurrency
+    from shardway.runtime.consumer.driving import Concurrency
 
 APPLICATION = "writer"
 CHOICES: dict[str, Concurrency] = {"OneByOne": OneByOne(), "by_key": by_key(16), "unordered": unordered(16)}

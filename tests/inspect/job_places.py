@@ -7,16 +7,16 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases.mirror import NOTE, Create, MirroredRows
-from penstock.core.lineage import Lineage
-from penstock.model import ListedShard, StartingPosition
-from penstock.spark.leases import marks_of
-from penstock.spark.offsets import Kind, ShardPosition, StreamOffset
+from shardway.core.leases.mirror import NOTE, Create, MirroredRows
+from shardway.core.lineage import Lineage
+from shardway.model import ListedShard, StartingPosition
+from shardway.spark.leases import marks_of
+from shardway.spark.offsets import Kind, ShardPosition, StreamOffset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 SHARDS = ["shardId-000000000000", "shardId-000000000001"]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import msgspec
 
-from penstock.aws.dynamodb import typed_item
-from penstock.core.hashkeys import even_ranges
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.inspect import Inspector, LagTimes, Snapshot
-from penstock.model import Position
-from penstock.wiring import ConnectionOptions
+from shardway.aws.dynamodb import typed_item
+from shardway.core.hashkeys import even_ranges
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.inspect import Inspector, LagTimes, Snapshot
+from shardway.model import Position
+from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.inspect import Look
-    from penstock.local import LocalKinesis
+    from shardway.inspect import Look
+    from shardway.local import LocalKinesis
 
 HASH_KEYS = 2**128
 
@@ -136,7 +136,7 @@ class Scene:
             values["first_hash_key"], values["last_hash_key"] = self.ranges[shard]
         if self.kind == "kcl 3.x":
             values["entity"] = "LEASE"
-        if self.kind == "penstock":
+        if self.kind == "shardway":
             values["process"] = f"p/{more.get('owner', values['owner'])}"
         self.row(LeaseRow(key=shard_id(shard), **{**values, **more}).attributes())
 

@@ -1,4 +1,4 @@
-"""What tables tell of applications: real ones of the KCL, those of Penstock, and tables that hold anything."""
+"""What tables tell of applications: real ones of the KCL, those of Shardway, and tables that hold anything."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.dynamodb import plain_item
-from penstock.core.leases.row import listing_of
-from penstock.inspect import ApplicationView
-from penstock.inspect.applications import ApplicationRows, application_view
+from shardway.aws.dynamodb import plain_item
+from shardway.core.leases.row import listing_of
+from shardway.inspect import ApplicationView
+from shardway.inspect.applications import ApplicationRows, application_view
 
 TABLES = Path(__file__).parents[1] / "fixtures" / "kcl"
 
@@ -89,7 +89,7 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 )
 NAMES = st.sampled_from(
     ["leaseKey", "leaseCounter", "leaseOwner", "checkpoint", "entityType", "lut", "sts", "cv", "ownerName",
-     "penstockStream", "readUntilMillis", "parentShardId", "startingHashKey", "pendingCheckpoint", "wid", "key"]
+     "shardwayStream", "readUntilMillis", "parentShardId", "startingHashKey", "pendingCheckpoint", "wid", "key"]
 )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def test_no_table_makes_it_fail(items: list[dict[str, Any]]) -> None:
      ("AT_TIMESTAMP", "timestamp", False), ("0004957", "after", True)],
 )  # fmt: skip
 def test_positions_say_whether_they_are_exact(checkpoint: str, at: str, exact: bool) -> None:
-    from penstock.inspect.moments import utc
-    from penstock.inspect.positions import positions_of
+    from shardway.inspect.moments import utc
+    from shardway.inspect.positions import positions_of
 
     rows = [{"leaseKey": "a", "leaseCounter": 1, "checkpoint": checkpoint, "checkpointSubSequenceNumber": 2}]
     found = application_view("x", "dynamodb", ApplicationRows(listing_of(rows)))
@@ -118,8 +118,8 @@ def test_positions_say_whether_they_are_exact(checkpoint: str, at: str, exact: b
 
 @pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
 def test_the_position_of_a_lease_that_begins_at_a_time_is_that_time(checkpoint: str) -> None:
-    from penstock.inspect.moments import utc
-    from penstock.inspect.positions import positions_of
+    from shardway.inspect.moments import utc
+    from shardway.inspect.positions import positions_of
 
     rows = [{"leaseKey": "a", "leaseCounter": 1, "checkpoint": checkpoint, "readUntilMillis": 1_700_000_000_000}]
     found = application_view("x", "dynamodb", ApplicationRows(listing_of(rows)))

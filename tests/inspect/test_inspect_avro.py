@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.inspect.avro import DEPTH_MAX, VALUES_MAX, AvroError, parse, value_of
+from shardway.inspect.avro import DEPTH_MAX, VALUES_MAX, AvroError, parse, value_of
 
 
 def long(number: int) -> bytes:

@@ -10,13 +10,13 @@ from pathlib import Path
 import boto3
 import pytest
 
-from penstock.errors import OptionError
-from penstock.inspect import Inspector
-from penstock.inspect.inspector import READS, ReadingWire, ShardPaces
-from penstock.local import LocalKinesis
-from penstock.model import IteratorAt, StreamName
-from penstock.testing.sim.loop import VirtualLoop, VirtualTime
-from penstock.wiring import ConnectionOptions
+from shardway.errors import OptionError
+from shardway.inspect import Inspector
+from shardway.inspect.inspector import READS, ReadingWire, ShardPaces
+from shardway.local import LocalKinesis
+from shardway.model import IteratorAt, StreamName
+from shardway.testing.sim.loop import VirtualLoop, VirtualTime
+from shardway.wiring import ConnectionOptions
 
 WRITES = (
     "Put",
@@ -119,7 +119,7 @@ async def test_readers_of_one_shard_take_turns() -> None:
 
 
 async def test_attempts_are_counted_those_that_were_refused_too() -> None:
-    from penstock.testing import Fault
+    from shardway.testing import Fault
 
     with LocalKinesis(streams={"orders": 1}) as local:
         local.faults.add(Fault(how="throttle", operation="ListShards", count=2))
@@ -133,7 +133,7 @@ async def test_attempts_are_counted_those_that_were_refused_too() -> None:
 
 
 async def test_pages_go_on_after_an_iterator_that_expired() -> None:
-    from penstock.testing import Fault
+    from shardway.testing import Fault
 
     with LocalKinesis(streams={"orders": 1}) as local:
         local.faults.add(Fault(how="expired_iterator", operation="GetRecords", count=1))
@@ -150,7 +150,7 @@ async def test_pages_go_on_after_an_iterator_that_expired() -> None:
 async def test_what_comes_while_an_iterator_at_the_newest_record_expires_is_read(
     put_first: int, behind_s: float
 ) -> None:
-    from penstock.testing import Fault
+    from shardway.testing import Fault
 
     with LocalKinesis(streams={"orders": 1}, clock_start_s=time.time() - behind_s) as local:
         wire = ConnectionOptions(region=local.region, endpoint_url=local.endpoint_url)

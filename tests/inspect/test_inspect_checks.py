@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.core.leases import LeaseRow
-from penstock.inspect import (
+from shardway.core.leases import LeaseRow
+from shardway.inspect import (
     ApplicationView,
     LagLimits,
     LagReport,
@@ -20,10 +20,10 @@ from penstock.inspect import (
     check_lag,
     check_leases,
 )
-from penstock.inspect.applications import lease_view
-from penstock.inspect.checks import Figure, Status
-from penstock.inspect.lag import worst
-from penstock.inspect.moments import utc
+from shardway.inspect.applications import lease_view
+from shardway.inspect.checks import Figure, Status
+from shardway.inspect.lag import worst
+from shardway.inspect.moments import utc
 
 LIMITS = LagLimits(warning_s=60, critical_s=600, loses_warning_s=7200, loses_critical_s=3600)
 FIGURE = r"\w+=[\d.e+]+s?(;[\d.]*:?){0,2}"
@@ -107,11 +107,11 @@ def application(counter: int = 1, *, owner: str | None = "w1", worker: WorkerVie
     )  # fmt: skip
 
 
-def of_penstock(written_s: float | None, failover_s: float = 10.0) -> WorkerView:
+def of_shardway(written_s: float | None, failover_s: float = 10.0) -> WorkerView:
     return WorkerView(
         worker_id="w1",
         leases=1,
-        kind="penstock",
+        kind="shardway",
         failover_s=failover_s,
         updated_at=None if written_s is None else utc(written_s),
     )
@@ -126,11 +126,11 @@ def of_penstock(written_s: float | None, failover_s: float = 10.0) -> WorkerView
         ([(0.0, application(1)), (21.0, application(1))], Status.CRITICAL),
         ([(0.0, application(1)), (3.0, application(2)), (30.0, application(2))], Status.CRITICAL),
         ([(0.0, application(1)), (21.0, application(1, owner="w2"))], Status.OK),
-        ([(1000.0, application(worker=of_penstock(990.0)))], Status.OK),
-        ([(1000.0, application(worker=of_penstock(979.0)))], Status.CRITICAL),
-        ([(1000.0, application(worker=of_penstock(979.0, failover_s=20.0)))], Status.OK),
-        ([(1000.0, application(worker=of_penstock(None)))], Status.UNKNOWN),
-        ([(1000.0, application(worker=of_penstock(2000.0)))], Status.OK),
+        ([(1000.0, application(worker=of_shardway(990.0)))], Status.OK),
+        ([(1000.0, application(worker=of_shardway(979.0)))], Status.CRITICAL),
+        ([(1000.0, application(worker=of_shardway(979.0, failover_s=20.0)))], Status.OK),
+        ([(1000.0, application(worker=of_shardway(None)))], Status.UNKNOWN),
+        ([(1000.0, application(worker=of_shardway(2000.0)))], Status.OK),
         ([(0.0, application(owner=None))], Status.CRITICAL),
     ],
 )

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.errors import OptionError
-from penstock.inspect import Look, Snapshot, Traffic, cost_of, prices_from
-from penstock.inspect.applications import ApplicationView, LeaseView, TableView
-from penstock.inspect.costs import (
+from shardway.errors import OptionError
+from shardway.inspect import Look, Snapshot, Traffic, cost_of, prices_from
+from shardway.inspect.applications import ApplicationView, LeaseView, TableView
+from shardway.inspect.costs import (
     PRICES,
     Leases,
     commitment,
@@ -23,8 +23,8 @@ from penstock.inspect.costs import (
     shards_needed,
     total,
 )
-from penstock.inspect.snapshots import MetricsView, MetricView
-from penstock.inspect.values import ConsumerView, StreamReport, StreamView
+from shardway.inspect.snapshots import MetricsView, MetricView
+from shardway.inspect.values import ConsumerView, StreamReport, StreamView
 
 KIB, MIB = 1024.0, 1024.0 * 1024.0
 PRICE = prices_from()
@@ -174,7 +174,7 @@ def test_a_bill_names_what_would_cost_less_the_most_first() -> None:
     current = next(one for one in report.modes if one.current)
     assert current.mode == "provisioned"
     assert report.monthly == pytest.approx(current.monthly + 39.0)
-    assert (report.prices_as_of, report.schema) == (dt.date(2026, 11, 1), "penstock.cost/1")
+    assert (report.prices_as_of, report.schema) == (dt.date(2026, 11, 1), "shardway.cost/1")
     assert [one.partition(":")[0] for one in report.left_out] == ["retention in the advantage mode"]
     assert msgspec.json.decode(msgspec.json.encode(report))["traffic"]["measured"] == "CloudWatch, two weeks"
 
@@ -237,7 +237,7 @@ def test_an_on_demand_stream_is_compared_with_the_shards_that_its_peak_takes() -
 
 
 def test_prices_of_another_region(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "src" / "penstock" / "inspect" / PRICES).read_text()
+    text = (Path(__file__).parents[2] / "src" / "shardway" / "inspect" / PRICES).read_text()
     path = tmp_path / "prices.toml"
     path.write_text(text.replace("us-east-1", "eu-west-1").replace("0.015", "0.017"))
     assert (prices_from(path).region, prices_from(path).provisioned.shard_hour) == ("eu-west-1", 0.017)

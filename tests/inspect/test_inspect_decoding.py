@@ -17,9 +17,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import MAGIC
-from penstock.inspect import decode
-from penstock.inspect.decoding import OpeningBudget
+from shardway.core.aggregation import MAGIC
+from shardway.inspect import decode
+from shardway.inspect.decoding import OpeningBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

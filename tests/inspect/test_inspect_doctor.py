@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.core.hashkeys import even_ranges
-from penstock.inspect import (
+from scripts import reference_doctor
+from shardway.core.hashkeys import even_ranges
+from shardway.inspect import (
     ApplicationView,
     ConsumerView,
     LagReport,
@@ -24,8 +25,7 @@ from penstock.inspect import (
     TableView,
     examine,
 )
-from penstock.inspect.doctor import SYMPTOMS
-from scripts import reference_doctor
+from shardway.inspect.doctor import SYMPTOMS
 from tests.docs.doc_pages import DOCS
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
@@ -96,37 +96,37 @@ IN_STATE = {state: in_state(state) for state in State}
 
 ILL: list[tuple[str, Snapshot, str]] = [
     (
-        "PST-D001",
+        "SHW-D001",
         of_application(tables=[replace(TABLE, billing="provisioned", read_units=1, write_units=0)]),
         "billing",
     ),
-    ("PST-D002", IN_STATE[State.STALLED], SHARDS[0]),
-    ("PST-D003", of_leases(owner=None), SHARDS[0]),
-    ("PST-D003", of_lag(without_lease=["shardId-000000000009"]), "no lease for this open shard"),
-    ("PST-D004", of_stream(holes=[("0", "7")]), "0 to 7"),
-    ("PST-D004", of_application(leases=[lease(0), lease(2)]), "no unfinished lease"),
-    ("PST-D005", IN_STATE[State.FALLING_BEHIND], SHARDS[0]),
-    ("PST-D047", IN_STATE[State.FAR_BEHIND], "1 m 30 s behind; it is far behind"),
-    ("PST-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
+    ("SHW-D002", IN_STATE[State.STALLED], SHARDS[0]),
+    ("SHW-D003", of_leases(owner=None), SHARDS[0]),
+    ("SHW-D003", of_lag(without_lease=["shardId-000000000009"]), "no lease for this open shard"),
+    ("SHW-D004", of_stream(holes=[("0", "7")]), "0 to 7"),
+    ("SHW-D004", of_application(leases=[lease(0), lease(2)]), "no unfinished lease"),
+    ("SHW-D005", IN_STATE[State.FALLING_BEHIND], SHARDS[0]),
+    ("SHW-D047", IN_STATE[State.FAR_BEHIND], "1 m 30 s behind; it is far behind"),
+    ("SHW-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
     (
-        "PST-D012",
+        "SHW-D012",
         of_stream(consumers=[ConsumerView(name="fan", arn="a", status="CREATING", created_at=NOW)]),
         "CREATING",
     ),
     (
-        "PST-D013",
+        "SHW-D013",
         of_application(tables=[replace(TABLE, indexes={"LeaseOwnerToLeaseKeyIndex": "CREATING"})]),
         "CREATING",
     ),
-    ("PST-D014", of_application(client_version="CLIENT_VERSION_UPGRADE_FROM_2X"), "UPGRADE_FROM_2X"),
-    ("PST-D015", of_leases(checkpoint_at=NOW - dt.timedelta(days=31)), "before the stream was made"),
-    ("PST-D015", IN_STATE[State.GONE], "it is gone"),
-    ("PST-D017", of_leases(switches=2), "2 changes"),
-    ("PST-D018", IN_STATE[State.STOPPED], "w1: 1 lease"),
-    ("PST-D021", replace(SOUND, clock_off_s=-90.0), "1 m 30 s"),
-    ("PST-D028", of_lag(behind_s=7 * 3600.0), "7 h old; the retention is 1 d"),
-    ("PST-D030", replace(SOUND, missing=[Missing(what="x", action="kinesis:ListShards", message="no")]), "ListShards"),
-    ("PST-D031", of_application(unreadable={"k": "its counter is text"}), "its counter"),
+    ("SHW-D014", of_application(client_version="CLIENT_VERSION_UPGRADE_FROM_2X"), "UPGRADE_FROM_2X"),
+    ("SHW-D015", of_leases(checkpoint_at=NOW - dt.timedelta(days=31)), "before the stream was made"),
+    ("SHW-D015", IN_STATE[State.GONE], "it is gone"),
+    ("SHW-D017", of_leases(switches=2), "2 changes"),
+    ("SHW-D018", IN_STATE[State.STOPPED], "w1: 1 lease"),
+    ("SHW-D021", replace(SOUND, clock_off_s=-90.0), "1 m 30 s"),
+    ("SHW-D028", of_lag(behind_s=7 * 3600.0), "7 h old; the retention is 1 d"),
+    ("SHW-D030", replace(SOUND, missing=[Missing(what="x", action="kinesis:ListShards", message="no")]), "ListShards"),
+    ("SHW-D031", of_application(unreadable={"k": "its counter is text"}), "its counter"),
 ]
 
 
@@ -162,20 +162,20 @@ def seen(*looks: dict[str, Any]) -> Snapshot:
     ("snapshot", "symptoms"),
     [
         (SOUND, []),
-        (IN_STATE[State.UNKNOWN], ["PST-D002", "PST-D005"]),
-        (IN_STATE[State.FAR_BEHIND], ["PST-D002", "PST-D005"]),
+        (IN_STATE[State.UNKNOWN], ["SHW-D002", "SHW-D005"]),
+        (IN_STATE[State.FAR_BEHIND], ["SHW-D002", "SHW-D005"]),
         (IN_STATE[State.STEADY], []),
-        (of_lag([shard_lag(state=State.UNKNOWN, behind_s=90.0, unsettled_s=0.0)]), ["PST-D005"]),
+        (of_lag([shard_lag(state=State.UNKNOWN, behind_s=90.0, unsettled_s=0.0)]), ["SHW-D005"]),
         (of_lag([shard_lag(state=State.UNKNOWN, behind_s=None)]), []),
-        (seen({}), ["PST-D018", "PST-D032", "PST-D041"]),
-        (seen({"silent_s": 1.0}), ["PST-D032", "PST-D041"]),
+        (seen({}), ["SHW-D018", "SHW-D032", "SHW-D041"]),
+        (seen({"silent_s": 1.0}), ["SHW-D032", "SHW-D041"]),
         (seen({"ended": True, "owner": None}), []),
-        (seen({}, {}), ["PST-D032"]),
+        (seen({}, {}), ["SHW-D032"]),
         (seen({}, {}, {}), []),
-        (seen({"counter": 1}, {"counter": 1}, {"counter": 1}), ["PST-D018"]),
+        (seen({"counter": 1}, {"counter": 1}, {"counter": 1}), ["SHW-D018"]),
         (seen(*[{"counter": 1}] * 8), []),
-        (seen({"next_owner": "w2"}, {"next_owner": "w2"}, {"next_owner": "w2"}), ["PST-D035"]),
-        (seen(*[{"pending": "5"}] * 3), ["PST-D036"]),
+        (seen({"next_owner": "w2"}, {"next_owner": "w2"}, {"next_owner": "w2"}), ["SHW-D035"]),
+        (seen(*[{"pending": "5"}] * 3), ["SHW-D036"]),
         (seen(*[{"pending": "5"}] * 8), []),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import OptionError
-from penstock.inspect import SeenRecord
-from penstock.inspect.filters import parse, pattern
-from penstock.model import Record
+from shardway.errors import OptionError
+from shardway.inspect import SeenRecord
+from shardway.inspect.filters import parse, pattern
+from shardway.model import Record
 
 ORDER = {
     "id": 7,

@@ -12,13 +12,13 @@ import boto3
 import pytest
 from scripts.monitoring import ALARMS
 
-from penstock.cli import main
-from penstock.core.hashkeys import hash_key
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.ledger.letter import Letter
-from penstock.inspect.moments import utc
-from penstock.model import Position
-from penstock.testing import Fault
+from shardway.cli import main
+from shardway.core.hashkeys import hash_key
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.ledger.letter import Letter
+from shardway.inspect.moments import utc
+from shardway.model import Position
+from shardway.testing import Fault
 from tests.docs.doc_pages import DOCS, Block, blocks, section
 from tests.inspect.scenes import Scene, shard_id
 
@@ -35,7 +35,7 @@ PAGE = DOCS / "guides" / "three-in-the-morning.md"
 POSITION = "49680422878816985956712234883511993830675535596124897330"
 """Stands on the page for the checkpoint that the doctor names."""
 HASH_KEY = "198498047653748767683103801294586186342"
-"""Stands there for the hash key at which ``penstock stream heat`` proposes to split."""
+"""Stands there for the hash key at which ``shardway stream heat`` proposes to split."""
 LAG = ("app", "lag", "billing", "--stream", "orders", "--history", "looks")
 
 
@@ -49,7 +49,7 @@ def scene(clients: Clients, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     async def at_once(*_: Any) -> None:
         """Pacing is tested elsewhere."""
 
-    monkeypatch.setattr("penstock.inspect.inspector.ShardPaces.before", at_once)
+    monkeypatch.setattr("shardway.inspect.inspector.ShardPaces.before", at_once)
     found = Scene(clients, "orders", 2, application="billing")
     yield found
     clients.local.faults.clear()
@@ -63,7 +63,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Runs one of our commands, and returns what it writes."""
 
     def call(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        monkeypatch.setattr(sys, "argv", ["shardway", *words])
         status = main()
         shown = capsys.readouterr()
         assert status != 2 or "Usage: " not in shown.err, shown.err
@@ -103,15 +103,15 @@ def behind(scene: Scene, _: Cli) -> None:
     scene.advance(600)
 
 
-@of("PenstockNoNumbers, PenstockProcessGone")
+@of("ShardwayNoNumbers, ShardwayProcessGone")
 def stopped(scene: Scene, _: Cli) -> None:
-    scene.kind = "penstock"
+    scene.kind = "shardway"
     scene.at_tip()
     tell(scene)
     scene.advance(30)
 
 
-@of("PenstockLagUsesRetention, PenstockLagUsesHalfOfRetention, PenstockLossForeseen")
+@of("ShardwayLagUsesRetention, ShardwayLagUsesHalfOfRetention, ShardwayLossForeseen")
 def falling_behind(scene: Scene, cli: Cli) -> None:
     numbers, tip = [scene.put(0) for _ in range(3)], scene.put(1)
     scene.leases(numbers[0], tip)
@@ -122,9 +122,9 @@ def falling_behind(scene: Scene, cli: Cli) -> None:
     scene.lease(1, tip, counter=9)
 
 
-@of("PenstockNothingSettled, PenstockRecordsHeldUp, PenstockHandlersFail")
+@of("ShardwayNothingSettled, ShardwayRecordsHeldUp, ShardwayHandlersFail")
 def in_the_way(scene: Scene, _: Cli) -> None:
-    scene.kind = "penstock"
+    scene.kind = "shardway"
     numbers = [scene.put(0), scene.put(0, b"the record in the way")]
     scene.leases(numbers[0], scene.put(1))
     scene.advance(450)
@@ -132,22 +132,22 @@ def in_the_way(scene: Scene, _: Cli) -> None:
     tell(scene, "w1", w2={shard_id(0): 450.0})
 
 
-@of("PenstockLeasesWithoutOwner")
+@of("ShardwayLeasesWithoutOwner")
 def without_owner(scene: Scene, _: Cli) -> None:
-    scene.kind = "penstock"
+    scene.kind = "shardway"
     numbers = scene.at_tip()
     scene.lease(0, numbers[0], owner=None)
     tell(scene, "w1")
 
 
-@of("PenstockReadsFail")
+@of("ShardwayReadsFail")
 def key_refused(scene: Scene, _: Cli) -> None:
     scene.at_tip()
     scene.ask("StartStreamEncryption", StreamName="orders", EncryptionType="KMS", KeyId="alias/orders")
     scene.local.faults.add(Fault(how="error", operation="GetRecords", code="KMSDisabledException", message="no"))
 
 
-@of("PenstockLeaseTableFails")
+@of("ShardwayLeaseTableFails")
 def small_table(scene: Scene, _: Cli) -> None:
     scene.table(units=(5, 1))
     for shard in range(4):
@@ -155,13 +155,13 @@ def small_table(scene: Scene, _: Cli) -> None:
     scene.metric("AWS/DynamoDB", "WriteThrottleEvents", 40, TableName="billing")
 
 
-@of("PenstockReadsRefused")
+@of("ShardwayReadsRefused")
 def reads_refused(scene: Scene, _: Cli) -> None:
     scene.at_tip()
     scene.of_stream("ReadProvisionedThroughputExceeded", 40)
 
 
-@of("PenstockPutsRefused")
+@of("ShardwayPutsRefused")
 def hot_shard(scene: Scene, _: Cli) -> None:
     scene.ask("DeleteStream", StreamName="orders")
     scene.__init__(scene.clients, "orders", 3, application="billing")  # type: ignore[misc]
@@ -172,7 +172,7 @@ def hot_shard(scene: Scene, _: Cli) -> None:
         scene.put(1, b"x" * 900_000, key)
 
 
-@of("PenstockDeadLetters")
+@of("ShardwayDeadLetters")
 def dead_letter(scene: Scene, _: Cli) -> None:
     number = scene.put(0, b"an order")
     letter = Letter(
@@ -187,7 +187,7 @@ def dead_letter(scene: Scene, _: Cli) -> None:
     Path("letters.jsonl").write_bytes(letter.to_json() + b"\n")
 
 
-@of("PenstockRecordsLost")
+@of("ShardwayRecordsLost")
 def trimmed(scene: Scene, _: Cli) -> None:
     scene.at_tip()
     scene.advance(30 * 3600)
@@ -195,7 +195,7 @@ def trimmed(scene: Scene, _: Cli) -> None:
 
 @of("Is it over?")
 def sound(scene: Scene, _: Cli) -> None:
-    scene.kind = "penstock"
+    scene.kind = "shardway"
     scene.at_tip()
     tell(scene)
 
@@ -215,7 +215,7 @@ PARTS = parts()
 
 
 def test_each_alarm_has_its_part_and_each_part_its_cause() -> None:
-    assert {name for head in PARTS for name in re.findall(r"\bPenstock\w+", head)} == {one.name for one in ALARMS}
+    assert {name for head in PARTS for name in re.findall(r"\bShardway\w+", head)} == {one.name for one in ALARMS}
     assert PARTS.keys() == PLAYS.keys()
 
 
@@ -254,7 +254,7 @@ def step(command: str, scene: Scene, cli: Cli) -> str:
     if name == "aws":
         call_aws(words, scene)
         return ""
-    assert name == "penstock"
+    assert name == "shardway"
     shown = cli(*words)
     if file:
         Path(file).write_text(shown, encoding="utf-8")

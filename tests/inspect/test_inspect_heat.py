@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.kinesis import WireRecord
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from penstock.inspect.heat import HeatOfShard, KeyCounts, ShardHeat, Span, best_split, heat_of
+from shardway.aws.kinesis import WireRecord
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.inspect.heat import HeatOfShard, KeyCounts, ShardHeat, Span, best_split, heat_of
 from tests.inspect.scenes import Scene, shard_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.inspect import HeatReport
+    from shardway.inspect import HeatReport
 
 
 def record(data: bytes, key: str = "k", number: int = 1) -> WireRecord:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases.row import Checkpoint
-from penstock.errors import OptionError
-from penstock.events import QueryMetrics
-from penstock.inspect import JobBatch, JobLook, JobState, JobView, Look, State, check_leases, jobs_at, judge, judge_job
-from penstock.inspect.applications import ApplicationRows, application_view, query_position
-from penstock.inspect.jobs import (
+from shardway.core.leases.row import Checkpoint
+from shardway.errors import OptionError
+from shardway.events import QueryMetrics
+from shardway.inspect import JobBatch, JobLook, JobState, JobView, Look, State, check_leases, jobs_at, judge, judge_job
+from shardway.inspect.applications import ApplicationRows, application_view, query_position
+from shardway.inspect.jobs import (
     BATCHES_MAX,
     LOG_BYTES_MAX,
     METRICS_BYTES_MAX,
@@ -23,13 +23,13 @@ from penstock.inspect.jobs import (
     jobs_of_metrics,
     place_of,
 )
-from penstock.inspect.moments import utc
-from penstock.model import Position
-from penstock.spark.offsets import INITIAL
-from penstock.tasks import logged, thread
-from penstock.telemetry.names import AGE, Point, common_to, points
-from penstock.telemetry.prometheus import encode
-from penstock.telemetry.snapshots import QuerySnapshot
+from shardway.inspect.moments import utc
+from shardway.model import Position
+from shardway.spark.offsets import INITIAL
+from shardway.tasks import logged, thread
+from shardway.telemetry.names import AGE, Point, common_to, points
+from shardway.telemetry.prometheus import encode
+from shardway.telemetry.snapshots import QuerySnapshot
 from tests.inspect.job_places import NUMBER, committed, offset, planned, query_rows, text_of
 
 if TYPE_CHECKING:
@@ -81,21 +81,21 @@ def test_the_numbers_of_queries_are_read_as_a_job_serves_them() -> None:
 
 def test_a_consumer_in_the_same_process_is_no_job() -> None:
     text = page(QueryMetrics("orders", "job", snapshot()))
-    consumer = text.replace('"job"', '"billing"').replace("penstock_query_", "penstock_other_")
+    consumer = text.replace('"job"', '"billing"').replace("shardway_query_", "shardway_other_")
     assert [one.name for one in jobs_of_metrics(consumer + text, "x", NOW_S)] == ["job"]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "# HELP x\n", "penstock_query_batches_total 3\n", "penstock_query_batches_total{} 3", "\x00{}\n" * 9,
-     'penstock_query_batches_total{messaging_consumer_group_name="a} 3'],
+    ["", "# HELP x\n", "shardway_query_batches_total 3\n", "shardway_query_batches_total{} 3", "\x00{}\n" * 9,
+     'shardway_query_batches_total{messaging_consumer_group_name="a} 3'],
 )  # fmt: skip
 def test_a_page_without_queries_tells_of_no_job(text: str) -> None:
     assert list(jobs_of_metrics(text, "x", NOW_S)) == []
 
 
 def test_a_page_of_a_great_many_queries_and_of_no_numbers_is_bounded() -> None:
-    lines = [f'penstock_query_batches_total{{messaging_consumer_group_name="{number}"}} NaN' for number in range(500)]
+    lines = [f'shardway_query_batches_total{{messaging_consumer_group_name="{number}"}} NaN' for number in range(500)]
     found = list(jobs_of_metrics("\n".join(lines), "x", NOW_S))
     assert len(found) == QUERIES_MAX
     assert found[0].batches is None
@@ -221,7 +221,7 @@ def test_a_directory_that_is_no_checkpoint_directory_is_told(tmp_path: Path, tex
 
 def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> None:
     """What a run prints, by the run's own code."""
-    from penstock.pipeline.job.account import BatchReport, ExitCode, Show, Totals
+    from shardway.pipeline.job.account import BatchReport, ExitCode, Show, Totals
 
     out = io.StringIO()
     show = Show(as_json=True, out=out, errors=io.StringIO())
@@ -314,7 +314,7 @@ def test_of_a_long_file_the_end_is_read(tmp_path: Path) -> None:
 
 
 def job_of(lag_s: float | None, age_s: float = 1.0, **changed: Any) -> JobView:
-    from penstock.inspect import JobStream
+    from shardway.inspect import JobStream
 
     values = {"name": "job", "place": "x", "source": "metrics", "told_at": utc(NOW_S - age_s), **changed}
     return JobView(streams=[JobStream(stream="orders", lag_s=lag_s)], **values)
@@ -346,12 +346,12 @@ def test_a_job_is_judged_by_its_numbers(job: JobView, seen: list[JobLook], state
 
 
 def test_the_rows_of_a_query_tell_where_it_stands() -> None:
-    from penstock.core.leases.row import Listing
+    from shardway.core.leases.row import Listing
 
     read, ended = query_rows(NOW_S)
     assert query_position(read) is not None
     view = application_view("copy", "dynamodb", ApplicationRows(Listing([read, ended], {}, {})))
-    assert view.kinds == ["Penstock", "Spark query"]
+    assert view.kinds == ["Shardway", "Spark query"]
     assert view.streams == ["orders"]
     first = view.leases[0].query
     assert first is not None
@@ -365,7 +365,7 @@ def test_a_row_that_a_worker_has_or_has_moved_is_none_of_a_query() -> None:
     read = query_rows(NOW_S)[0]
     assert query_position(replace(read, owner="worker")) is None
     assert query_position(replace(read, checkpoint=Checkpoint.at(Position(NUMBER + 1, 0)))) is None
-    assert query_position(replace(read, others={"penstockPosition": "1 nonsense"})) is None
+    assert query_position(replace(read, others={"shardwayPosition": "1 nonsense"})) is None
     assert query_position(replace(read, others={})) is None
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.inspect import Look, State, judge
-from penstock.inspect.lag import worst
+from shardway.inspect import Look, State, judge
+from shardway.inspect.lag import worst
 
 
 def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:

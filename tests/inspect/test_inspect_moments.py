@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import OptionError
-from penstock.inspect.moments import moment_s, place, span_s, span_text
-from penstock.model import IteratorAt
+from shardway.errors import OptionError
+from shardway.inspect.moments import moment_s, place, span_s, span_text
+from shardway.model import IteratorAt
 
 NOW_S = 1_800_000_000.0
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.core.leases.membership import WorkerRow
-from penstock.inspect import Goal, Store, apply_plan, lease_table, plan_import, plan_seek, positions_of
-from penstock.inspect.moments import utc
-from penstock.wiring import ConnectionOptions
+from shardway.core.leases.membership import WorkerRow
+from shardway.inspect import Goal, Store, apply_plan, lease_table, plan_import, plan_seek, positions_of
+from shardway.inspect.moments import utc
+from shardway.wiring import ConnectionOptions
 from tests.docs.doc_pages import DOCS
 from tests.inspect.scenes import shard_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.inspect import Plan
+    from shardway.inspect import Plan
     from tests.inspect.scenes import Scene
 
 pytestmark = pytest.mark.xdist_group("inspected-tables")
@@ -49,7 +49,7 @@ class Moving:
 
 
 async def handed_over(scene: Scene) -> dict[str, set[str]]:
-    """A lease is given by a Penstock worker, which dies over it; another lease is missing, and made."""
+    """A lease is given by a Shardway worker, which dies over it; another lease is missing, and made."""
     scene.table()
     scene.table("-Workers", key="workerId")
     scene.lease(0, scene.put(0), owner="w1", process="p/w1")
@@ -88,7 +88,7 @@ async def imported(scene: Scene) -> dict[str, set[str]]:
 async def test_each_statement_of_the_policy_is_what_a_move_calls(make: Callable[..., Scene]) -> None:
     policy = json.loads((DOCS / "iam" / "move.json").read_text(encoding="utf-8"))
     allowed = {one["Sid"]: set(one["Action"]) for one in policy["Statement"]}
-    scene = make(kind="penstock")
+    scene = make(kind="shardway")
     given, made = await handed_over(scene), await imported(scene)
     assert given == {"": allowed["MoveTheLeases"], "-Workers": allowed["ShowTheWorkerThatHoldsThem"]}
     making = allowed["OnlyForAnApplicationWithoutTables"]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli import main
-from penstock.core.leases.membership import UNSETTLED_FROM_S
-from penstock.inspect import Store
-from penstock.inspect.tables import rows_of
+from shardway.cli import main
+from shardway.core.leases.membership import UNSETTLED_FROM_S
+from shardway.inspect import Store
+from shardway.inspect.tables import rows_of
 from tests.inspect.scenes import Scene, shard_id
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def scene(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     def call(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        monkeypatch.setattr(sys, "argv", ["shardway", *words])
         status = main()
         return status, "".join(capsys.readouterr())
 
@@ -102,7 +102,7 @@ def test_a_handler_that_hangs_is_found_by_one_look(scene: Scene, cli: Cli) -> No
         assert "as its worker tells" in report["shards"][0]["why"]
         status, text = cli("doctor", *names, *SHORT, "--window", "0s")
         assert status == 1
-        assert "PST-D002 critical: shards are owned, and nothing happens" in text
+        assert "SHW-D002 critical: shards are owned, and nothing happens" in text
         status, text = cli("check", "lag", *names, *SHORT)
         assert (status, text.split(" - ")[0]) == (2, "LAG CRITICAL")
         _, text = cli("top", *names, *SHORT)
@@ -114,7 +114,7 @@ def test_a_worker_that_makes_progress_is_not_found(scene: Scene, cli: Cli) -> No
     with working(scene, "settles"):
         until(scene, has_checkpoint)
         status, text = cli("doctor", scene.application, "--stream", scene.name)
-        assert "PST-D002" not in text
+        assert "SHW-D002" not in text
         assert "not looked for" not in text, "25 seconds are enough for a worker that tells"
         status, text = cli("check", "leases", scene.application)
         assert (status, text) == (0, "LEASES OK - watched-app: 1 lease held by 1 worker | held=1 free=0;;0 workers=1\n")
@@ -141,7 +141,7 @@ def test_a_worker_that_was_killed_is_found_by_one_look(scene: Scene, cli: Cli) -
         assert (status, text.split(" - ")[0]) == (2, "LAG CRITICAL")
         status, text = cli("doctor", *names, "--window", "0s")
         assert status == 1
-        assert "PST-D018 critical: owners do not renew their leases" in text
+        assert "SHW-D018 critical: owners do not renew their leases" in text
 
 
 def test_a_hot_shard_is_found_by_the_first_command(scene: Scene, cli: Cli) -> None:
@@ -150,5 +150,5 @@ def test_a_hot_shard_is_found_by_the_first_command(scene: Scene, cli: Cli) -> No
         hot.put(2, b"x" * 9_000, f"k{number}")
     status, text = cli("doctor", "--stream", hot.name)
     assert status == 1
-    assert "PST-D009 warning: a shard is hot" in text
+    assert "SHW-D009 warning: a shard is hot" in text
     assert shard_id(2) in text

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.errors import OptionError
-from penstock.inspect import decode, registries
-from penstock.inspect.inspector import ReadingWire
-from penstock.inspect.registries import AGAIN_S, AUTHORIZATION, SCHEMA_BYTES_MAX, SCHEMAS_MAX, Registries
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.errors import OptionError
+from shardway.inspect import decode, registries
+from shardway.inspect.inspector import ReadingWire
+from shardway.inspect.registries import AGAIN_S, AUTHORIZATION, SCHEMA_BYTES_MAX, SCHEMAS_MAX, Registries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.inspect.decoding import Decoded
+    from shardway.inspect.decoding import Decoded
 
 SCHEMA = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 CREDENTIALS = Credentials(access_key_id="a", secret_access_key="b")

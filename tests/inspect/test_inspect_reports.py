@@ -21,7 +21,7 @@ def test_the_page_and_the_schema_are_made_of_the_values() -> None:
 
 def test_each_value_that_names_a_schema_is_on_the_page() -> None:
     named = re.compile(r"^    schema: str = (\S+)$", re.MULTILINE)
-    files = [*(ROOT / "src/penstock/inspect").rglob("*.py"), *(ROOT / "src/penstock/cli").rglob("*.py")]
+    files = [*(ROOT / "src/shardway/inspect").rglob("*.py"), *(ROOT / "src/shardway/cli").rglob("*.py")]
     found = [one for file in files for one in named.findall(file.read_text(encoding="utf-8"))]
     assert len(found) == len(REPORTS)
     told = {one.strip('"') for one in found if one.startswith('"')}
@@ -38,4 +38,4 @@ def test_each_value_says_what_it_is() -> None:
     assert [one.__name__ for one in parts() if not one.__doc__] == []
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert {one.__name__ for one in REPORTS} | {"RecordLine"} <= set(schema["$defs"])
-    assert schema["$defs"]["LagReport"]["properties"]["schema"] == {"const": "penstock.lag/1"}
+    assert schema["$defs"]["LagReport"]["properties"]["schema"] == {"const": "shardway.lag/1"}

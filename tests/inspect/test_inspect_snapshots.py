@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.aws.options import Credentials
-from penstock.errors import OptionError, PenstockError
-from penstock.inspect import Goal, Inspector, Reading, Snapshot, check_leases, examine, plan_seek
-from penstock.inspect.inspector import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
-from penstock.inspect.records import read_pages
-from penstock.model import IteratorAt, StreamName
-from penstock.testing import Fault
+from shardway.aws.options import Credentials
+from shardway.errors import OptionError, ShardwayError
+from shardway.inspect import Goal, Inspector, Reading, Snapshot, check_leases, examine, plan_seek
+from shardway.inspect.inspector import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
+from shardway.inspect.records import read_pages
+from shardway.model import IteratorAt, StreamName
+from shardway.testing import Fault
 from tests.docs.doc_pages import ROOT
 from tests.inspect.scenes import Scene, shard_id
 
@@ -63,7 +63,7 @@ def test_no_payload_no_key_and_no_secret_is_in_a_snapshot(make: Make) -> None:
 
 
 def test_a_database_password_is_not_in_what_is_said_of_it(make: Make) -> None:
-    from penstock.inspect import Store
+    from shardway.inspect import Store
 
     scene = make()
 
@@ -100,7 +100,7 @@ def test_a_permission_that_lacks_is_named_and_the_rest_is_there(action: str, mak
     taken = scene.snapshot()
     assert {one.action for one in taken.missing} == {action}
     assert all(one.lacks_permission and one.message for one in taken.missing)
-    (found,) = [one for one in examine(taken).findings if one.id == "PST-D030"]
+    (found,) = [one for one in examine(taken).findings if one.id == "SHW-D030"]
     assert found.evidence == [f"{action} is missing, which {INSPECT_POLICY} has under {STATEMENTS[action]}"]
     parts = {
         "stream": taken.stream is not None and taken.stream.stream is not None,
@@ -192,7 +192,7 @@ def test_what_cannot_do_without_a_permission_names_it(view: str, make: Make) -> 
         async with scene.inspector() as inspector:
             try:
                 await look(inspector, scene.name)
-            except PenstockError as fault:
+            except ShardwayError as fault:
                 return {one for one in operations if one in str(fault)}
             assert set(inspector.calls) == operations
             return {one.action.partition(":")[2] for one in inspector.missing}
@@ -250,8 +250,8 @@ def test_refusals_for_a_rate_leave_the_rest_and_are_told(make: Make) -> None:
     assert taken.refused["Scan"] >= 3
     assert not any(one.lacks_permission for one in taken.missing)
     found = {one.id: one for one in examine(taken).findings}
-    assert "Scan was refused" in found["PST-D044"].evidence[0]
-    assert found.keys() & {"PST-D003", "PST-D030", "PST-D038"} == set()
+    assert "Scan was refused" in found["SHW-D044"].evidence[0]
+    assert found.keys() & {"SHW-D003", "SHW-D030", "SHW-D038"} == set()
     checked = check_leases(taken.application)
     assert (checked.status.name, checked.remarks) == ("UNKNOWN", [])
 
@@ -270,7 +270,7 @@ def test_a_table_with_the_key_of_leases_and_other_rows(make: Make) -> None:
     for number in range(20):
         scene.row({"leaseKey": f"order-{number}", "price": number, "checkpoint": number})
     found = {one.id for one in examine(scene.snapshot()).findings}
-    assert "PST-D038" in found
+    assert "SHW-D038" in found
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_a_table_with_the_key_of_leases_and_other_rows(make: Make) -> None:
         {"leaseCounter": 1, "checkpoint": "LATEST", "leaseOwner": 9},
         {"leaseCounter": 1, "checkpoint": "LATEST", "checkpointOwner": frozenset({"a"})},
         {"leaseCounter": 1, "checkpoint": "LATEST", "childShardIds": "abc"},
-        {"leaseCounter": 1, "checkpoint": "LATEST", "penstockStream": 4},
-        {"leaseCounter": 1, "checkpoint": "LATEST", "penstockProcess": 4},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "shardwayStream": 4},
+        {"leaseCounter": 1, "checkpoint": "LATEST", "shardwayProcess": 4},
         {"leaseCounter": 1, "checkpoint": "LATEST", "readUntilMillis": 10**30},
     ],
     ids=repr,
@@ -305,21 +305,21 @@ def test_a_row_with_wrong_types_hides_no_other_and_breaks_nothing(row: dict[str,
 
 # --- every kind of table --------------------------------------------------------------------------
 
-KINDS = ("kcl 1.x", "kcl 2.x", "kcl 3.x", "penstock")
+KINDS = ("kcl 1.x", "kcl 2.x", "kcl 3.x", "shardway")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tables_of_each_consumer_show_what_is_wrong_and_nothing_else(kind: str, make: Make) -> None:
     scene = make(kind=kind)
     numbers = scene.at_tip()
-    clock = {"PST-D021"}  # other tests have set it forward
+    clock = {"SHW-D021"}  # other tests have set it forward
 
     def ids() -> set[str]:
         return {one.id for one in examine(scene.snapshot()).findings} - clock
 
     assert ids() == set()
     scene.advance(25)
-    assert ids() == {"PST-D018"}  # no counter has moved
+    assert ids() == {"SHW-D018"}  # no counter has moved
     scene.lease(0, numbers[0], counter=9, owner=None)
     scene.lease(1, numbers[1], counter=9, switches=2)
-    assert ids() == {"PST-D003", "PST-D017"} | ({"PST-D033"} if kind == "kcl 3.x" else set())
+    assert ids() == {"SHW-D003", "SHW-D017"} | ({"SHW-D033"} if kind == "kcl 3.x" else set())

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import Credentials
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.core.leases import Checkpoint
-from penstock.core.leases.membership import WorkerRow
-from penstock.inspect import examine
-from penstock.inspect.doctor import SYMPTOMS
-from penstock.local import LocalKinesis
-from penstock.testing import Fault
+from shardway.aws.options import Credentials
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.core.leases import Checkpoint
+from shardway.core.leases.membership import WorkerRow
+from shardway.inspect import examine
+from shardway.inspect.doctor import SYMPTOMS
+from shardway.local import LocalKinesis
+from shardway.testing import Fault
 from tests.inspect.scenes import Clients, Scene, shard_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.inspect import Snapshot
+    from shardway.inspect import Snapshot
 
     Make = Callable[..., Scene]
     Play = Callable[[Make], Snapshot]
@@ -46,7 +46,7 @@ def ill(play: Play) -> Play:
 
 
 def id_of(name: str) -> str:
-    return f"PST-{name[:4].upper()}"
+    return f"SHW-{name[:4].upper()}"
 
 
 # --- tables and leases ----------------------------------------------------------------------------
@@ -507,7 +507,7 @@ def d022_a_few_metrics(make: Make) -> Snapshot:
 
 
 def of_processes(make: Make, *processes: str) -> Snapshot:
-    scene = make(kind="penstock")
+    scene = make(kind="shardway")
     for shard, (number, process) in enumerate(zip([scene.put(0), scene.put(1)], processes, strict=True)):
         if not shard:
             scene.table()
@@ -669,7 +669,7 @@ def d032_one_takeover(make: Make) -> Snapshot:
 
 
 def with_workers(make: Make, *workers: WorkerRow) -> Snapshot:
-    scene = make(kind="penstock")
+    scene = make(kind="shardway")
     scene.at_tip()
     scene.table("-Workers", key="workerId")
     for one in workers:
@@ -935,7 +935,7 @@ def d047_ten_minutes_behind_in_one_look(make: Make) -> Snapshot:
 
 @sound
 def d047_ten_minutes_behind_and_its_worker_settles(make: Make) -> Snapshot:
-    scene = make(kind="penstock")
+    scene = make(kind="shardway")
     numbers = [scene.put(0), scene.put(1)]
     scene.put(0)
     scene.leases(*numbers)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from penstock import BufferOptions, CheckpointOptions, Consumer
-from penstock.checkpoints import Prompt
-from penstock.model import StartingPosition
+from shardway import BufferOptions, CheckpointOptions, Consumer
+from shardway.checkpoints import Prompt
+from shardway.model import StartingPosition
 
 
 async def main(application: str, stream: str, how: str) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pytest
 
-from penstock.core.aggregation import Container, UserRecord, encode_aggregate, open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX, even_ranges, hash_key
+from shardway.core.aggregation import Container, UserRecord, encode_aggregate, open_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX, even_ranges, hash_key
 from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def opened_by_kcl(wires: list[Wire]) -> list[Opened]:
     ]
     target = PROJECT / "target"
     done = subprocess.run(
-        ["java", "-cp", f"{target / 'classes'}:{target / 'libraries'}/*", "penstock.interop.Deaggregate"],
+        ["java", "-cp", f"{target / 'classes'}:{target / 'libraries'}/*", "shardway.interop.Deaggregate"],
         input="\n".join([*lines, ""]),
         capture_output=True,
         text=True,

@@ -13,8 +13,8 @@ from aws_kinesis_agg import deaggregator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import MAGIC, Container, encode_aggregate, open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX
+from shardway.core.aggregation import MAGIC, Container, encode_aggregate, open_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX
 from tests.core.kpl_schema import AggregatedRecord
 from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 

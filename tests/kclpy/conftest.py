@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.kclpy.kclpy_kit import PROGRAMS, STREAM, Journal
 
 if TYPE_CHECKING:

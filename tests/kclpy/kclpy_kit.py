@@ -9,23 +9,23 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.ledger.policies import Retry
-from penstock.core.shard.checkpoints import Prompt
-from penstock.kclpy.daemon import Daemon, DaemonOptions
-from penstock.kclpy.session import SessionOptions
-from penstock.model import StartingPosition
-from penstock.runtime.consumer.consumer import Consumer
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.ledger.policies import Retry
+from shardway.core.shard.checkpoints import Prompt
+from shardway.kclpy.daemon import Daemon, DaemonOptions
+from shardway.kclpy.session import SessionOptions
+from shardway.model import StartingPosition
+from shardway.runtime.consumer.consumer import Consumer
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from penstock.kclpy.session import ProcessorProcess
-    from penstock.local import LocalKinesis
-    from penstock.ports import LeaseTable
-    from penstock.runtime.shard.shard_reader import ShardReader
+    from shardway.kclpy.session import ProcessorProcess
+    from shardway.local import LocalKinesis
+    from shardway.ports import LeaseTable
+    from shardway.runtime.shard.shard_reader import ShardReader
 
 PROGRAMS = Path(__file__).parent / "programs"
 STREAM = "orders"

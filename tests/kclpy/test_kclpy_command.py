@@ -1,4 +1,4 @@
-"""``penstock kclpy`` as people run it: a properties file, leases in DynamoDB, SIGTERM."""
+"""``shardway kclpy`` as people run it: a properties file, leases in DynamoDB, SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.cli import main
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.cli import main
 from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.leases import LeaseRow
-    from penstock.local import LocalKinesis
+    from shardway.core.leases import LeaseRow
+    from shardway.local import LocalKinesis
     from tests.kclpy.kclpy_kit import Journal
 
-COMMAND = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "kclpy"]
+COMMAND = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "kclpy"]
 PROPERTIES = """\
 # as it is used with amazon_kclpy
 executableName = {script}
@@ -130,7 +130,7 @@ async def test_the_command_line_names_another_program_and_other_properties(
 def test_a_wrong_use_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["penstock", "kclpy", *arguments])
+    monkeypatch.setattr(sys, "argv", ["shardway", "kclpy", *arguments])
     assert main() == 1
     out, errors = capsys.readouterr()
     assert out == ""

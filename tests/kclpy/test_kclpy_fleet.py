@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import STREAM, Journal, running
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 
 def put(kinesis: Any, start: int, stop: int) -> list[str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.shard.checkpoints import Prompt
-from penstock.errors import OptionError
-from penstock.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
-from penstock.kclpy.session import OnError
-from penstock.model import StartingPosition
-from penstock.telemetry.cloudwatch import CloudWatchChoice
-from penstock.wiring import ConnectionOptions
+from shardway.core.shard.checkpoints import Prompt
+from shardway.errors import OptionError
+from shardway.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
+from shardway.kclpy.session import OnError
+from shardway.model import StartingPosition
+from shardway.telemetry.cloudwatch import CloudWatchChoice
+from shardway.wiring import ConnectionOptions
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.leases import writes
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.leases import writes
+from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import SHARD_ID, STREAM, Journal, put, running
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 SHAPES = ["V1", "V2", "V3"]
 ENDED = {

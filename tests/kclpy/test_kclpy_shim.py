@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.kclpy.shim import kcl, messages, v2, v3
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.kclpy.shim import kcl, messages, v2, v3
+from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import SHARD_ID, put, running
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.kclpy.kclpy_kit import Journal
 
 IMPORTS = """
-from penstock.kclpy import shim
+from shardway.kclpy import shim
 done = shim.install(always={always})
 import amazon_kclpy
 import amazon_kclpy.kcl
@@ -67,12 +67,12 @@ def test_an_installed_package_is_used_unless_it_is_not_wanted() -> None:
 def test_the_process_of_a_processor_imports_the_standard_library_alone() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from penstock.kclpy import child, shim; shim.install()\n"
+        "from shardway.kclpy import child, shim; shim.install()\n"
         "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(tops - set(sys.stdlib_module_names)))\n"
-        "print([name for name in sys.modules if name.startswith('penstock.') and 'kclpy' not in name])"
+        "print([name for name in sys.modules if name.startswith('shardway.') and 'kclpy' not in name])"
     )
-    assert python(code) == "['amazon_kclpy', 'penstock']\n['penstock.public']"
+    assert python(code) == "['amazon_kclpy', 'shardway']\n['shardway.public']"
 
 
 def record(**fields: Any) -> dict[str, Any]:

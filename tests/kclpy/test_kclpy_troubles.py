@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import writes
-from penstock.events import BatchFailed, RecordsSkipped
-from penstock.kclpy.session import OnError, ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import writes
+from shardway.events import BatchFailed, RecordsSkipped
+from shardway.kclpy.session import OnError, ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
+from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
-    from penstock.ports import LeaseTable
+    from shardway.local import LocalKinesis
+    from shardway.ports import LeaseTable
 
 
 async def stored(table: LeaseTable) -> str:

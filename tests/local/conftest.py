@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local.embedded import LocalKinesis
+from shardway.local.embedded import LocalKinesis
 from tests.local.botoclient import client_of
 
 if TYPE_CHECKING:

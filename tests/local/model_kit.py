@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.local.model import KinesisModel, Limits, ModelError
+from shardway.local.model import KinesisModel, Limits, ModelError
 
 START_S = 1_700_000_000.25
 HASH_KEYS = 2**128

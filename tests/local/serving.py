@@ -7,13 +7,13 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.local.http import Answer, ChunkedOut, Ending, HttpConnection
+from shardway.local.http import Answer, ChunkedOut, Ending, HttpConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from penstock.local.http import Handler
-    from penstock.local.http2 import Http2Connection
+    from shardway.local.http import Handler
+    from shardway.local.http2 import Http2Connection
 
 BODY_BYTES_MAX = 1_000_000
 

@@ -11,7 +11,7 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local import cbor, eventstream
+from shardway.local import cbor, eventstream
 
 
 @settings(deadline=None)

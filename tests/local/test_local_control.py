@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from penstock.local.control import Control
-from penstock.local.embedded import ControlError, LocalKinesis, SpawnedKinesis
-from penstock.local.faults import Fault
-from penstock.local.http import Request
+from shardway.local.control import Control
+from shardway.local.embedded import ControlError, LocalKinesis, SpawnedKinesis
+from shardway.local.faults import Fault
+from shardway.local.http import Request
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
@@ -32,7 +32,7 @@ def wire(local: LocalKinesis) -> Iterator[Wire]:
 
 def control(wire: Wire, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     raw = b"" if body is None else msgspec.json.encode(body)
-    reply = wire.call(request_bytes(raw, method=method, path=f"/_penstock/{path}", headers=headers))
+    reply = wire.call(request_bytes(raw, method=method, path=f"/_shardway/{path}", headers=headers))
     assert reply.headers["content-type"] == "application/json"
     return reply.status, reply.json()
 
@@ -51,7 +51,7 @@ def test_the_clock(local: LocalKinesis, wire: Wire) -> None:
 
 
 def test_the_counts(wire: Wire) -> None:
-    wire.call(call_bytes("ListStreams", {}, User_Agent="penstock/1 tag/me"))
+    wire.call(call_bytes("ListStreams", {}, User_Agent="shardway/1 tag/me"))
     counted = control(wire, "GET", "stats")[1]
     assert counted["operations"]["ListStreams"]["calls"] == 1
     assert counted["tags"]["me"]["ListStreams"]["calls"] == 1
@@ -114,10 +114,10 @@ def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
     ("peer", "status"), [("127.0.0.1", b"200"), ("::1", b"200"), ("10.0.0.7", b"403"), ("", b"403")]
 )
 def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
-    from penstock.local.gate import Answers
+    from shardway.local.gate import Answers
 
     answer = Control(local._running(), Answers(local.clock.now))(
-        Request(b"GET", b"/_penstock/health", {b"host": b"localhost:1"}, b"", True, peer)
+        Request(b"GET", b"/_shardway/health", {b"host": b"localhost:1"}, b"", True, peer)
     )
     assert answer.head.split()[1] == status
 
@@ -174,7 +174,7 @@ def test_a_child_process_says_what_kept_it_from_starting(spawned: SpawnedKinesis
 
 def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
     program = (
-        "from penstock.testing import LocalKinesis\n"
+        "from shardway.testing import LocalKinesis\n"
         "service = LocalKinesis.spawn().start()\n"
         "print(service.pid, flush=True)\n"
         "input()\n"
@@ -234,4 +234,4 @@ def test_a_page_that_was_named_may(origins: list[str]) -> None:
         assert http.call(call_bytes("ListStreams", {}, Origin="https://evil.example")).status == (
             200 if origins == ["*"] else 403
         )
-        assert http.call(request_bytes(method="GET", path="/_penstock/stats", headers={"Origin": "null"})).status == 403
+        assert http.call(request_bytes(method="GET", path="/_shardway/stats", headers={"Origin": "null"})).status == 403

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local.embedded import LocalKinesis
+from shardway.local.embedded import LocalKinesis
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import cbor2
 import pytest
 from botocore.exceptions import ClientError
 
-from penstock.local.faults import Fault
-from penstock.local.model.state import even_ranges
+from shardway.local.faults import Fault
+from shardway.local.model.state import even_ranges
 from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.local.embedded import LocalKinesis
+    from shardway.local.embedded import LocalKinesis
 
 ENTRIES = [{"Data": "YQ==", "PartitionKey": f"key-{number}"} for number in range(20)]
 PUT = call_bytes("PutRecords", {"StreamName": "orders", "Records": ENTRIES})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.local.faults import FAULTS_MAX, SUBSCRIPTION_EVENT, Drawn, Facts, Fault, FaultPlan
+from shardway.local.faults import FAULTS_MAX, SUBSCRIPTION_EVENT, Drawn, Facts, Fault, FaultPlan
 from tests.momentary import now
 
 GET = Facts("GetRecords", "task", "orders", frozenset(("shardId-000000000001",)))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import cbor2
 import pytest
 
-from penstock.local.cbor import decode
-from penstock.local.gate import Answers, Gate, http_date, looks_signed
-from penstock.local.http import Request
+from shardway.local.cbor import decode
+from shardway.local.gate import Answers, Gate, http_date, looks_signed
+from shardway.local.http import Request
 from tests.local.rawhttp import SIGNED
 
 JSON = "application/x-amz-json-1.1"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local.http import (
+from shardway.local.http import (
     PIPELINED_REQUESTS_MAX,
     REQUEST_HEAD_BYTES_MAX,
     Answer,

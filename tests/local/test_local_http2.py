@@ -19,10 +19,10 @@ from botocore.credentials import Credentials
 from botocore.eventstream import EventStreamBuffer
 from hyperframe.frame import SettingsFrame
 
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault, How
-from penstock.local.http2 import PREFACE
-from penstock.local.model.state import even_ranges
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault, How
+from shardway.local.http2 import PREFACE
+from shardway.local.model.state import even_ranges
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S, Wire, call_bytes
 
@@ -217,7 +217,7 @@ def test_a_signature_over_the_host_holds_for_the_authority(local: LocalKinesis, 
 
 @BOTH
 def test_the_controls_answer_over_http_2(local: LocalKinesis, wire: Wire2) -> None:
-    reply = wire.reply(wire.begin(wire.head("GET", "/_penstock/health"), ends=True))
+    reply = wire.reply(wire.begin(wire.head("GET", "/_shardway/health"), ends=True))
     assert reply.json()["status"] == "ok"
 
 
@@ -258,7 +258,7 @@ def test_without_h2_the_service_speaks_http_1() -> None:
     program = """
 import sys
 sys.modules["h2"] = None
-from penstock.local.embedded import LocalKinesis
+from shardway.local.embedded import LocalKinesis
 import ssl, socket, urllib.request
 with LocalKinesis(tls=True) as local:
     context = ssl.create_default_context(cafile=local.ca_file)
@@ -266,7 +266,7 @@ with LocalKinesis(tls=True) as local:
     port = int(local.endpoint_url.rpartition(":")[2])
     with context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1") as wire:
         print(wire.selected_alpn_protocol())
-    with urllib.request.urlopen(local.endpoint_url + "/_penstock/health", context=context) as reply:
+    with urllib.request.urlopen(local.endpoint_url + "/_shardway/health", context=context) as reply:
         print(reply.status)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -17,8 +17,8 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from penstock.local.http import Answer, ChunkedOut, Ending, Request
-from penstock.local.http2 import PREFACE, STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http import Answer, ChunkedOut, Ending, Request
+from shardway.local.http2 import PREFACE, STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S
 from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed
@@ -26,7 +26,7 @@ from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from penstock.local.http import Handler
+    from shardway.local.http import Handler
 
 DEFAULT_WINDOW_BYTES = 65_535
 

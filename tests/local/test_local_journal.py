@@ -13,10 +13,10 @@ from botocore.exceptions import BotoCoreError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.control import VirtualClock
-from penstock.local.embedded import LocalKinesis
-from penstock.local.journal import FORMAT, WASTE_BYTES_MIN, Journal, JournalError
-from penstock.local.model import KinesisModel
+from shardway.local.control import VirtualClock
+from shardway.local.embedded import LocalKinesis
+from shardway.local.journal import FORMAT, WASTE_BYTES_MIN, Journal, JournalError
+from shardway.local.model import KinesisModel
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes
 

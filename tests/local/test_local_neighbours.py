@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.local.http import Request
-from penstock.local.neighbours import operation_of, service_of
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.local.http import Request
+from shardway.local.neighbours import operation_of, service_of
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 

@@ -1,4 +1,4 @@
-"""What ``pip install 'penstock[local]'`` brings: few packages, and all that the service needs."""
+"""What ``pip install 'shardway[local]'`` brings: few packages, and all that the service needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.installed import brought_by, modules_outside
 from tests.local.botoclient import client_of
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("moto")
 
 PACKAGES_MAX = 30
 MEGABYTES_MAX = 120
-"""Of the files as pip writes them, without Penstock's own."""
+"""Of the files as pip writes them, without Shardway's own."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_they_are_few(brought: set[str]) -> None:
 def test_they_are_small(brought: set[str]) -> None:
     sizes = {
         name: sum(path.stat().st_size for file in metadata.files(name) or () if (path := _path(file)).is_file())
-        for name in brought - {"penstock"}
+        for name in brought - {"shardway"}
     }
     assert sum(sizes.values()) <= MEGABYTES_MAX * 1e6, sorted(sizes.items(), key=lambda item: -item[1])[:5]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.local.journal import WASTE_BYTES_MIN
-from penstock.local.server import REGIONS_MAX
+from shardway.local import LocalKinesis
+from shardway.local.journal import WASTE_BYTES_MIN
+from shardway.local.server import REGIONS_MAX
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
@@ -154,7 +154,7 @@ def test_regions_are_bounded_and_a_call_without_one_is_for_the_home_region(local
             reply = wire.call(call_bytes("ListStreams", {}, Authorization=scope + "SignedHeaders=host, Signature=0"))
             assert reply.status == 200
         assert reply.json()["StreamNames"] == ["orders"]
-        health: Any = wire.call(request_bytes(method="GET", path="/_penstock/health")).json()
+        health: Any = wire.call(request_bytes(method="GET", path="/_shardway/health")).json()
     assert len(health["regions"]) == REGIONS_MAX
     assert health["regions"][HOME] == 1
     assert len(list(local._running().regions)) == REGIONS_MAX

@@ -17,9 +17,9 @@ import cbor2
 import pytest
 from botocore.exceptions import ClientError
 
-from penstock.local.embedded import LocalKinesis
-from penstock.local.options import LocalOptions
-from penstock.local.server import LocalServer
+from shardway.local.embedded import LocalKinesis
+from shardway.local.options import LocalOptions
+from shardway.local.server import LocalServer
 from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def test_the_java_sdks_cbor(local: LocalKinesis, kinesis: Any) -> None:
 
 
 def test_calls_are_counted_by_operation_and_by_tag(local: LocalKinesis, boto: Callable[..., Any]) -> None:
-    driver, task = boto(user_agent="tag/driver"), boto(user_agent="penstock/1 tag/task")
+    driver, task = boto(user_agent="tag/driver"), boto(user_agent="shardway/1 tag/task")
     driver.create_stream(StreamName="orders", ShardCount=1)
     task.put_records(StreamName="orders", Records=[{"Data": b"x", "PartitionKey": "k"}] * 5)
     task.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
@@ -236,14 +236,14 @@ def test_the_environment_leads_any_sdk_here(kinesis_endpoint: str, local_kinesis
 def test_the_plugin_imports_nothing_before_it_is_used() -> None:
     program = (
         "import sys\n"
-        "import penstock.testing.pytest_plugin\n"
-        "print([name for name in ('asyncio', 'httptools', 'botocore', 'penstock.local') if name in sys.modules])\n"
+        "import shardway.testing.pytest_plugin\n"
+        "print([name for name in ('asyncio', 'httptools', 'botocore', 'shardway.local') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("module", ["penstock.local", "penstock.testing"])
+@pytest.mark.parametrize("module", ["shardway.local", "shardway.testing"])
 def test_public_names_are_there(module: str) -> None:
     loaded = importlib.import_module(module)
     assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
@@ -256,9 +256,9 @@ def test_without_its_extra_it_says_what_to_install() -> None:
         "import sys\n"
         "sys.modules['httptools'] = None\n"
         "try:\n"
-        "    from penstock.testing import LocalKinesis\n"
+        "    from shardway.testing import LocalKinesis\n"
         "except ModuleNotFoundError as fault:\n"
         "    print(fault)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == 'the local service needs its extra: pip install "penstock[local]"\n'
+    assert done.stdout == 'the local service needs its extra: pip install "shardway[local]"\n'

@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.embedded import LocalKinesis
-from penstock.local.gate import Verifier
-from penstock.local.http import Request
+from shardway.local.embedded import LocalKinesis
+from shardway.local.gate import Verifier
+from shardway.local.http import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,13 +12,13 @@ from botocore.exceptions import ClientError, EventStreamError
 from botocore.exceptions import ConnectionClosedError as BotoClosed
 from urllib3.exceptions import ProtocolError
 
-from penstock.local.faults import Fault
+from shardway.local.faults import Fault
 from tests.local.rawhttp import SIGNED, Wire, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.local.embedded import LocalKinesis
+    from shardway.local.embedded import LocalKinesis
 
 Subscribe = Callable[[Any], Any]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.embedded import LocalKinesis, SpawnedKinesis
-from penstock.local.server import make_certificate
+from shardway.local.embedded import LocalKinesis, SpawnedKinesis
+from shardway.local.server import make_certificate
 from tests.local.botoclient import client_of
 
 
@@ -39,7 +39,7 @@ def test_strict_clients_trust_it_by_any_name_of_this_machine(host: str) -> None:
     with LocalKinesis(tls=True) as local:
         context = ssl.create_default_context(cafile=local.ca_file)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
-        url = local.endpoint_url.replace("127.0.0.1", host) + "/_penstock/health"
+        url = local.endpoint_url.replace("127.0.0.1", host) + "/_shardway/health"
         with urllib.request.urlopen(url, context=context, timeout=20) as response:
             assert response.status == 200
 

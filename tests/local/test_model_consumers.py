@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.local.model import Limits, ModelError, Subscription
+from shardway.local.model import Limits, ModelError, Subscription
 from tests.local.model_kit import START_S, World, shard_id
 
 EVENT = "SubscribeToShardEvent"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model import Limits
-from penstock.local.model.limits import METERS_MAX, Meter, Meters
+from shardway.local.model import Limits
+from shardway.local.model.limits import METERS_MAX, Meter, Meters
 from tests.local.model_kit import World
 
 MIB = 1024 * 1024

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.local.model import KinesisModel
-from penstock.local.model.limits import PAGE_SPAN_S
+from shardway.local.model import KinesisModel
+from shardway.local.model.limits import PAGE_SPAN_S
 from tests.local.model_kit import HASH_KEYS, World
 
 RETENTION_S = 24 * 3_600

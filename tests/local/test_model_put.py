@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model import ModelError
+from shardway.local.model import ModelError
 from tests.local.model_kit import HASH_KEYS, World, b64, shard_id
 
 MIB = 1024 * 1024

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model.state import even_ranges
-from penstock.local.model.streams import Piece, scale
+from shardway.local.model.state import even_ranges
+from shardway.local.model.streams import Piece, scale
 from tests.local.model_kit import HASH_KEYS, World, shard_id
 
 UNIFORM = {"StreamName": "s", "ScalingType": "UNIFORM_SCALING"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model import identifiers
+from shardway.local.model import identifiers
 from tests.local.model_kit import START_S, World
 
 KCL_EXAMPLE = 49587497311274533994574834252742144236107130636007899138

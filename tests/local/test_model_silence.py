@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.local.model import Limits
-from penstock.local.model.limits import PAGE_SPAN_S
+from shardway.local import LocalKinesis
+from shardway.local.model import Limits
+from shardway.local.model.limits import PAGE_SPAN_S
 from tests.local.model_kit import START_S, World
 
 HOUR = 3_600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.local.model import Limits
+from shardway.local.model import Limits
 from tests.local.model_kit import START_S, World, shard_id
 
 HOUR = 3_600.0

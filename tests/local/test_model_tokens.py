@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.local.model import identifiers
-from penstock.local.model.identifiers import IteratorState
+from shardway.local.model import identifiers
+from shardway.local.model.identifiers import IteratorState
 
 U64 = st.integers(0, 2**64 - 1)
 STATES = st.builds(

@@ -8,8 +8,8 @@ import botocore.session
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 
-from penstock.local.model import ModelError
-from penstock.local.model.validation import REQUESTS, Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole, check
+from shardway.local.model import ModelError
+from shardway.local.model.validation import REQUESTS, Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole, check
 from tests.local.model_kit import World
 
 SERVICE = botocore.session.Session().get_service_model("kinesis")

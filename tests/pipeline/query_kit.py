@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.local.embedded import LocalKinesis
-from penstock.pipeline import BatchFolder
+from shardway.local.embedded import LocalKinesis
+from shardway.pipeline import BatchFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def run(spark: SparkSession, local: LocalKinesis, folder: Path) -> None:
         "startingPosition": "TRIM_HORIZON",
         "maxRecordsPerTrigger": "12",
     }
-    rows = spark.readStream.format("penstock").options(**given).load()
+    rows = spark.readStream.format("shardway").options(**given).load()
     rows = rows.selectExpr("CAST(data AS STRING) AS data", "shard_id", "sequence_number")
     query = (
         rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint")

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from penstock.errors import OptionError
-from penstock.pipeline import decode_bytes, decode_json, decode_text, explain_json, split
+from shardway.errors import OptionError
+from shardway.pipeline import decode_bytes, decode_json, decode_text, explain_json, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable

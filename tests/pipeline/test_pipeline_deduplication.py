@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from penstock.errors import OptionError
-from penstock.pipeline import decode_json, decode_text, deduplicate, late_rows, read_once, split
-from penstock.pipeline.job.account import state_is_of_another_kind
+from shardway.errors import OptionError
+from shardway.pipeline import decode_json, decode_text, deduplicate, late_rows, read_once, split
+from shardway.pipeline.job.account import state_is_of_another_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import OptionError, PenstockError
-from penstock.pipeline import decode_json, deduplicate
-from penstock.pipeline.exact_deduplication import Kept, micros_of
+from shardway.errors import OptionError, ShardwayError
+from shardway.pipeline import decode_json, deduplicate
+from shardway.pipeline.exact_deduplication import Kept, micros_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ def test_keys_that_no_longer_matter_are_forgotten() -> None:
 
 def test_a_state_of_a_later_version_is_refused() -> None:
     assert Kept.read(b"").write() == Kept().write()
-    with pytest.raises(PenstockError, match="a state of version 2 is not known here"):
+    with pytest.raises(ShardwayError, match="a state of version 2 is not known here"):
         Kept.read(b"\x02" + bytes(40))
 
 

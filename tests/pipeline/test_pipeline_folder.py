@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import OptionError
-from penstock.pipeline import BatchFolder, ParquetFolder, deduplicate, hadoop_files, parquet_folder
-from penstock.pipeline.hadoop_files import HadoopFiles, LocalFiles, files_for
+from shardway.errors import OptionError
+from shardway.pipeline import BatchFolder, ParquetFolder, deduplicate, hadoop_files, parquet_folder
+from shardway.pipeline.hadoop_files import HadoopFiles, LocalFiles, files_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +279,7 @@ def test_staging_on_another_file_system_is_refused(frame: Frame, written: Any, t
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("no second file system here")
-    staging = elsewhere / f"penstock-{tmp_path.parent.name}-{tmp_path.name}"
+    staging = elsewhere / f"shardway-{tmp_path.parent.name}-{tmp_path.name}"
     try:
         with pytest.raises(OptionError, match="staging: "):
             ParquetFolder(str(tmp_path / "orders"), writer="q", staging=str(staging)).write(

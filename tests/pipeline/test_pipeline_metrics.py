@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate
-from penstock.local import LocalKinesis
-from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
-from penstock.pipeline.metrics import BatchNumbers, QueryNumbers
-from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from penstock.telemetry.snapshots import QuerySnapshot
+from shardway.aws.kinesis import PutEntry
+from shardway.core.aggregation import encode_aggregate
+from shardway.local import LocalKinesis
+from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
+from shardway.pipeline.metrics import BatchNumbers, QueryNumbers
+from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from shardway.telemetry.snapshots import QuerySnapshot
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.events import QueryMetrics
+    from shardway.events import QueryMetrics
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CUT_MS = 1_795_000_000_000
@@ -99,7 +99,7 @@ def test_what_was_observed_is_found_by_its_stream() -> None:
         source(offset(stream_arn=other)),
         observedMetrics={
             "of the user": Row(rows=3),
-            "penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1),
+            "shardway": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1),
             "second": Row(stream="returns", rows=10, bytes=2000),
         },
     )
@@ -107,7 +107,7 @@ def test_what_was_observed_is_found_by_its_stream() -> None:
         ("orders", 1000, 1),
         ("returns", 2000, None),
     ]
-    empty = progress(source(offset(), rows=0), observedMetrics={"penstock": Row(stream=None, rows=0, bytes=0)})
+    empty = progress(source(offset(), rows=0), observedMetrics={"shardway": Row(stream=None, rows=0, bytes=0)})
     assert (stream_metrics(empty)[0].rows, stream_metrics(empty)[0].bytes) == (0, 0)
 
 
@@ -127,7 +127,7 @@ def test_a_progress_is_told_as_an_event() -> None:
     spark: Any = object()  # as with Spark Connect, which has no metrics system
     listener = MetricsListener(spark, on_event=told.append)
     durations = {"triggerExecution": 1500, "addBatch": 900}
-    seen = {"penstock": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1)}
+    seen = {"shardway": Row(stream="orders", rows=10, bytes=1000, aggregates_outside_range=1)}
     listener.show(progress(source(offset()), name="lake", id="q-1", durationMs=durations, observedMetrics=seen))
     listener.show(progress(source(offset()), name=None, id="q-2", durationMs=durations))
     listener.show(progress(source(offset(), rows=0), name="lake", id="q-1"))
@@ -225,7 +225,7 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
         with LocalKinesis(streams={"orders": 2}) as local:
             for times in (1, 2):
                 size = put(local, 20)
-                reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
+                reading = spark.readStream.format("shardway").schema(ALL_COLUMNS)
                 reading = reading.options(streamName="orders", region=local.region, endpointUrl=local.endpoint_url)
                 records = observed(reading.option("startingPosition", "TRIM_HORIZON").load())
                 assert "aggregate_outside_range" not in records.columns
@@ -235,7 +235,7 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
                 assert query.awaitTermination(120)
                 batches = [one for one in query.recentProgress if one["numInputRows"]]
                 (metrics,) = stream_metrics(batches[-1])
-                assert batches[-1]["observedMetrics"]["penstock"].asDict() == {
+                assert batches[-1]["observedMetrics"]["shardway"].asDict() == {
                     "stream": "orders", "rows": 25, "bytes": size, "aggregates_outside_range": 1,
                 }  # fmt: skip
                 assert (metrics.rows, metrics.bytes, metrics.aggregates_outside_range) == (25, size, 1)
@@ -244,7 +244,7 @@ def test_one_line_shows_the_numbers_in_the_progress_and_as_gauges(spark: SparkSe
                 assert (metrics.silent_shards, metrics.left_out_shards) == ((0, 0) if says_silence else (None, None))
                 told_all(spark)
                 assert ("metered", metrics) in told
-                shown = gauges(spark, "penstock.metered.orders.")
+                shown = gauges(spark, "shardway.metered.orders.")
                 assert shown == {
                     "lagMs": shown["lagMs"], "shards": 2, "unreadShards": 2, "possibleLosses": 0,
                     "batch": metrics.batch_id, "rows": 25 * times, "bytes": size * times,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "spark-metrics.md"
 TIMEOUT_S = 300
 PROGRAM = """
 import json, os, sys, urllib.request
 from pyspark.sql import SparkSession
-from penstock.pipeline import ALL_COLUMNS, MetricsListener, observed
+from shardway.pipeline import ALL_COLUMNS, MetricsListener, observed
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.port", "0").config("spark.driver.memory", "1g")
 for name in ("host", "bindAddress"):
@@ -27,14 +27,14 @@ for name, value in json.loads(sys.argv[3]).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.streams.addListener(MetricsListener(spark))
-reading = spark.readStream.format("penstock").schema(ALL_COLUMNS).options(**json.loads(sys.argv[1]))
+reading = spark.readStream.format("shardway").schema(ALL_COLUMNS).options(**json.loads(sys.argv[1]))
 writer = observed(reading.load()).writeStream.format("noop").queryName("orders-to-lake")
 query = writer.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start()
 query.awaitTermination()
 spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 port = spark.sparkContext.uiWebUrl.rpartition(":")[2]
 told = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics/prometheus/").read().decode()
-print("\\n".join(line for line in told.splitlines() if "penstock" in line))
+print("\\n".join(line for line in told.splitlines() if "shardway" in line))
 spark.stop()
 """
 
@@ -72,7 +72,7 @@ def test_prometheus_scrapes_them_by_the_names_on_the_page(tmp_path: Path) -> Non
         "possibleLosses": 0,
         "aggregatesOutsideRange": 0,
     }
-    before = "metrics_shop_driver_AccumulatorSource_penstock_orders_to_lake_orders_"
+    before = "metrics_shop_driver_AccumulatorSource_shardway_orders_to_lake_orders_"
     assert {name: values[f"{before}{name}_Value"] for name in wanted} == wanted
     assert set(values) >= {f"{before}lagMs_Value", f"{before}batch_Value"}
     assert f"{before}lagMs_Value" in page

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.pipeline import BatchFolder
-from penstock.pipeline.hadoop_files import collide, identity, identity_in
+from shardway.pipeline import BatchFolder
+from shardway.pipeline.hadoop_files import collide, identity, identity_in
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.pipeline import position_order, sort_by_key
+from shardway.pipeline import position_order, sort_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

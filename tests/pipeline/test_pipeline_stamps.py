@@ -1,4 +1,4 @@
-"""Envelopes opened and duplicates removed by Spark's own functions, as ``penstock.spark.stamps`` makes them."""
+"""Envelopes opened and duplicates removed by Spark's own functions, as ``shardway.spark.stamps`` makes them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from zlib import crc32
 import pytest
 from pyspark.errors import PySparkException
 
-from penstock.errors import OptionError
-from penstock.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
-from penstock.spark.stamps import Stamp, key_labels, position_labels, sealed
+from shardway.errors import OptionError
+from shardway.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
+from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def test_of_duplicates_in_a_batch_read_the_first_by_position_stays(
     firsts = [records[at]["sequence_number"] for at in (*range(4), *range(8, 11), *range(18, 21), 21, 22)]
     assert [row.sequence_number for row in rows] == firsts
     assert "stamp" in unique.columns
-    assert not [name for name in unique.columns if name.startswith("_penstock")]
+    assert not [name for name in unique.columns if name.startswith("_shardway")]
 
 
 def test_a_stream_drops_duplicates_in_and_across_batches(stream: Any, written: Any, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import OptionError
-from penstock.pipeline import DeltaSink, IcebergSink
-from penstock.pipeline.batches import batch_run
-from penstock.pipeline.tables import Commit, History, TableSink, _descent, _told
+from shardway.errors import OptionError
+from shardway.pipeline import DeltaSink, IcebergSink
+from shardway.pipeline.batches import batch_run
+from shardway.pipeline.tables import Commit, History, TableSink, _descent, _told
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def test_what_is_wrong_with_a_sink(spark: SparkSession) -> None:
     with pytest.raises(OptionError, match="option TxnVersion is set by the sink itself"):
         DeltaSink("lake", options={"TxnVersion": "1"})
     with pytest.raises(OptionError, match="set by the sink itself"):
-        IcebergSink("lake.a.b", options={"snapshot-property.penstock.batch": "1"})
+        IcebergSink("lake.a.b", options={"snapshot-property.shardway.batch": "1"})
     wrong: list[dict[str, Any]] = [{}, {"path": "lake", "table": "orders"}]
     for given in wrong:
         with pytest.raises(OptionError, match="either a path or a table"):
@@ -240,15 +240,15 @@ def test_what_is_wrong_with_a_sink(spark: SparkSession) -> None:
 
 
 def test_what_commits_say_of_themselves() -> None:
-    told = _told('{"penstock": {"writer": "q/1", "batch": 3, "bounds": null}}')
+    told = _told('{"shardway": {"writer": "q/1", "batch": 3, "bounds": null}}')
     assert told == Commit("q/1", 3, None)
-    assert _told('{"penstock": {"writer": "q", "batch": 3, "bounds": "b", "query": "1"}}') == Commit("q", 3, "b", "1")
-    others = (None, "", "nightly load", "3", "[]", '{"penstock": 1}', '{"penstock": {"writer": "q"}}')
+    assert _told('{"shardway": {"writer": "q", "batch": 3, "bounds": "b", "query": "1"}}') == Commit("q", 3, "b", "1")
+    others = (None, "", "nightly load", "3", "[]", '{"shardway": 1}', '{"shardway": {"writer": "q"}}')
     assert [_told(text) for text in others] == [None] * len(others)
 
 
 def snapshot(parent: int | None, at_s: int, batch: int | None = None, writer: str = "q") -> dict[str, Any]:
-    summary = {} if batch is None else {"penstock.writer": writer, "penstock.batch": str(batch)}
+    summary = {} if batch is None else {"shardway.writer": writer, "shardway.batch": str(batch)}
     return {"parent_id": parent, "at_ms": at_s * 1000, "ours": summary}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.runtime.producing import STREAM
 
 if TYPE_CHECKING:

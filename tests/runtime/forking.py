@@ -8,10 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock import ConnectionOptions, Producer, SyncProducer
-from penstock.aws.options import Credentials
-from penstock.errors import PenstockError
-from penstock.model import OutRecord
+from shardway import ConnectionOptions, Producer, SyncProducer
+from shardway.aws.options import Credentials
+from shardway.errors import ShardwayError
+from shardway.model import OutRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ def tell(name: str, call: Callable[[], Any]) -> None:
     try:
         call()
         told = "returned"
-    except PenstockError as error:
+    except ShardwayError as error:
         told = f"{type(error).__name__} {error}"
     print(f"{name}: {told}", flush=True)
 

@@ -8,20 +8,20 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import events
-from penstock.aws.kinesis import IteratorAt, KinesisClient
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.wire import Wire
-from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.model import OutRecord, PutResult, StreamName
-from penstock.options import ProducerOptions
+from shardway import events
+from shardway.aws.kinesis import IteratorAt, KinesisClient
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import Wire
+from shardway.core.aggregation import open_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.model import OutRecord, PutResult, StreamName
+from shardway.options import ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from penstock.errors import PutError
-    from penstock.local import LocalKinesis
+    from shardway.errors import PutError
+    from shardway.local import LocalKinesis
 
 STREAM = "orders"
 WAIT_S = 20.0

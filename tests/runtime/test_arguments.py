@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
+from shardway import (
     ConnectionOptions,
     Consumer,
     LeaseOptions,
@@ -18,7 +18,7 @@ from penstock import (
     SyncConsumer,
     SyncProducer,
 )
-from penstock.options import (
+from shardway.options import (
     ConsumerArguments,
     ConsumerOptions,
     ProducerArguments,
@@ -28,7 +28,7 @@ from penstock.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock import AssignedShard
+    from shardway import AssignedShard
 
 FACES: list[tuple[Any, Any, list[str]]] = [
     (Consumer, ConsumerArguments, ["stream", "application", "deserializer", "split"]),

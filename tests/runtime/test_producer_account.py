@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from penstock import events
-from penstock.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
-from penstock.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
-from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.options import MetricsOptions
-from penstock.runtime.producer.metrics import ProducerSnapshot
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway import events
+from shardway.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
+from shardway.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
+from shardway.model import HASH_KEY_MAX, OutRecord
+from shardway.options import MetricsOptions
+from shardway.runtime.producer.metrics import ProducerSnapshot
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 THROTTLED = "ProvisionedThroughputExceededException"

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.batching.chunk import CHUNK_OVERHEAD_BYTES
-from penstock.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
-from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway.core.batching.chunk import CHUNK_OVERHEAD_BYTES
+from shardway.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
+from shardway.model import OutRecord, PutResult
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, until, wire_of
 from tests.runtime.stepping import cancelled_at_every_await
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from penstock.local import LocalKinesis
-    from penstock.runtime.producer.handles import PutHandle
+    from shardway.local import LocalKinesis
+    from shardway.runtime.producer.handles import PutHandle
 
     Case = tuple[Coroutine[Any, Any, Any], Callable[[], Awaitable[None]]]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import AccessDeniedError, CredentialsError, RecordExpiredError, RecordRefusedError
-from penstock.events import PutRecordsDone, UnknownOutcome
-from penstock.local import LocalKinesis
-from penstock.model import OutRecord
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway.errors import AccessDeniedError, CredentialsError, RecordExpiredError, RecordRefusedError
+from shardway.events import PutRecordsDone, UnknownOutcome
+from shardway.local import LocalKinesis
+from shardway.model import OutRecord
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, until, wire_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import RecordExpiredError
-from penstock.events import PutRecordsDone, RecordsExpired, UnknownOutcome
-from penstock.local import LocalKinesis
-from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.errors import RecordExpiredError
+from shardway.events import PutRecordsDone, RecordsExpired, UnknownOutcome
+from shardway.local import LocalKinesis
+from shardway.model import OutRecord, PutResult
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.runtime.producing import (
     STREAM,
     Heard,

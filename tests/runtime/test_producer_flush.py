@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.batching.settling import RUN_WORK, STEP_RECORDS
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
-from penstock.errors import FlushTimeoutError, RecordWithdrawnError
-from penstock.model import OutRecord, PutResult
-from penstock.runtime.producer.handles import Unwritten
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.core.batching.settling import RUN_WORK, STEP_RECORDS
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.errors import FlushTimeoutError, RecordWithdrawnError
+from shardway.model import OutRecord, PutResult
+from shardway.runtime.producer.handles import Unwritten
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.interrupting import MemorySink
 from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
     from tests.put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])

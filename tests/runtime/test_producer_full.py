@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
-from penstock.model import OutRecord
-from penstock.options import MetricsOptions, ProducerOptions
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.errors import BufferFullError, FlushTimeoutError, OptionError, ProducerClosedError
+from shardway.model import OutRecord
+from shardway.options import MetricsOptions, ProducerOptions
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, numbered, quick, read_all, read_sync, until, until_sync, wire_of
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
-    from penstock.local.faults import OrderedFault
+    from shardway.local import LocalKinesis
+    from shardway.local.faults import OrderedFault
 
 KIB = 1024
 SMALL: dict[str, Any] = {"record_bytes_max": 4 * KIB, "buffer_bytes_max": 9 * KIB}

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import Wire
-from penstock.errors import BufferFullError, FlushTimeoutError, PutError, ServiceError
-from penstock.events import AggregatesRepeated
-from penstock.model import OutRecord, PutResult, StreamName
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.wire import Wire
+from shardway.errors import BufferFullError, FlushTimeoutError, PutError, ServiceError
+from shardway.events import AggregatesRepeated
+from shardway.model import OutRecord, PutResult, StreamName
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Heard, place_of, places, quick, read_all, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from penstock.local import LocalKinesis
-    from penstock.runtime.producer.handles import PutHandle, Puts
+    from shardway.local import LocalKinesis
+    from shardway.runtime.producer.handles import PutHandle, Puts
 
 STEPS = 120
 KEYS = [f"key-{number}" for number in range(12)]

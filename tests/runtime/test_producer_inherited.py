@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing import Fault
+from shardway.testing import Fault
 from tests.runtime.producing import read_sync
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 PROGRAM = Path(__file__).with_name("forking.py")
 

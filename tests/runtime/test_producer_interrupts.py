@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import BufferFullError
-from penstock.model import OutRecord, PutResult
-from penstock.options import ProducerOptions
-from penstock.runtime.producer.handles import PutHandle
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
+from shardway.errors import BufferFullError
+from shardway.model import OutRecord, PutResult
+from shardway.options import ProducerOptions
+from shardway.runtime.producer.handles import PutHandle
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
 from tests.interrupting import ROOT, THREADS, InterruptedAt, InterruptedByTestError, MemorySink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
-    from penstock.core.batching import Chunk
+    from shardway.core.batching import Chunk
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -294,7 +294,7 @@ async def test_a_withdrawal_of_many_that_is_interrupted_at_any_moment(options: d
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_a_first_listing_that_is_interrupted_at_any_moment(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no fault of the records: all that were taken are written."""
-    monkeypatch.setattr("penstock.runtime.producer.listing.REFRESH_MIN_S", 0.001)
+    monkeypatch.setattr("shardway.runtime.producer.listing.REFRESH_MIN_S", 0.001)
     at, reached = 0, "-"
     while reached:
         sink, handles = MemorySink(), list[Any]()

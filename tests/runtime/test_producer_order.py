@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.model import HASH_KEY_MAX, OutRecord
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Content, merge, quick, read_all, read_sync, split, until, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 KEYS = [f"key-{number}" for number in range(20)]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import InvalidRecordError, ProducerClosedError
-from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway.errors import InvalidRecordError, ProducerClosedError
+from shardway.model import HASH_KEY_MAX, OutRecord, PutResult
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import MIDDLE, STREAM, Heard, numbered, place_of, places, quick, read_all, until, wire_of
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])
 
@@ -54,7 +54,7 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
 
 async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 200,000 in one turn held the event loop for half a second."""
-    monkeypatch.setattr("penstock.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
+    monkeypatch.setattr("shardway.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
     async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
         queue = producer._core.intake.queue

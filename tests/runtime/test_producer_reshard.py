@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from penstock.events import AggregatesRepeated, ShardMapChanged
-from penstock.local import LocalKinesis
-from penstock.model import HASH_KEY_MAX, OutRecord
-from penstock.runtime.producer.producer import Producer
-from penstock.testing import Fault
+from shardway.events import AggregatesRepeated, ShardMapChanged
+from shardway.local import LocalKinesis
+from shardway.model import HASH_KEY_MAX, OutRecord
+from shardway.runtime.producer.producer import Producer
+from shardway.testing import Fault
 from tests.runtime.producing import (
     STREAM,
     Heard,

@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 
-from penstock.aws.kinesis import PutResult as PutAnswer
-from penstock.core.aggregation import open_aggregate
-from penstock.core.batching.batcher import STRAYS_MAX
-from penstock.core.hashkeys import even_ranges
-from penstock.core.sequence import shard_id_of
-from penstock.errors import (
+from shardway.aws.kinesis import PutResult as PutAnswer
+from shardway.core.aggregation import open_aggregate
+from shardway.core.batching.batcher import STRAYS_MAX
+from shardway.core.hashkeys import even_ranges
+from shardway.core.sequence import shard_id_of
+from shardway.errors import (
     FlushTimeoutError,
     InvalidRecordError,
     NotFoundError,
     OptionError,
-    PenstockError,
     RecordExpiredError,
     RecordRefusedError,
+    ShardwayError,
     TransportError,
 )
-from penstock.events import AggregationOff, Event, ShardMapChanged, ShardMapFailed
-from penstock.local import LocalKinesis
-from penstock.model import HASH_KEY_MAX, ListedShard, OutRecord
-from penstock.runtime.producer.listing import ShardListing
-from penstock.runtime.producer.producer import Producer
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.events import AggregationOff, Event, ShardMapChanged, ShardMapFailed
+from shardway.local import LocalKinesis
+from shardway.model import HASH_KEY_MAX, ListedShard, OutRecord
+from shardway.runtime.producer.listing import ShardListing
+from shardway.runtime.producer.producer import Producer
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.runtime.producing import STREAM, WAIT_S, Heard, call, numbered, quick, read_all, until, wire_of
 
 RECORD = OutRecord(b"data", "key")
@@ -108,7 +108,7 @@ async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_step
     async with asyncio.timeout(WAIT_S):
         producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=heard.append)
         if times == 2:
-            with pytest.raises(PenstockError, match="following the stream's shards has failed: ZeroDivisionError"):
+            with pytest.raises(ShardwayError, match="following the stream's shards has failed: ZeroDivisionError"):
                 await producer.start()
         else:
             await producer.start()

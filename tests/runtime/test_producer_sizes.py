@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.record_streams import KinesisSink
-from penstock.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
-from penstock.events import PutRecordsDone, RecordsFailed
-from penstock.local import LocalKinesis
-from penstock.model import ListedShard, OutRecord, PutResult, StreamName
-from penstock.runtime.producer.producer import Producer
+from shardway.aws.record_streams import KinesisSink
+from shardway.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
+from shardway.events import PutRecordsDone, RecordsFailed
+from shardway.local import LocalKinesis
+from shardway.model import ListedShard, OutRecord, PutResult, StreamName
+from shardway.runtime.producer.producer import Producer
 from tests.runtime.producing import STREAM, Heard, call, numbered, quick, read_all, wire_of
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from penstock.core.leases import Done, LeaseRow
-from penstock.core.leases.tenure import Fenced, LeaseTimes, State, claim
-from penstock.runtime.loops import NAP_S, SteadyClock
-from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import Done, LeaseRow
+from shardway.core.leases.tenure import Fenced, LeaseTimes, State, claim
+from shardway.runtime.loops import NAP_S, SteadyClock
+from shardway.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.stores.memory import MemoryLeaseTable
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.runtime import loops
-from penstock.runtime.loops import Apart, Here, Signal
+from shardway.runtime import loops
+from shardway.runtime.loops import Apart, Here, Signal
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:

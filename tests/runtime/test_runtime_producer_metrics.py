@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.histogram import Histogram
-from penstock.runtime.producer import metrics as producer_metrics
-from penstock.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter, ProducerSnapshot, ShardSnapshot
+from shardway.core.histogram import Histogram
+from shardway.runtime.producer import metrics as producer_metrics
+from shardway.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter, ProducerSnapshot, ShardSnapshot
 
 counts = st.integers(1, 500)
 times = st.floats(0, 30)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock.errors import ThrottledError
-from penstock.tasks import side_by_side
+from shardway.errors import ThrottledError
+from shardway.tasks import side_by_side
 
 
 @pytest.mark.parametrize("at_once_max", [1, 3, 100])

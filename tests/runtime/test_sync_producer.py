@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.batching.settling import WITHDRAWN_STEP_RECORDS
-from penstock.errors import (
+from shardway.core.batching.settling import WITHDRAWN_STEP_RECORDS
+from shardway.errors import (
     BufferFullError,
     FlushTimeoutError,
     InvalidRecordError,
@@ -22,20 +22,20 @@ from penstock.errors import (
     ProducerClosedError,
     RecordWithdrawnError,
 )
-from penstock.events import ProducerMetrics, PutRecordsDone
-from penstock.model import HASH_KEY_MAX, OutRecord, PutResult
-from penstock.options import MetricsOptions
-from penstock.runtime.producer.intake import CHUNK_RECORDS_MAX
-from penstock.runtime.producer.sync_producer import SyncProducer
-from penstock.testing import Fault
+from shardway.events import ProducerMetrics, PutRecordsDone
+from shardway.model import HASH_KEY_MAX, OutRecord, PutResult
+from shardway.options import MetricsOptions
+from shardway.runtime.producer.intake import CHUNK_RECORDS_MAX
+from shardway.runtime.producer.sync_producer import SyncProducer
+from shardway.testing import Fault
 from tests.interrupting import MemorySink
 from tests.runtime.producing import STREAM, Heard, numbered, place_of, places, quick, read_sync, until_sync, wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.local import LocalKinesis
-    from penstock.runtime.producer.handles import SyncPuts
+    from shardway.local import LocalKinesis
+    from shardway.runtime.producer.handles import SyncPuts
     from tests.put_entries import Answer, Entry
 
 BOTH = pytest.mark.parametrize("aggregation", [False, True], ids=["plain", "aggregated"])

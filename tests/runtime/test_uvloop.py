@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from penstock import Consumer, OutRecord, PollingOptions, Producer, StartingPosition
-from penstock.aws.http import dialing
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import NEVER, Wire
-from penstock.checkpoints import Prompt
-from penstock.errors import TransportError
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
-from penstock.model import StreamName
+from shardway import Consumer, OutRecord, PollingOptions, Producer, StartingPosition
+from shardway.aws.http import dialing
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import NEVER, Wire
+from shardway.checkpoints import Prompt
+from shardway.errors import TransportError
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
+from shardway.model import StreamName
 from tests.options_kit import arguments_of
 from tests.runtime.producing import quick, wire_of
 

@@ -27,7 +27,7 @@ def _house() -> Any:
 house = _house()
 
 FACE = """
-from penstock.options import ProducerOptions, WorkerSettings, Leases
+from shardway.options import ProducerOptions, WorkerSettings, Leases
 
 __all__ = ["ProducerOptions", "WorkerSettings", "Leases", "Public"]
 
@@ -73,7 +73,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.kinds import Told
+from shardway.kinds import Told
 
 # A reason.
 Heard = Callable[[int], None] | None  # with a remark
@@ -133,7 +133,7 @@ class Derived(Bound):
 '''
 
 USE = """
-from penstock.parts import Bound
+from shardway.parts import Bound
 
 
 def connect(bound: Bound) -> None:
@@ -145,7 +145,7 @@ def connect(bound: Bound) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Any:
-    package = tmp_path / "src" / "penstock"
+    package = tmp_path / "src" / "shardway"
     package.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
     texts = {
@@ -164,7 +164,7 @@ def tree(tmp_path: Path) -> Any:
 def test_a_constructor_and_a_bag_count_with_three_callbacks_by_whatever_name_and_a_public_class_does_not(
     tree: Any,
 ) -> None:
-    assert house.with_many_callbacks(tree) == ["penstock.parts.Three: 3", "penstock.parts.WithBag: 3"]
+    assert house.with_many_callbacks(tree) == ["shardway.parts.Three: 3", "shardway.parts.WithBag: 3"]
 
 
 def test_a_bag_counts_as_what_is_in_it_and_a_list_of_bags_as_one_argument(tree: Any) -> None:
@@ -175,19 +175,19 @@ def test_a_bag_counts_as_what_is_in_it_and_a_list_of_bags_as_one_argument(tree: 
 
 
 def test_neighbours_that_come_late_are_those_without_a_value_that_other_code_sets(tree: Any) -> None:
-    assert house.late_bound(tree) == ["penstock.parts.Bound.other", "penstock.parts.Bound.late"]
+    assert house.late_bound(tree) == ["shardway.parts.Bound.other", "shardway.parts.Bound.late"]
 
 
 def test_a_slot_for_a_callback_counts_where_another_module_fills_it(tree: Any) -> None:
-    assert house.filled_slots(tree) == ["penstock.parts.Bound.on_told: set by penstock.use"]
+    assert house.filled_slots(tree) == ["shardway.parts.Bound.on_told: set by shardway.use"]
 
 
 def test_words_and_comments_and_names(tree: Any) -> None:
-    assert house.persons(tree) == ["docs/page.md:2", "src/penstock/parts.py:2"]
+    assert house.persons(tree) == ["docs/page.md:2", "src/shardway/parts.py:2"]
     alone, lines = house.comment_lines(tree)
     assert alone == 1
     assert lines == sum(len(text.splitlines()) for text in (FACE, OPTIONS, PARTS, USE)) + 1
-    assert house.exported(tree.modules["penstock"]) == ["ProducerOptions", "WorkerSettings", "Leases", "Public"]
+    assert house.exported(tree.modules["shardway"]) == ["ProducerOptions", "WorkerSettings", "Leases", "Public"]
 
 
 def test_fields_of_options_count_with_those_of_a_group_and_without_a_choices_own(
@@ -251,7 +251,7 @@ def test_the_program_prints_every_measure_and_the_files_that_a_record_enters() -
     entered = [names for title, names in files.items() if title.startswith("files that a warm record enters")]
     for names in entered:
         assert names == sorted(set(names))
-        assert all((ROOT / "src" / "penstock" / name).is_file() for name in names)
+        assert all((ROOT / "src" / "shardway" / name).is_file() for name in names)
         assert not any(name.startswith(house.BEHIND_PORTS) for name in names)
     consumer, producer = entered
     assert any("core/ledger" in name for name in consumer)

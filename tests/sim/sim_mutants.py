@@ -8,44 +8,44 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import worker as rounds
-from penstock.core.assignment import strategies
-from penstock.core.assignment.upkeep import Birth, births_at_end
-from penstock.core.feeding.pages import FeedCursor
-from penstock.core.leases import Done, Unknown, lease_row, writes
-from penstock.core.leases import tenure as machine
-from penstock.core.leases.membership import Members
-from penstock.core.leases.row import Checkpoint
-from penstock.core.leases.tenure import Answered, State, Tenure
-from penstock.core.ledger import book
-from penstock.core.ledger.book import Chain
-from penstock.core.ledger.ledger import Ledger, MayDeliver
-from penstock.core.ledger.policies import Retry
-from penstock.core.ledger.queues import KeyQueue
-from penstock.core.shard.checkpoints import PendingChoice
-from penstock.core.shard.duplicates import Duplicates
-from penstock.core.shard.machine import LetterWritten
-from penstock.core.worker import Mine
-from penstock.model import Position
-from penstock.runtime import feeds
-from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.feeds import Pages, PollingFeed
-from penstock.runtime.shard import batch
-from penstock.runtime.shard.batch import Batch
-from penstock.runtime.shard.listener import Asking
-from penstock.runtime.shard.shard_reader import ShardReader
-from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.runtime.shard.window_reading import WindowRead
-from penstock.runtime.worker import shard_leases, worker
-from penstock.runtime.worker.shard_leases import StreamPart
-from penstock.testing.sim import simulator
-from penstock.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Seek, Service, Split
-from penstock.testing.sim.services import TableConnection
+from shardway.core import worker as rounds
+from shardway.core.assignment import strategies
+from shardway.core.assignment.upkeep import Birth, births_at_end
+from shardway.core.feeding.pages import FeedCursor
+from shardway.core.leases import Done, Unknown, lease_row, writes
+from shardway.core.leases import tenure as machine
+from shardway.core.leases.membership import Members
+from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.tenure import Answered, State, Tenure
+from shardway.core.ledger import book
+from shardway.core.ledger.book import Chain
+from shardway.core.ledger.ledger import Ledger, MayDeliver
+from shardway.core.ledger.policies import Retry
+from shardway.core.ledger.queues import KeyQueue
+from shardway.core.shard.checkpoints import PendingChoice
+from shardway.core.shard.duplicates import Duplicates
+from shardway.core.shard.machine import LetterWritten
+from shardway.core.worker import Mine
+from shardway.model import Position
+from shardway.runtime import feeds
+from shardway.runtime.consumer.streams import OpenStream
+from shardway.runtime.feeds import Pages, PollingFeed
+from shardway.runtime.shard import batch
+from shardway.runtime.shard.batch import Batch
+from shardway.runtime.shard.listener import Asking
+from shardway.runtime.shard.shard_reader import ShardReader
+from shardway.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.runtime.shard.window_reading import WindowRead
+from shardway.runtime.worker import shard_leases, worker
+from shardway.runtime.worker.shard_leases import StreamPart
+from shardway.testing.sim import simulator
+from shardway.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Seek, Service, Split
+from shardway.testing.sim.services import TableConnection
 
 if TYPE_CHECKING:
     import pytest
 
-    from penstock.testing import FaultPlan
+    from shardway.testing import FaultPlan
 
 
 def no_self_fence(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
     def all_open(leases: Any) -> list[Any]:
         return [lease for lease in leases if not lease.ended]
 
-    patch.setattr(sys.modules["penstock.core.assignment.decide"], "startable", all_open)
+    patch.setattr(sys.modules["shardway.core.assignment.decide"], "startable", all_open)
     patch.setattr(rounds, "startable", all_open)
 
 
@@ -325,7 +325,7 @@ def the_last_record_of_an_answer_is_overlooked(patch: pytest.MonkeyPatch) -> Non
 
 
 def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
-    deciding = sys.modules["penstock.core.assignment.decide"]
+    deciding = sys.modules["shardway.core.assignment.decide"]
     real = deciding.plan
 
     def selfish(leases: Any, workers: Any, me: str, strategy: Any, **times: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.sim import __main__ as command
+from shardway.testing.sim import __main__ as command
 from tests.installed import brought_by, modules_outside
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +26,11 @@ import sim_mutants
 
 sim_mutants.the_token_does_not_grow(pytest.MonkeyPatch())
 if __name__ == "__main__":
-    runpy.run_module("penstock.testing.sim", run_name="__main__", alter_sys=True)
+    runpy.run_module("shardway.testing.sim", run_name="__main__", alter_sys=True)
 """
 """The command, with a rule taken away: each tenure has the same token."""
 DIGESTS = """
-from penstock.testing import FaultPlan, Simulator
+from shardway.testing import FaultPlan, Simulator
 
 print([Simulator(FaultPlan.draw(seed)).run().digest for seed in (1000, 1003, 1008, 1011)])
 """
@@ -53,21 +53,21 @@ def test_a_failing_seed_prints_the_line_that_repeats_it(tmp_path: Path) -> None:
     assert f"3 seeds, {len(lines)} of them broke a rule" in found.stdout
     told, _, line = lines[0].partition("; again: ")
     python, option, module, *arguments = shlex.split(line)
-    assert (python, option, module) == ("python", "-m", "penstock.testing.sim")
+    assert (python, option, module) == ("python", "-m", "shardway.testing.sim")
     again = run([sys.executable, faulty, *arguments], PYTHONHASHSEED="2")
     assert again.returncode == 1
     assert again.stdout.splitlines()[-1] == told
     assert "a token that does not grow" in told
-    sound = run([sys.executable, "-m", "penstock.testing.sim", *arguments])
+    sound = run([sys.executable, "-m", "shardway.testing.sim", *arguments])
     assert sound.returncode == 0, sound.stdout
     assert re.match(r"seed \d+: .* deliveries", sound.stdout.splitlines()[-1])
 
 
 def test_it_runs_without_any_extra() -> None:
-    """Users simulate with what ``pip install penstock`` brings."""
+    """Users simulate with what ``pip install shardway`` brings."""
     missing = dict.fromkeys(modules_outside(brought_by()))
     assert {"cbor2", "h2", "httptools", "pyspark"} <= set(missing)
-    program = f"import sys\nsys.modules |= {missing!r}\nfrom penstock.testing import FaultPlan, Simulator\n"
+    program = f"import sys\nsys.modules |= {missing!r}\nfrom shardway.testing import FaultPlan, Simulator\n"
     done = run([sys.executable, "-c", program + "print(Simulator(FaultPlan.draw(1)).run().digest)"])
     assert done.returncode == 0, done.stderr
 

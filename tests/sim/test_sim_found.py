@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.testing import FaultPlan, Simulator
-from penstock.testing.sim.plan import Crash, Cut, Jump, Noise, Pause, Service, Split, Way
+from shardway.testing import FaultPlan, Simulator
+from shardway.testing.sim.plan import Crash, Cut, Jump, Noise, Pause, Service, Split, Way
 
 FOUND = {
     "a process came back under its id, and old copies of the tables": FaultPlan(

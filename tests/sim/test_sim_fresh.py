@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing.sim.__main__ import main
-from penstock.testing.sim.plan import FaultPlan
-from penstock.testing.sim.simulator import Simulator
+from shardway.testing.sim.__main__ import main
+from shardway.testing.sim.plan import FaultPlan
+from shardway.testing.sim.simulator import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

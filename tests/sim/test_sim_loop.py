@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.tasks import spawn
-from penstock.testing import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
-from penstock.testing.sim.loop import drop
+from shardway.tasks import spawn
+from shardway.testing import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
+from shardway.testing.sim.loop import drop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

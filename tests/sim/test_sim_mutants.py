@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.testing import FaultPlan, Simulator
+from shardway.testing import FaultPlan, Simulator
 from tests.sim.sim_mutants import (
     MUTANTS,
     a_seek_is_dropped,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import tasks
-from penstock.core.ledger.policies import Retry
-from penstock.core.shard.duplicates import Deduplicate
-from penstock.model import StartingPosition
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.testing import FaultPlan, Simulator
-from penstock.testing.sim.__main__ import main, replay_line
-from penstock.testing.sim.history import BAD
-from penstock.testing.sim.plan import (
+from shardway import tasks
+from shardway.core.ledger.policies import Retry
+from shardway.core.shard.duplicates import Deduplicate
+from shardway.model import StartingPosition
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.testing import FaultPlan, Simulator
+from shardway.testing.sim.__main__ import main, replay_line
+from shardway.testing.sim.history import BAD
+from shardway.testing.sim.plan import (
     Crash,
     Cut,
     Failing,
@@ -35,13 +35,13 @@ from penstock.testing.sim.plan import (
     Split,
     Way,
 )
-from penstock.testing.sim.process import PROGRAMS
+from shardway.testing.sim.process import PROGRAMS
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.ledger.letter import Letter
+    from shardway.core.ledger.letter import Letter
 
 SEEDS = range(1_000, 1_008)
 
@@ -76,7 +76,7 @@ def test_plans_differ_and_are_written_as_they_are_read() -> None:
 
 def test_a_seed_repeats_exactly_whatever_the_hash_seed() -> None:
     program = (
-        "from penstock.testing import FaultPlan, Simulator\n"
+        "from shardway.testing import FaultPlan, Simulator\n"
         "print([Simulator(FaultPlan.draw(seed)).run().digest for seed in (1003,)])\n"
     )
     found = {

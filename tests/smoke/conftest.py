@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.model import StreamName
+from shardway.local import LocalKinesis
+from shardway.model import StreamName
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "spark"))
 

@@ -10,8 +10,8 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate
+from shardway.aws.kinesis import PutEntry
+from shardway.core.aggregation import encode_aggregate
 from tests.spark.querying import (
     QUERY_TIMEOUT_S,
     Batches,
@@ -37,7 +37,7 @@ HOUR_S = 3600
 
 def batch(spark: SparkSession, stream: Stream, **options: str) -> DataFrame:
     given = {"streamName": "orders", "region": stream.local.region, "endpointUrl": stream.local.endpoint_url, **options}
-    return spark.read.format("penstock").options(**given).load()
+    return spark.read.format("shardway").options(**given).load()
 
 
 def run_after_unfinished(spark: SparkSession, stream: Stream, checkpoint: Path) -> Batches:
@@ -50,7 +50,7 @@ def run_after_unfinished(spark: SparkSession, stream: Stream, checkpoint: Path) 
 
 
 def test_it_is_the_pyspark_that_was_meant() -> None:
-    assert os.environ.get("PENSTOCK_SMOKE_PYSPARK", pyspark.__version__) == pyspark.__version__
+    assert os.environ.get("SHARDWAY_SMOKE_PYSPARK", pyspark.__version__) == pyspark.__version__
 
 
 def test_the_format_is_found_without_registering(spark: SparkSession, stream: Stream) -> None:
@@ -175,10 +175,10 @@ def test_a_schema_selects_columns(spark: SparkSession, stream: Stream, tmp_path:
     stream.put(10)
     given = {"streamName": "orders", "region": stream.local.region, "endpointUrl": stream.local.endpoint_url}
     schema = "approximate_arrival_timestamp TIMESTAMP NOT NULL, data BINARY"
-    rows = spark.read.format("penstock").options(**given).schema(schema).load()
+    rows = spark.read.format("shardway").options(**given).schema(schema).load()
     assert rows.columns == ["approximate_arrival_timestamp", "data"]
     assert sorted(bytes(row.data) for row in rows.collect()) == stream.written
-    streamed = spark.readStream.format("penstock").options(**given, startingPosition="earliest").schema(schema).load()
+    streamed = spark.readStream.format("shardway").options(**given, startingPosition="earliest").schema(schema).load()
     query = (
         streamed.writeStream.format("parquet")
         .option("path", str(tmp_path / "rows"))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.kinesis import PutEntry
-from penstock.pipeline.job.batches import Told, Watched
+from shardway.aws.kinesis import PutEntry
+from shardway.pipeline.job.batches import Told, Watched
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline" / "job"))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate
-from penstock.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
+from shardway.aws.kinesis import PutEntry
+from shardway.core.aggregation import encode_aggregate
+from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline"))
@@ -27,7 +27,7 @@ HOUR_S = 3600
 
 def run(spark: SparkSession, stream: Stream, checkpoint: Path) -> StreamMetrics:
     """Read what is there; what the last batch with rows told."""
-    reading = spark.readStream.format("penstock").schema(ALL_COLUMNS)
+    reading = spark.readStream.format("shardway").schema(ALL_COLUMNS)
     reading = reading.options(
         streamName="orders", region=stream.local.region, endpointUrl=stream.local.endpoint_url,
         startingPosition="TRIM_HORIZON", failOnDataLoss="false",
@@ -63,7 +63,7 @@ def test_rows_bytes_shards_aggregates_losses_and_lag(spark: SparkSession, stream
         assert second.possible_losses >= 1
         told_all(spark)
         assert [one for one in told if one.rows] == [first, second]
-        shown = gauges(spark, "penstock.metered.orders.")
+        shown = gauges(spark, "shardway.metered.orders.")
         assert {**shown, "lagMs": 0, "batch": 0} == {
             "lagMs": 0, "shards": 2, "unreadShards": 2, "possibleLosses": second.possible_losses, "batch": 0,
             "rows": 115, "bytes": 900, "aggregatesOutsideRange": 1,

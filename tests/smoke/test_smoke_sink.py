@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model import StreamName
-from penstock.pipeline import deduplicate_by_stamps, sort_by_key
+from shardway.model import StreamName
+from shardway.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ def test_a_copy_whose_batch_runs_again_is_read_once(spark: SparkSession, stream:
     copy.call("CreateStream", ShardCount=2)
     copy.close()
     rows = spark.range(300).selectExpr("concat('key-', id % 7) AS partition_key", "format_string('%08d', id) AS data")
-    rows.repartition("partition_key").write.format("penstock").options(streamName="orders", **reach).mode(
+    rows.repartition("partition_key").write.format("shardway").options(streamName="orders", **reach).mode(
         "append"
     ).save()
     for aggregation in ("false", "true"):
-        writer = reader(spark, stream).writeStream.format("penstock").options(streamName="copy", **reach)
+        writer = reader(spark, stream).writeStream.format("shardway").options(streamName="copy", **reach)
         writer = writer.options(stamps="position", orderedByKey="true", aggregation=aggregation)
         query = writer.option("checkpointLocation", str(tmp_path / "copy")).trigger(availableNow=True).start()
         assert query.awaitTermination(QUERY_TIMEOUT_S)
         forget_last_commit(tmp_path / "copy")
-    copied = spark.read.format("penstock").options(streamName="copy", **reach).load()
-    source = spark.read.format("penstock").options(streamName="orders", **reach).load()
+    copied = spark.read.format("shardway").options(streamName="copy", **reach).load()
+    source = spark.read.format("shardway").options(streamName="orders", **reach).load()
     assert copied.count() == 600
     found, wanted = (
         [(row.partition_key, bytes(row.data)) for row in sort_by_key(frame).collect()]

@@ -10,19 +10,19 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import ConnectionOptions
-from penstock.core.aggregation import encode_aggregate
-from penstock.local.faults import Fault
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.offsets import StreamOffset
-from penstock.spark.planner import Planner, PlanOptions
-from penstock.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
-from penstock.spark.reading import read_partition
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import ConnectionOptions
+from shardway.core.aggregation import encode_aggregate
+from shardway.local.faults import Fault
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.planner import Planner, PlanOptions
+from shardway.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
+from shardway.spark.reading import read_partition
 
 if TYPE_CHECKING:
-    from penstock.local.embedded import LocalKinesis
-    from penstock.local.faults import How
+    from shardway.local.embedded import LocalKinesis
+    from shardway.local.faults import How
 
 HOUR_S = 3600
 RETENTION_S = 24 * HOUR_S

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.local.embedded import LocalKinesis
-from penstock.model import StreamName
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.local.embedded import LocalKinesis
+from shardway.model import StreamName
 from tests.spark.planning import World
 from tests.spark.querying import Stream
 

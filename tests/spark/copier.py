@@ -11,7 +11,7 @@ from tests.spark.killing import Program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 DONE_TIMEOUT_S = 240.0
 
@@ -22,8 +22,8 @@ def copy(given: dict[str, Any]) -> None:
 
     spark = SparkSession.builder.appName("copier").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    records = spark.readStream.format("penstock").options(**given["source"]).load()
-    writer = records.writeStream.format("penstock").options(**given["target"])
+    records = spark.readStream.format("shardway").options(**given["source"]).load()
+    writer = records.writeStream.format("shardway").options(**given["target"])
     query = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start()
     query.awaitTermination()
 

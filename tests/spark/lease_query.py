@@ -6,20 +6,20 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.leases import writes
-from penstock.options import LeaseOptions
-from penstock.spark.cut import Pace
-from penstock.spark.driver import Driver, connection_options
-from penstock.spark.options import parse_read_options
-from penstock.spark.ranges import TaskOptions
-from penstock.spark.reading import read_partition
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.leases import writes
+from shardway.options import LeaseOptions
+from shardway.spark.cut import Pace
+from shardway.spark.driver import Driver, connection_options
+from shardway.spark.options import parse_read_options
+from shardway.spark.ranges import TaskOptions
+from shardway.spark.reading import read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
     from tests.spark.querying import Stream
 
 DEADLINE_S = 60.0

@@ -27,7 +27,7 @@ def main(endpoint_url: str, stream: str, application: str, folder: str, output: 
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    rows = spark.readStream.format("penstock").options(
+    rows = spark.readStream.format("shardway").options(
         streamName=stream,
         region="us-east-1",
         endpointUrl=endpoint_url,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.aws.kinesis import IteratorAt, KinesisClient, PutEntry
-from penstock.core.hashkeys import hash_key
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.planner import Planner, PlanOptions
-from penstock.spark.ranges import EndKind, ShardRange, chains_of
+from shardway.aws.kinesis import IteratorAt, KinesisClient, PutEntry
+from shardway.core.hashkeys import hash_key
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.planner import Planner, PlanOptions
+from shardway.spark.ranges import EndKind, ShardRange, chains_of
 
 if TYPE_CHECKING:
-    from penstock.local.embedded import LocalKinesis
-    from penstock.spark.offsets import StreamOffset
+    from shardway.local.embedded import LocalKinesis
+    from shardway.spark.offsets import StreamOffset
 
 
 class Row(NamedTuple):

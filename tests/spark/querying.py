@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.kinesis import KinesisClient, PutEntry
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.runtime.loops import LoopThread
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.runtime.loops import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.local.embedded import LocalKinesis
-    from penstock.model import ListedShard, StreamName
+    from shardway.local.embedded import LocalKinesis
+    from shardway.model import ListedShard, StreamName
 
 QUERY_TIMEOUT_S = 120
 
@@ -117,7 +117,7 @@ def reader(spark: SparkSession, stream: Stream, **options: str) -> DataFrame:
         "startingPosition": "TRIM_HORIZON",
         **options,
     }
-    return spark.readStream.format("penstock").options(**given).load()
+    return spark.readStream.format("shardway").options(**given).load()
 
 
 def run(spark: SparkSession, stream: Stream, checkpoint: Path, *, actions: int = 1, **options: str) -> Batches:

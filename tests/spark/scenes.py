@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.aws.kinesis import IteratorAt, PutEntry, WireRecord
-from penstock.aws.options import ConnectionOptions
-from penstock.core.hashkeys import even_ranges
-from penstock.model import StreamName
-from penstock.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
-from penstock.spark.reading import connection_for, read_partition
+from shardway.aws.kinesis import IteratorAt, PutEntry, WireRecord
+from shardway.aws.options import ConnectionOptions
+from shardway.core.hashkeys import even_ranges
+from shardway.model import StreamName
+from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
+from shardway.spark.reading import connection_for, read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     import pyarrow as pa
 
-    from penstock.local.embedded import LocalKinesis
-    from penstock.model import ListedShard
-    from penstock.spark.ranges import Chain
+    from shardway.local.embedded import LocalKinesis
+    from shardway.model import ListedShard
+    from shardway.spark.ranges import Chain
 
 
 class Row(NamedTuple):

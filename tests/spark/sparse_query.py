@@ -38,9 +38,9 @@ def main(mode: str, endpoint_url: str, folder: str) -> None:
         "startingPosition": "TRIM_HORIZON",
     }
     if mode == "batch":
-        write(spark.read.format("penstock").options(**options).load(), 0)
+        write(spark.read.format("shardway").options(**options).load(), 0)
         return
-    rows = spark.readStream.format("penstock").options(**options).load()
+    rows = spark.readStream.format("shardway").options(**options).load()
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
     if mode == "available":
         writer = writer.trigger(availableNow=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.spark.source import PenstockDataSource
+from shardway.spark.source import ShardwayDataSource
 
 
 def batch(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def batch(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
 
 def main(options: dict[str, str]) -> None:
     """Until the input ends, or the process is told to end."""
-    reader = PenstockDataSource(options).streamReader(StructType([StructField("data", BinaryType())]))
+    reader = ShardwayDataSource(options).streamReader(StructType([StructField("data", BinaryType())]))
     end = reader.initialOffset()
     try:
         for _ in sys.stdin:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.cut import (
+from shardway.spark.cut import (
     OVERSHOOT,
     SHARD_BYTES_PER_MS,
     SHARD_ROWS_PER_MS,
@@ -16,9 +16,9 @@ from penstock.spark.cut import (
     latest_sure_cut,
     total_share,
 )
-from penstock.spark.lookahead import Beyond, Bound, Lookahead, Seen
-from penstock.spark.options import Caps
-from penstock.spark.ranges import EndKind
+from shardway.spark.lookahead import Beyond, Bound, Lookahead, Seen
+from shardway.spark.options import Caps
+from shardway.spark.ranges import EndKind
 
 
 def look(*times: int, beyond: Beyond = Beyond.UNKNOWN, size: int = 100) -> Lookahead:

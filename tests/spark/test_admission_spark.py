@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.kinesis import PutEntry
-from penstock.spark.cut import EARLY_SHARE, OVERSHOOT
+from shardway.aws.kinesis import PutEntry
+from shardway.spark.cut import EARLY_SHARE, OVERSHOOT
 from tests.spark.querying import Batches, Stream, assert_exact, reader, run, start
 
 if TYPE_CHECKING:

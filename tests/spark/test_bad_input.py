@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate, open_aggregate
-from penstock.local import LocalKinesis
-from penstock.model import StreamName
-from penstock.spark.source import PenstockDataSource
+from shardway.aws.kinesis import PutEntry
+from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.local import LocalKinesis
+from shardway.model import StreamName
+from shardway.spark.source import ShardwayDataSource
 from tests.spark.querying import QUERY_TIMEOUT_S, Batches, Stream, assert_exact, collect, reader, run, start
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def refused(spark: SparkSession, match: str, **options: str) -> str:
     """``load()`` refuses the options, for streams and for batches; the message."""
     for read in (spark.read, spark.readStream):
         with pytest.raises(AnalysisException, match=match) as caught:
-            read.format("penstock").options(**options).load()
+            read.format("shardway").options(**options).load()
         assert_plain(caught.value, "PYTHON_DATA_SOURCE_ERROR")
     return str(caught.value)
 
 
 def load(spark: SparkSession, stream: Stream, **options: str) -> None:
     given = {"streamName": "orders", "region": stream.local.region, "endpointUrl": stream.local.endpoint_url, **options}
-    spark.read.format("penstock").options(**given).load().collect()
+    spark.read.format("shardway").options(**given).load().collect()
 
 
 # --- which stream, by which role --------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_a_stream_that_does_not_exist(spark: SparkSession, stream: Stream, tmp_p
 def test_no_credentials(spark: SparkSession, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", "")
     session = spark.newSession()
-    session.dataSource.register(PenstockDataSource)  # what is registered gets that environment
+    session.dataSource.register(ShardwayDataSource)  # what is registered gets that environment
     match = "CredentialsError: no AWS credentials were found. Looked at the environment"
     fails(session, stream, tmp_path / "checkpoint", match)
     with pytest.raises(AnalysisException, match=match) as caught:
@@ -145,7 +145,7 @@ def test_an_option_of_the_other_kind_of_read(spark: SparkSession, stream: Stream
 
 
 def test_a_column_that_does_not_exist(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
-    frame = spark.readStream.format("penstock").schema("data BINARY, shardid STRING")
+    frame = spark.readStream.format("shardway").schema("data BINARY, shardid STRING")
     frame = frame.option("streamName", "orders").option("endpointUrl", stream.local.endpoint_url)
     query = start(frame.load(), tmp_path / "checkpoint", Batches())
     stopped(query, r"the source has no column shardid \(did you mean shard_id")
@@ -167,8 +167,8 @@ def test_pyarrow_is_missing(spark: SparkSession, tmp_path: Path, monkeypatch: py
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n", encoding="utf-8")
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
     session = spark.newSession()
-    session.dataSource.register(PenstockDataSource)
-    refused(session, r"pyarrow cannot be imported by .*install \"penstock\[spark\]\" there", streamName="orders")
+    session.dataSource.register(ShardwayDataSource)
+    refused(session, r"pyarrow cannot be imported by .*install \"shardway\[spark\]\" there", streamName="orders")
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_records_without_a_partition_key(spark: SparkSession, stream: Stream, tm
         keyless.written.append(data)
         keyless.call("PutRecord", Data=base64.b64encode(data).decode())
     rows = run(spark, keyless, tmp_path / "checkpoint").all_rows()
-    read = spark.read.format("penstock").option("streamName", "keyless").option("region", stream.local.region)
+    read = spark.read.format("shardway").option("streamName", "keyless").option("region", stream.local.region)
     batch = collect(read.option("endpointUrl", stream.local.endpoint_url).load())
     keyless.close()
     for got in (rows, batch):

@@ -18,7 +18,7 @@ HOUR_S = 3600
 
 def batch(spark: SparkSession, stream: Stream, **options: str) -> DataFrame:
     given = {"streamName": "orders", "region": stream.local.region, "endpointUrl": stream.local.endpoint_url, **options}
-    return spark.read.format("penstock").options(**given).load()
+    return spark.read.format("shardway").options(**given).load()
 
 
 def test_an_empty_stream_has_no_rows(spark: SparkSession, stream: Stream) -> None:

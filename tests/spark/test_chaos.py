@@ -11,13 +11,13 @@ import random
 
 import pytest
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.local.embedded import LocalKinesis
-from penstock.model import StreamName
-from penstock.spark import reading
-from penstock.spark.options import Caps
-from penstock.spark.planner import PlanOptions
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.local.embedded import LocalKinesis
+from shardway.model import StreamName
+from shardway.spark import reading
+from shardway.spark.options import Caps
+from shardway.spark.planner import PlanOptions
 from tests.spark.chaos import Chaos
 
 SEEDS = 16

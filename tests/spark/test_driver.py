@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.calls import SignedCalls
-from penstock.aws.credentials import CredentialCache
-from penstock.aws.wire import Wire
-from penstock.errors import DataLossError, OptionError
-from penstock.spark.cut import Pace
-from penstock.spark.driver import Driver, connection_options
-from penstock.spark.options import parse_read_options
-from penstock.spark.ranges import TaskOptions
-from penstock.spark.reading import read_partition
+from shardway.aws.calls import SignedCalls
+from shardway.aws.credentials import CredentialCache
+from shardway.aws.wire import Wire
+from shardway.errors import DataLossError, OptionError
+from shardway.spark.cut import Pace
+from shardway.spark.driver import Driver, connection_options
+from shardway.spark.options import parse_read_options
+from shardway.spark.ranges import TaskOptions
+from shardway.spark.reading import read_partition
 from tests.spark.querying import Stream
 
 if TYPE_CHECKING:

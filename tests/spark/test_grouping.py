@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.lineage import Lineage
-from penstock.model import ListedShard
-from penstock.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from penstock.spark.ranges import TASK_BYTES, EndKind, chains_of, pack_tasks, ranges_of, tasks_for
+from shardway.core.lineage import Lineage
+from shardway.model import ListedShard
+from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from shardway.spark.ranges import TASK_BYTES, EndKind, chains_of, pack_tasks, ranges_of, tasks_for
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 

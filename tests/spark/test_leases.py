@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 import botocore.session
 import pytest
 
-from penstock.aws.kinesis import PutEntry
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.leases import Checkpoint, Done, LeaseRow
-from penstock.core.leases.writes import take
-from penstock.errors import AccessDeniedError, DataLossError, OptionError, PenstockError
-from penstock.events import CheckpointTrimmed
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import Position, StartingPosition, StreamName
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.spark.leases import LeasesInUseError
+from shardway.aws.kinesis import PutEntry
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.leases import Checkpoint, Done, LeaseRow
+from shardway.core.leases.writes import take
+from shardway.errors import AccessDeniedError, DataLossError, OptionError, ShardwayError
+from shardway.events import CheckpointTrimmed
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import Position, StartingPosition, StreamName
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.spark.leases import LeasesInUseError
 from tests.options_kit import arguments_of
 from tests.spark.lease_query import DEADLINE_S, FAILOVER_S, Query
 from tests.spark.querying import Stream
@@ -76,7 +76,7 @@ def until(condition: Callable[[], bool]) -> None:
 def consumer_of(
     query: Query, events: list[Any], starting_position: StartingPosition = StartingPosition.TRIM_HORIZON
 ) -> Consumer[Any]:
-    """A Penstock consumer of the same application."""
+    """A Shardway consumer of the same application."""
     local = query.stream.local
     return Consumer(
         query.stream.name.name or "",
@@ -371,7 +371,7 @@ def test_a_lease_that_is_taken_while_the_query_runs_is_left_alone_and_told(
 def test_a_table_that_fails_is_told_and_tried_again_and_the_query_goes_on(
     query: Query, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.leases.BACKOFF_S", 0.05)
+    monkeypatch.setattr("shardway.spark.leases.BACKOFF_S", 0.05)
     query.stream.put(20)
     got = query.start().batch()
     faults = query.stream.local.faults
@@ -493,7 +493,7 @@ def test_a_lease_that_cannot_be_read_is_no_lease_that_is_not_there(query: Query)
         await table.close()
 
     asyncio.run(spoil())
-    with pytest.raises(PenstockError, match="cannot be read as leases"):
+    with pytest.raises(ShardwayError, match="cannot be read as leases"):
         query.start().batch()
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions, Credentials
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
 from tests.spark.querying import Batches, Stream, assert_exact, by_shard, reader, run, start
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
 
 PROGRAM = Path(__file__).with_name("leases_process.py")
 DEADLINE_S = 120.0

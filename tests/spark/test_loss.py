@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import DataLossError, OptionError
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.offsets import Kind, StreamOffset
-from penstock.spark.planner import Planner
+from shardway.errors import DataLossError, OptionError
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.offsets import Kind, StreamOffset
+from shardway.spark.planner import Planner
 from tests.spark.planning import World, assert_exact
 
 HOUR_S = 3600
@@ -48,7 +48,7 @@ async def test_without_failing_exactly_the_rest_is_read_and_the_loss_is_counted(
     world.written.clear()
     await world.put(10)
     late = await planned(world, stored, fail_on_data_loss=False)
-    with caplog.at_level(logging.WARNING, "penstock.spark"):
+    with caplog.at_level(logging.WARNING, "shardway.spark"):
         batches = await world.drain(late)
     assert_exact(world, batches)
     assert late.losses.count == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.offsets import (
+from shardway.spark.offsets import (
     INITIAL,
     SILENCE_MARGIN_MS,
     Kind,

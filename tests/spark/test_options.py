@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import OptionError
-from penstock.model import OutsidePolicy, StartingPosition, StreamName
-from penstock.spark.options import READ_OPTIONS, Caps, ReadOptions, check_options, parse_read_options
+from shardway.errors import OptionError
+from shardway.model import OutsidePolicy, StartingPosition, StreamName
+from shardway.spark.options import READ_OPTIONS, Caps, ReadOptions, check_options, parse_read_options
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

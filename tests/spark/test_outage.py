@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.errors import TransportError
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import StreamName
-from penstock.spark.planner import PlanOptions
-from penstock.spark.ranges import TaskOptions
-from penstock.spark.source import PenstockDataSource, PenstockStreamReader
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.errors import TransportError
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import StreamName
+from shardway.spark.planner import PlanOptions
+from shardway.spark.ranges import TaskOptions
+from shardway.spark.source import ShardwayDataSource, ShardwayStreamReader
 from tests.spark.planning import World
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def test_a_setting_says_how_long(given: dict[str, str], told_s: float) -> None:
     with LocalKinesis(streams={"orders": 1}) as local:
         options = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url, **given}
         schema = StructType([StructField("data", BinaryType())])
-        reader = PenstockDataSource(options).streamReader(schema)
-        assert isinstance(reader, PenstockStreamReader)
+        reader = ShardwayDataSource(options).streamReader(schema)
+        assert isinstance(reader, ShardwayStreamReader)
         assert reader._task_options.no_progress_s == told_s
         if not given:
             return

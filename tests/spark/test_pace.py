@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.hashkeys import hash_key
-from penstock.local.faults import Fault
-from penstock.model import StartingPosition
-from penstock.spark.cut import BUSY_INTERVAL_S, TOO_NEAR_BATCHES, CutLag, Pace
-from penstock.spark.planner import Planner, PlanOptions
+from shardway.core.hashkeys import hash_key
+from shardway.local.faults import Fault
+from shardway.model import StartingPosition
+from shardway.spark.cut import BUSY_INTERVAL_S, TOO_NEAR_BATCHES, CutLag, Pace
+from shardway.spark.planner import Planner, PlanOptions
 from tests.spark.planning import World
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.options import ConnectionOptions
-from penstock.aws.wire import Wire
-from penstock.errors import PenstockError
-from penstock.local import LocalKinesis
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.offsets import Kind, StreamOffset
-from penstock.spark.options import Caps
-from penstock.spark.planner import Planner, PlanOptions
-from penstock.spark.ranges import EndKind, chains_of
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
+from shardway.errors import ShardwayError
+from shardway.local import LocalKinesis
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.offsets import Kind, StreamOffset
+from shardway.spark.options import Caps
+from shardway.spark.planner import Planner, PlanOptions
+from shardway.spark.ranges import EndKind, chains_of
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 
@@ -247,7 +247,7 @@ async def test_a_large_backlog_is_cut_at_a_reshard(world: World) -> None:
 
 async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
     planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanOptions())
-    with pytest.raises(PenstockError, match=r"there is no stream nowhere in region us-east-1"):
+    with pytest.raises(ShardwayError, match=r"there is no stream nowhere in region us-east-1"):
         await planner.begin(None)
 
 

@@ -9,15 +9,15 @@ import datetime as dt
 
 import pytest
 
-from penstock.aws.kinesis import KinesisClient
-from penstock.aws.wire import ConnectionOptions, Wire
-from penstock.errors import DataLossError
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import StartingPosition, StreamName
-from penstock.spark.offsets import Kind, StreamOffset
-from penstock.spark.options import Caps
-from penstock.spark.planner import Planner
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.errors import DataLossError
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import StartingPosition, StreamName
+from shardway.spark.offsets import Kind, StreamOffset
+from shardway.spark.options import Caps
+from shardway.spark.planner import Planner
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 HOUR_S = 3600

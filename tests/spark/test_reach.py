@@ -7,9 +7,9 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.aws.options import ConnectionOptions
-from penstock.spark.driver import as_the_driver_finds_it
-from penstock.spark.source import PenstockDataSource
+from shardway.aws.options import ConnectionOptions
+from shardway.spark.driver import as_the_driver_finds_it
+from shardway.spark.source import ShardwayDataSource
 
 RECORDS = StructType().add("data", "binary")
 SINK = StructType().add("partition_key", "string").add("data", "binary")
@@ -18,7 +18,7 @@ SINK = StructType().add("partition_key", "string").add("data", "binary")
 def test_region_and_endpoint_of_the_driver_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:4567")
-    source = PenstockDataSource({"streamName": "orders"})
+    source = ShardwayDataSource({"streamName": "orders"})
     made = [
         source.reader(RECORDS),
         source.streamReader(RECORDS),

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions
-from penstock.core.aggregation import encode_aggregate
-from penstock.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
-from penstock.local.embedded import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import StreamName
-from penstock.spark import reading
-from penstock.spark.ranges import EndKind, ShardPartition
-from penstock.spark.reading import read_partition
+from shardway.aws.options import ConnectionOptions
+from shardway.core.aggregation import encode_aggregate
+from shardway.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
+from shardway.local.embedded import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import StreamName
+from shardway.spark import reading
+from shardway.spark.ranges import EndKind, ShardPartition
+from shardway.spark.reading import read_partition
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 from tests.spark.scenes import Row, Scene, range_of, rows_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.local.faults import How
-    from penstock.spark.ranges import ShardRange
+    from shardway.local.faults import How
+    from shardway.spark.ranges import ShardRange
 
 HOUR_S = 3600.0
 
@@ -434,7 +434,7 @@ def test_a_partition_is_small_and_survives_pickling(local: LocalKinesis) -> None
 
 FORKING = """
 import os, pickle, sys
-from penstock.spark.reading import read_partition
+from shardway.spark.reading import read_partition
 partition = pickle.loads(sys.stdin.buffer.read())
 count = sum(batch.num_rows for batch in read_partition(partition))
 for _ in range(2):

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
-from penstock.aws.options import ConnectionOptions
-from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
-from penstock.errors import DataLossError, StalledError, TransportError
-from penstock.spark.ranges import EndKind, ShardRange, TaskOptions
-from penstock.spark.reading import EMPTY_PAUSE_S, RangeCursor
+from shardway.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
+from shardway.aws.options import ConnectionOptions
+from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
+from shardway.errors import DataLossError, StalledError, TransportError
+from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
+from shardway.spark.reading import EMPTY_PAUSE_S, RangeCursor
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 BORN_S = 1_700_000_000

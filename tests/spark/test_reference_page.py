@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from scripts.reference_spark import options_table
 
-from penstock.core.leases.mirror import NOTE
-from penstock.spark.cut import OVERSHOOT
-from penstock.spark.leases import WHOLE_RECORD
-from penstock.spark.ranges import SPARK_TYPES
+from shardway.core.leases.mirror import NOTE
+from shardway.spark.cut import OVERSHOOT
+from shardway.spark.leases import WHOLE_RECORD
+from shardway.spark.ranges import SPARK_TYPES
 from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:

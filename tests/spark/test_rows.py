@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from penstock.aws.kinesis import WireRecord
-from penstock.aws.options import ConnectionOptions
-from penstock.core.aggregation import MAGIC
-from penstock.core.hashkeys import hash_key
-from penstock.errors import AggregateError, OptionError
-from penstock.model import HASH_KEY_MAX, OutsidePolicy
-from penstock.spark.ranges import COLUMNS, SCHEMA, EndKind, ShardRange, TaskOptions
-from penstock.spark.rows import Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
+from shardway.aws.kinesis import WireRecord
+from shardway.aws.options import ConnectionOptions
+from shardway.core.aggregation import MAGIC
+from shardway.core.hashkeys import hash_key
+from shardway.errors import AggregateError, OptionError
+from shardway.model import HASH_KEY_MAX, OutsidePolicy
+from shardway.spark.ranges import COLUMNS, SCHEMA, EndKind, ShardRange, TaskOptions
+from shardway.spark.rows import Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
 
 SHARD = "shardId-000000000003"
 FIRST = 49590338271490256608559692538361571095921575989136588898

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from penstock.core.hashkeys import hash_key
-from penstock.errors import DataLossError, StalledError
-from penstock.local.faults import Fault
-from penstock.model import StartingPosition
-from penstock.spark import cut, lookahead
-from penstock.spark import planner as planning_module
-from penstock.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
-from penstock.spark.lookahead import Lookahead, Seen
-from penstock.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
-from penstock.spark.planner import Planner
-from penstock.spark.ranges import EndKind
+from shardway.core.hashkeys import hash_key
+from shardway.errors import DataLossError, StalledError
+from shardway.local.faults import Fault
+from shardway.model import StartingPosition
+from shardway.spark import cut, lookahead
+from shardway.spark import planner as planning_module
+from shardway.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
+from shardway.spark.lookahead import Lookahead, Seen
+from shardway.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
+from shardway.spark.planner import Planner
+from shardway.spark.ranges import EndKind
 from tests.spark.planning import World, assert_exact, assert_in_step
 
 MINUTE_S = 60
@@ -370,7 +370,7 @@ async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_err
     monkeypatch.setattr(lookahead.ShardProbe, "_open_at", nothing)
     await world.put(3, key=busy)
     late = await begun(world, planner.offset)
-    with caplog.at_level(logging.WARNING, "penstock.spark"):
+    with caplog.at_level(logging.WARNING, "shardway.spark"):
         for _ in range(100):
             offset = await world.plan_settled(late)
             if offset.starts and offset is not planner.offset and len(await world.read_batch(late, offset)) == 3:

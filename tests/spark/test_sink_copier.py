@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.aws.kinesis import PutEntry
-from penstock.core.aggregation import encode_aggregate
-from penstock.local.faults import Fault
-from penstock.model import StreamName
-from penstock.pipeline import deduplicate_by_stamps, sort_by_key
+from shardway.aws.kinesis import PutEntry
+from shardway.core.aggregation import encode_aggregate
+from shardway.local.faults import Fault
+from shardway.model import StreamName
+from shardway.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.spark.copier import Copier
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 
@@ -69,7 +69,7 @@ def target(stream: Stream) -> Iterator[Stream]:
 def read_batch(spark: SparkSession, target: Stream) -> DataFrame:
     local = target.local
     options = {"streamName": "copy", "region": local.region, "endpointUrl": local.endpoint_url}
-    return spark.read.format("penstock").options(**options).load()
+    return spark.read.format("shardway").options(**options).load()
 
 
 def in_order(unique: DataFrame) -> list[tuple[str, bytes]]:
@@ -87,7 +87,7 @@ def read_as_a_stream(spark: SparkSession, target: Stream, checkpoint: Path) -> l
         "maxRecordsPerTrigger": "2000",
     }
     rows: list[tuple[str, bytes]] = []
-    unique = deduplicate_by_stamps(spark.readStream.format("penstock").options(**options).load(), window="1 hour")
+    unique = deduplicate_by_stamps(spark.readStream.format("shardway").options(**options).load(), window="1 hour")
     query = (
         unique.writeStream.foreachBatch(lambda batch, _: rows.extend(in_order(batch)))
         .option("checkpointLocation", str(checkpoint))

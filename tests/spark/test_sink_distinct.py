@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import PenstockError
-from penstock.spark import sink
-from penstock.spark.sink import Distinct
+from shardway.errors import ShardwayError
+from shardway.spark import sink
+from shardway.spark.sink import Distinct
 
 
 @given(portions=st.lists(st.lists(st.binary(max_size=3), min_size=1), max_size=5))
@@ -39,6 +39,6 @@ def test_more_labels_than_the_memory_holds_in_any_order(monkeypatch: pytest.Monk
 def test_no_room_is_told_with_the_way_out() -> None:
     table = Distinct()
     table._table.execute("PRAGMA max_page_count = 4")
-    with pytest.raises(PenstockError, match="a larger folder for temporary files"):
+    with pytest.raises(ShardwayError, match="a larger folder for temporary files"):
         table.add(number.to_bytes(60, "big") for number in range(10_000))
     table.close()

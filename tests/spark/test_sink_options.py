@@ -15,9 +15,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.errors import OptionError
-from penstock.model import StreamName
-from penstock.spark.options import (
+from shardway.errors import OptionError
+from shardway.model import StreamName
+from shardway.spark.options import (
     SINK_OPTIONS,
     SinkColumns,
     SinkOptions,
@@ -25,7 +25,7 @@ from penstock.spark.options import (
     parse_sink_options,
     sink_columns,
 )
-from penstock.spark.ranges import SCHEMA
+from shardway.spark.ranges import SCHEMA
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -12,11 +12,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import functions as fn
 from scripts.reference_spark import sink_options_table
 
-from penstock.local.faults import Fault
-from penstock.model import StreamName
-from penstock.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
-from penstock.spark.options import SINK_OPTIONS
-from penstock.spark.stamps import Stamp, open_sealed
+from shardway.local.faults import Fault
+from shardway.model import StreamName
+from shardway.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
+from shardway.spark.options import SINK_OPTIONS
+from shardway.spark.stamps import Stamp, open_sealed
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ def reach(stream: Stream) -> dict[str, str]:
 
 
 def read(spark: SparkSession, stream: Stream) -> DataFrame:
-    return spark.read.format("penstock").options(**reach(stream)).load()
+    return spark.read.format("shardway").options(**reach(stream)).load()
 
 
 def save(frame: DataFrame, stream: Stream, mode: str = "append", **options: str) -> None:
-    frame.write.format("penstock").options(**reach(stream), **options).mode(mode).save()
+    frame.write.format("shardway").options(**reach(stream), **options).mode(mode).save()
 
 
 def copy(frame: DataFrame, target: Stream, checkpoint: Path, **options: str) -> None:
     """Writes all that is there, and ends."""
-    writer = frame.writeStream.format("penstock").options(**reach(target), **options)
+    writer = frame.writeStream.format("shardway").options(**reach(target), **options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(QUERY_TIMEOUT_S), "the query did not end"
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_in_one_message(spark: SparkSession, stream: Strea
         copy(reader(spark, stream), stream, tmp_path / "checkpoint", stamps="position", stampIndex="pos")
     assert_plain(caught.value)
     with pytest.raises(AnalysisException, match="stamps is for writing only"):
-        spark.read.format("penstock").options(**reach(stream), stamps="position").load().collect()
+        spark.read.format("shardway").options(**reach(stream), stamps="position").load().collect()
 
 
 def test_rows_that_are_not_written_fail_the_write(spark: SparkSession, stream: Stream) -> None:

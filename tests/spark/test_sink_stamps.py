@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import encode_aggregate, open_aggregate
-from penstock.errors import PenstockError
-from penstock.spark.stamps import Opened, Stamp, key_labels, open_sealed, position_labels, sealed
+from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.errors import ShardwayError
+from shardway.spark.stamps import Opened, Stamp, key_labels, open_sealed, position_labels, sealed
 
 SEQUENCE = "49680439090499813244938441984552225079182268153605390338"
 
@@ -94,7 +94,7 @@ def test_an_envelope_that_was_changed_anywhere_is_not_taken_for_one() -> None:
 
 def test_a_later_version_is_told_from_data_that_looks_alike() -> None:
     behind = b"whatever a later version holds"
-    with pytest.raises(PenstockError, match="version 2, kind 119 is not known here"):
+    with pytest.raises(ShardwayError, match="version 2, kind 119 is not known here"):
         open_sealed(b"\xf5PST\x02" + crc32(behind).to_bytes(4, "big") + behind)
 
 

@@ -12,17 +12,17 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from penstock.aws.kinesis import IteratorAt
-from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.errors import InvalidRecordError, PenstockError, PutError, StalledError
-from penstock.local import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import StreamName
-from penstock.spark.options import parse_sink_options, sink_columns
-from penstock.spark.sink import SinkCommit, SinkTask, close_producers, write_batches, write_rows
-from penstock.spark.stamps import Stamp, open_sealed
-from penstock.wiring import ConnectionOptions
+from shardway.aws.kinesis import IteratorAt
+from shardway.core.aggregation import open_aggregate
+from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.errors import InvalidRecordError, PutError, ShardwayError, StalledError
+from shardway.local import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import StreamName
+from shardway.spark.options import parse_sink_options, sink_columns
+from shardway.spark.sink import SinkCommit, SinkTask, close_producers, write_batches, write_rows
+from shardway.spark.stamps import Stamp, open_sealed
+from shardway.wiring import ConnectionOptions
 from tests.spark.querying import Stream
 
 TYPES = {pa.string(): StringType(), pa.binary(): BinaryType(), pa.int64(): LongType(), pa.int32(): IntegerType()}
@@ -155,7 +155,7 @@ def test_stamps_by_position_and_index(stream: Stream) -> None:
 @pytest.mark.parametrize("batch_rows", [1, 10])
 def test_rows_of_one_position_need_an_index(stream: Stream, batch_rows: int) -> None:
     columns = numbered(3) | {name: [value] * 3 for name, value in SOURCE.items()}
-    with pytest.raises(PenstockError, match="stampIndex names an integer column"):
+    with pytest.raises(ShardwayError, match="stampIndex names an integer column"):
         write(stream, columns, stamps="position", batch_rows=batch_rows)
 
 
@@ -164,7 +164,7 @@ def test_rows_of_one_position_far_apart_in_a_task_are_found(stream: Stream, apar
     columns = numbered(5_000) | {name: [value] * 5_000 for name, value in SOURCE.items()}
     columns["sub_sequence_number"] = list(range(5_000))
     columns["sub_sequence_number"][apart] = 0
-    with pytest.raises(PenstockError, match="stampIndex names an integer column"):
+    with pytest.raises(ShardwayError, match="stampIndex names an integer column"):
         write(stream, columns, stamps="position")
     index = {"pos": pa.array([int(row == apart) for row in range(5_000)], pa.int32())}
     assert write(stream, columns | index, stamps="position", stampIndex="pos").rows == 5_000
@@ -222,7 +222,7 @@ def test_a_task_that_does_not_get_on_gives_up_and_writes_nothing_later(stream: S
 def test_a_stream_that_does_not_exist(stream: Stream) -> None:
     other = Stream(stream.local, StreamName("ordres"))
     with pytest.raises(
-        PenstockError, match=f"there is no stream ordres in region {stream.local.region} for these credentials"
+        ShardwayError, match=f"there is no stream ordres in region {stream.local.region} for these credentials"
     ):
         write(other, numbered(10))
     other.close()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.model import StreamName
+from shardway.local import LocalKinesis
+from shardway.model import StreamName
 from tests.spark.killing import Program
 from tests.spark.querying import Stream
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions
-from penstock.local.embedded import LocalKinesis
-from penstock.options import LeaseOptions
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions
+from shardway.local.embedded import LocalKinesis
+from shardway.options import LeaseOptions
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.stores import dynamodb_local_server, postgres_server
 from tests.stores.lease_kit import CREDENTIALS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from penstock.ports import LeaseTable
+    from shardway.ports import LeaseTable
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.aws.options import Credentials
-from penstock.core.leases import Done, LeaseRow, Outcome
+from shardway.aws.options import Credentials
+from shardway.core.leases import Done, LeaseRow, Outcome
 from tests.stored_kit import FULL, at
 
 if TYPE_CHECKING:
-    from penstock.ports import LeaseTable
+    from shardway.ports import LeaseTable
 
 __all__ = ["CREDENTIALS", "at", "done", "full_row", "made"]
 

@@ -50,14 +50,14 @@ class PostgresServer:
         self._folder = folder
         self._bin_folder, self._user = binaries(), _as_user()
         self._data = str(folder / "data")
-        self.connect: dict[str, Any] = {"host": str(folder), "user": "penstock", "database": "postgres"}
-        self.dsn = f"postgresql://penstock@/postgres?host={folder}"
+        self.connect: dict[str, Any] = {"host": str(folder), "user": "shardway", "database": "postgres"}
+        self.dsn = f"postgresql://shardway@/postgres?host={folder}"
         if self._user:
             os.chown(folder, self._user["user"], self._user["group"])
 
     def make(self) -> None:
         """Write the files of an empty database. Raises UnavailableError."""
-        self._run("initdb", "-U", "penstock", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
+        self._run("initdb", "-U", "shardway", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
 
     def start(self) -> None:
         """Start the server, and return when it answers. Raises UnavailableError."""
@@ -88,7 +88,7 @@ class PostgresServer:
 def started() -> Iterator[PostgresServer]:
     """A server for as long as the context lasts. Raises UnavailableError."""
     # Not pytest's: its folders are closed to other users, and a socket's path has 107 characters at most.
-    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shardway-pg-") as folder:
         server = PostgresServer(Path(folder))
         server.make()
         server.start()

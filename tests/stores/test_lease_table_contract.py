@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.core.assignment.kcl import Place, metrics_row
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.writes import resolve
-from penstock.ports import SharedWithKcl
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.core.assignment.kcl import Place, metrics_row
+from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.writes import resolve
+from shardway.ports import SharedWithKcl
 from tests.stores.lease_kit import at, done, full_row, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.leases import Write
-    from penstock.ports import LeaseTable
+    from shardway.core.leases import Write
+    from shardway.ports import LeaseTable
 
 WRITERS = 32
 
@@ -300,7 +300,7 @@ async def test_workers_and_leases_do_not_meet(table: LeaseTable) -> None:
 
 
 async def test_only_a_table_that_kcl_workers_can_reach_says_so(table: LeaseTable) -> None:
-    """Beside any other there are Penstock workers alone."""
+    """Beside any other there are Shardway workers alone."""
     assert isinstance(table, SharedWithKcl) is isinstance(table, DynamoLeaseTable)
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws.dynamodb import OWNER_INDEX, DynamoLeaseTable, plain, plain_item, typed, typed_item
-from penstock.aws.options import ConnectionOptions
-from penstock.core.assignment.kcl import Coordination, Place, metrics_row
-from penstock.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.tenure import (
+from shardway.aws.dynamodb import OWNER_INDEX, DynamoLeaseTable, plain, plain_item, typed, typed_item
+from shardway.aws.options import ConnectionOptions
+from shardway.core.assignment.kcl import Coordination, Place, metrics_row
+from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.tenure import (
     Answered,
     Began,
     End,
@@ -31,18 +31,18 @@ from penstock.core.leases.tenure import (
     claim,
     step,
 )
-from penstock.errors import AccessDeniedError, NotFoundError, OptionError
-from penstock.local.faults import Fault
-from penstock.options import LeaseOptions
+from shardway.errors import AccessDeniedError, NotFoundError, OptionError
+from shardway.local.faults import Fault
+from shardway.options import LeaseOptions
 from tests.momentary import now
 from tests.stores.lease_kit import CREDENTIALS, at, done
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from penstock.core.leases import Outcome
-    from penstock.core.leases.tenure import Command, Input, Tenure
-    from penstock.local.embedded import LocalKinesis
+    from shardway.core.leases import Outcome
+    from shardway.core.leases.tenure import Command, Input, Tenure
+    from shardway.local.embedded import LocalKinesis
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kcl"
 pytestmark = pytest.mark.xdist_group("stores")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ConnectionOptions, Consumer, Credentials, StartingPosition
-from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
-from penstock.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
-from penstock.local import LocalKinesis
-from penstock.runtime.loops import LoopThread
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sql import POSTGRES, SQLITE, Statements
+from shardway import ConnectionOptions, Consumer, Credentials, StartingPosition
+from shardway.core.leases import Done, LeaseRow, Refused, Unknown, writes
+from shardway.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
+from shardway.local import LocalKinesis
+from shardway.runtime.loops import LoopThread
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sql import POSTGRES, SQLITE, Statements
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ async def test_without_permission_nothing_is_hidden(
 
 
 async def test_a_server_that_is_not_there(tmp_path: Any) -> None:
-    table = PostgresLeaseTable(host=str(tmp_path), user="penstock", database="postgres", request_timeout_s=1.0)
+    table = PostgresLeaseTable(host=str(tmp_path), user="shardway", database="postgres", request_timeout_s=1.0)
     assert await table.write(writes.renew(ROW)) == Unknown("TransportError")
     with pytest.raises(TransportError, match="table leases"):
         await table.get("a")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Done, LeaseRow, Refused, Unknown, writes
-from penstock.errors import InvalidArgumentError, TransportError, UnavailableError
-from penstock.stores.postgres import PostgresLeaseTable
+from shardway.core.leases import Done, LeaseRow, Refused, Unknown, writes
+from shardway.errors import InvalidArgumentError, TransportError, UnavailableError
+from shardway.stores.postgres import PostgresLeaseTable
 from tests.stores.postgres_proxy import FATAL, PostgresProxy, error_message, proxy_before
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ async def test_an_answer_that_goes_on_in_noise_leaves_the_write_done_or_unknown(
 async def test_a_read_whose_answers_are_all_cut_ends_in_our_error(
     table: PostgresLeaseTable, proxy: PostgresProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.stores.postgres.READ_PAUSE_S", 0.001)
+    monkeypatch.setattr("shardway.stores.postgres.READ_PAUSE_S", 0.001)
     for passed in range(0, 120, 5):
         await table.leave_loop()
         monkeypatch.setattr(proxy, "_passed", lambda data, passed=passed: (data[:passed], False))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.leases import Done, LeaseRow, Unknown, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.errors import InvalidArgumentError, NotFoundError
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import Done, LeaseRow, Unknown, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.errors import InvalidArgumentError, NotFoundError
+from shardway.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,8 +98,8 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 WORKER = """
 import asyncio, sys
-from penstock.core.leases import Done, writes
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import Done, writes
+from shardway.stores.sqlite import SqliteLeaseTable
 
 async def main(path, me, takes):
     table = SqliteLeaseTable(path, busy_timeout_s=30)

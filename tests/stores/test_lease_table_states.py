@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.aws import dynamodb as tables
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions
-from penstock.core.leases import Done, LeaseRow, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.errors import AccessDeniedError, NotFoundError
-from penstock.local.faults import Fault
-from penstock.options import LeaseOptions
+from shardway.aws import dynamodb as tables
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions
+from shardway.core.leases import Done, LeaseRow, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.errors import AccessDeniedError, NotFoundError
+from shardway.local.faults import Fault
+from shardway.options import LeaseOptions
 from tests.stores.lease_kit import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from penstock.local.embedded import LocalKinesis
+    from shardway.local.embedded import LocalKinesis
 
 pytestmark = pytest.mark.xdist_group("stores")
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.leases import Checkpoint, LeaseRow, Write, writes
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import Checkpoint, LeaseRow, Write, writes
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.stores.lease_kit import at, full_row
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.leases import Done, LeaseRow, Refused, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.ports import ForApplications
+from shardway.core.leases import Done, LeaseRow, Refused, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.ports import ForApplications
 from tests.stores.lease_kit import done, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.ports import LeaseTable
+    from shardway.ports import LeaseTable
 
 NAMES = ["billing", 'it\'s "a\\b" ü']
 OF_SEVERAL = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("stores"))]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.inspect import Inspector, Store
-from penstock.stores.postgres import PostgresLeaseTable
+from shardway.inspect import Inspector, Store
+from shardway.stores.postgres import PostgresLeaseTable
 from tests.stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, workers_of
 from tests.stores.lease_kit import full_row, made
 
@@ -28,7 +28,7 @@ async def test_a_file_of_sqlite_of_each_version(version: str, tmp_path: Path) ->
     found = report.application
     assert [one.key for one in found.leases] == sorted(row.key for row in leases_of(version))
     assert {one.worker_id for one in found.workers} >= {row.worker_id for row in workers_of(version)}
-    assert (found.kinds[0], report.calls) == ("Penstock", {})
+    assert (found.kinds[0], report.calls) == ("Shardway", {})
     assert path.read_bytes() == before
 
 

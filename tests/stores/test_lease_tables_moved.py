@@ -12,10 +12,10 @@ import boto3
 import msgspec
 import pytest
 
-from penstock import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
-from penstock.checkpoints import Prompt
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.inspect import (
+from shardway import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
+from shardway.checkpoints import Prompt
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.inspect import (
     ChangedError,
     Goal,
     Inspector,
@@ -29,17 +29,17 @@ from penstock.inspect import (
     positions_from,
     positions_of,
 )
-from penstock.model import Position
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.model import Position
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.stores.lease_kit import CREDENTIALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
-    from penstock.ports import LeaseTable
+    from shardway.local import LocalKinesis
+    from shardway.ports import LeaseTable
 
 SHARDS = ["shardId-000000000000", "shardId-000000000001"]
 TABLE = "moved"
@@ -179,7 +179,7 @@ async def test_a_live_fleet_hands_over_and_goes_on_where_it_is_told(place: Place
         while len(got) < 6:
             await asyncio.sleep(0.02)
         plan = await plan_seek(inspector, place.name, Goal("trim-horizon"), store=place.store)
-        assert [(one.life, one.by_penstock) for one in plan.moves] == [(Life.LIVE, True)] * 2
+        assert [(one.life, one.by_shardway) for one in plan.moves] == [(Life.LIVE, True)] * 2
         table = place.table()
         with pytest.raises(ChangedError, match="nothing was written"):
             await apply_plan(plan, table, keep=lambda found: None)

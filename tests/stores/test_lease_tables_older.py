@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Checkpoint, Done, LeaseRow, writes
-from penstock.core.leases.membership import WorkerRow
-from penstock.errors import AccessDeniedError, OptionError
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sql import LEASE_COLUMNS
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import Checkpoint, Done, LeaseRow, writes
+from shardway.core.leases.membership import WorkerRow
+from shardway.errors import AccessDeniedError, OptionError
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sql import LEASE_COLUMNS
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.stores.lease_kit import done, full_row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from penstock.ports import LeaseTable
+    from shardway.ports import LeaseTable
 
 WORKERS = 8
 ADDED = (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import writes
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import writes
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, lines_of, shard, workers_of
 from tests.stores.lease_kit import done
 

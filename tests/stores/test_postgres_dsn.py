@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from penstock.aws.options import ConnectionOptions
-from penstock.errors import OptionError
-from penstock.inspect import Inspector
-from penstock.inspect.tables import Store, applications_in
-from penstock.stores.dsn import server_address
-from penstock.stores.postgres import PostgresLeaseTable
+from shardway.aws.options import ConnectionOptions
+from shardway.errors import OptionError
+from shardway.inspect import Inspector
+from shardway.inspect.tables import Store, applications_in
+from shardway.stores.dsn import server_address
+from shardway.stores.postgres import PostgresLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

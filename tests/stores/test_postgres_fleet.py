@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.local.botoclient import client_of
 from tests.runtime.consumer.copying_kit import Copiers, Load
 from tests.runtime.consumer.copying_process import STREAM

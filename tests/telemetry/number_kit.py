@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock import events
-from penstock.runtime.producer.metrics import ProducerMeter
-from penstock.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
-from penstock.telemetry.snapshots import QuerySnapshot
+from shardway import events
+from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.telemetry.snapshots import QuerySnapshot
 
 
 def consumer_event(*, shards: int = 2, stream: str = "orders", application: str = "billing") -> events.ConsumerMetrics:

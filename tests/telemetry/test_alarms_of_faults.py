@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scripts.monitoring import FOLDER
 
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.ledger.policies import Retry
-from penstock.errors import AccessDeniedError, UnavailableError
-from penstock.local.model import Limits
-from penstock.runtime.dead_letters import DeadLettersTo
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.ledger.policies import Retry
+from shardway.errors import AccessDeniedError, UnavailableError
+from shardway.local.model import Limits
+from shardway.runtime.dead_letters import DeadLettersTo
 from tests.telemetry.watched_kit import HOUR_S, SCRAPE_S, Watched
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ PROMTOOL = shutil.which("promtool")
 RULES = FOLDER / "prometheus-rules.yml"
 FIRING = 'ALERTS{alertstate="firing"}'
 AWAY = UnavailableError("InternalFailure", "The service failed", status=500)
-GONE = {"PenstockNoNumbers", "PenstockProcessGone"}
-STUCK = {"PenstockNothingSettled", "PenstockRecordsHeldUp"}
+GONE = {"ShardwayNoNumbers", "ShardwayProcessGone"}
+STUCK = {"ShardwayNothingSettled", "ShardwayRecordsHeldUp"}
 EXPIRED = AccessDeniedError("ExpiredTokenException", "The security token included in the request is expired")
 """Of credentials that the program gave: they are never renewed."""
 RENEWED_LATER = AccessDeniedError("ExpiredTokenException", "The security token included in the request is expired")
@@ -59,7 +59,7 @@ def world() -> Iterator[Watched]:
 def judge(world: Watched, looks: Looks, folder: Path) -> None:
     """Have promtool evaluate the rules over all that was scraped."""
     assert PROMTOOL is not None
-    names = set(re.findall(r"\b(?:penstock_[a-z_]+|up)\b", RULES.read_text(encoding="utf-8")))
+    names = set(re.findall(r"\b(?:shardway_[a-z_]+|up)\b", RULES.read_text(encoding="utf-8")))
 
     def of(at_min: int, alarms: set[str], expression: str) -> dict[str, Any]:
         samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(alarms)]
@@ -112,7 +112,7 @@ def test_handlers_fail(world: Watched, tmp_path: Path) -> None:
     def fails(value: bool) -> None:
         process.fails = value
 
-    expected = {"PenstockHandlersFail", *STUCK}
+    expected = {"ShardwayHandlersFail", *STUCK}
     judge(world, through(world, 12, lambda: fails(True), lambda: fails(False), expected=expected), tmp_path)
 
 
@@ -120,9 +120,9 @@ def test_handlers_fail(world: Watched, tmp_path: Path) -> None:
     ("hours", "expected"),
     [
         (0, set()),
-        (2, {"PenstockLossForeseen"}),
-        (7, {"PenstockLossForeseen", "PenstockLagUsesRetention"}),
-        (13, {"PenstockLossForeseen", "PenstockLagUsesRetention", "PenstockLagUsesHalfOfRetention"}),
+        (2, {"ShardwayLossForeseen"}),
+        (7, {"ShardwayLossForeseen", "ShardwayLagUsesRetention"}),
+        (13, {"ShardwayLossForeseen", "ShardwayLagUsesRetention", "ShardwayLagUsesHalfOfRetention"}),
     ],
     ids=["at once", "loss foreseen", "a quarter", "half"],
 )
@@ -147,7 +147,7 @@ def test_a_handler_hangs_for_one_shard_of_several(tmp_path: Path) -> None:
         def hangs(value: bool) -> None:
             process.hangs = value
 
-        expected = {"PenstockRecordsHeldUp"}
+        expected = {"ShardwayRecordsHeldUp"}
         judge(world, through(world, 8, lambda: hangs(True), lambda: hangs(False), expected=expected), tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_reads_fail(world: Watched, tmp_path: Path) -> None:
     def meets(error: Exception | None) -> None:
         process.wire.error = error
 
-    expected = {"PenstockReadsFail", "PenstockNothingSettled"}
+    expected = {"ShardwayReadsFail", "ShardwayNothingSettled"}
     judge(world, through(world, 9, lambda: meets(AWAY), lambda: meets(None), expected=expected), tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_the_lease_table_cannot_be_reached(world: Watched, tmp_path: Path) -> No
     def meets(error: Exception | None) -> None:
         process.table.error = error
 
-    expected = {"PenstockLeaseTableFails"}
+    expected = {"ShardwayLeaseTableFails"}
     judge(world, through(world, 8, lambda: meets(AWAY), lambda: meets(None), expected=expected), tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_credentials_expire_until_they_are_renewed(world: Watched, tmp_path: Pat
     def meets(error: Exception | None) -> None:
         process.wire.error = process.table.error = error
 
-    expected = {"PenstockLeaseTableFails"}  # its shards are let go: the reads that fail are told for as long
+    expected = {"ShardwayLeaseTableFails"}  # its shards are let go: the reads that fail are told for as long
     looks = through(world, 9, lambda: meets(RENEWED_LATER), lambda: meets(None), expected=expected)
     assert process.consumer.metrics().fetches_failed.keys() == {"ExpiredTokenException"}
     judge(world, looks, tmp_path)
@@ -208,7 +208,7 @@ def test_credentials_expire_and_the_program_goes_on_without_its_consumer(world: 
         process.wire.error = process.table.error = None
         process.work_again()
 
-    judge(world, through(world, 4, expire, renewed, expected={"PenstockNoNumbers"}), tmp_path)
+    judge(world, through(world, 4, expire, renewed, expected={"ShardwayNoNumbers"}), tmp_path)
 
 
 def test_the_only_process_is_killed(world: Watched, tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_the_only_process_is_killed(world: Watched, tmp_path: Path) -> None:
 
 def test_a_loop_stands_still(world: Watched, tmp_path: Path) -> None:
     process = world.start()
-    expected = {"PenstockNoNumbers"}
+    expected = {"ShardwayNoNumbers"}
     judge(world, through(world, 4, process.loop.freeze, process.loop.thaw, expected=expected), tmp_path)
 
 
 def test_shards_have_no_worker(world: Watched, tmp_path: Path) -> None:
     world.start(leases_max=0)
-    looks = through(world, 8, lambda: None, world.start, quiet_min=2, expected={"PenstockLeasesWithoutOwner"})
+    looks = through(world, 8, lambda: None, world.start, quiet_min=2, expected={"ShardwayLeasesWithoutOwner"})
     judge(world, looks, tmp_path)
 
 
@@ -241,7 +241,7 @@ def test_a_worker_dies_and_no_other_may_take_its_shards(tmp_path: Path) -> None:
             other.is_target = False
             world.start()
 
-        expected = {"PenstockLeasesWithoutOwner", "PenstockProcessGone"}
+        expected = {"ShardwayLeasesWithoutOwner", "ShardwayProcessGone"}
         judge(world, through(world, 8, other.kill, replaced, expected=expected), tmp_path)
 
 
@@ -255,7 +255,7 @@ def test_records_are_given_up(world: Watched, tmp_path: Path) -> None:
         world.run(0.5)
         process.fails = False
 
-    judge(world, through(world, 1, fails, lambda: None, heals_min=17, expected={"PenstockDeadLetters"}), tmp_path)
+    judge(world, through(world, 1, fails, lambda: None, heals_min=17, expected={"ShardwayDeadLetters"}), tmp_path)
     assert letters
 
 
@@ -268,7 +268,7 @@ def test_others_read_the_shard_too(world: Watched, tmp_path: Path) -> None:
     def free() -> None:
         world.model.limits = Limits()
 
-    judge(world, through(world, 20, crowded, free, expected={"PenstockReadsRefused"}), tmp_path)
+    judge(world, through(world, 20, crowded, free, expected={"ShardwayReadsRefused"}), tmp_path)
 
 
 def test_a_consumer_was_away_for_longer_than_the_retention(world: Watched, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_consumer_was_away_for_longer_than_the_retention(world: Watched, tmp_p
         world.service.passed_s += 30 * HOUR_S
         world.start()
 
-    looks = through(world, 2, comes_back, lambda: None, heals_min=17, expected={"PenstockRecordsLost"})
+    looks = through(world, 2, comes_back, lambda: None, heals_min=17, expected={"ShardwayRecordsLost"})
     judge(world, looks, tmp_path)
 
 

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scripts.monitoring import AS_SHIPPED, prometheus_rules
 
-from penstock import ConnectionOptions, Credentials, OutRecord, SyncProducer
-from penstock.statistics import MetricsOptions
-from penstock.telemetry import PrometheusExporter
-from penstock.testing import Fault, LocalKinesis
+from shardway import ConnectionOptions, Credentials, OutRecord, SyncProducer
+from shardway.statistics import MetricsOptions
+from shardway.telemetry import PrometheusExporter
+from shardway.testing import Fault, LocalKinesis
 from tests.telemetry.http_kit import get
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Prometheus:
             "rule_files": [str(folder / "rules.yml")],
             "scrape_configs": [
                 {
-                    "job_name": "penstock",
+                    "job_name": "shardway",
                     "file_sd_configs": [{"files": [str(self._targets)], "refresh_interval": "1s"}],
                 }
             ],
@@ -239,7 +239,7 @@ class Deployment:
 
     @property
     def settled(self) -> float:
-        return self.prometheus.value("sum(penstock_consumer_settled_total)")
+        return self.prometheus.value("sum(shardway_consumer_settled_total)")
 
 
 def test_each_fault_is_named_by_its_alarm_and_none_rings_without_one(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_each_fault_is_named_by_its_alarm_and_none_rings_without_one(tmp_path: P
         handlers(deployment)
         signals(deployment)
         the_service(deployment)
-        with deployment.fault({"PenstockNoNumbers", "PenstockProcessGone"}):
+        with deployment.fault({"ShardwayNoNumbers", "ShardwayProcessGone"}):
             for pod in deployment.pods:
                 pod.process.kill()
         assert "secret" not in "".join(pod.log.read_text(encoding="utf-8") for pod in deployment.made)
@@ -275,12 +275,12 @@ def handlers(deployment: Deployment) -> None:
     """One hangs, one blocks its loop, then all of them fail."""
     pod = deployment.pods[0]
     for how in ("hangs", "blocks"):
-        with deployment.fault({"PenstockRecordsHeldUp"}):
+        with deployment.fault({"ShardwayRecordsHeldUp"}):
             pod.tell(how)
         assert pod.probe("live") == 200, "the leases are renewed, and the other shards are read"
         pod.tell("works")
         deployment.quiet()
-    with deployment.fault({"PenstockHandlersFail", "PenstockRecordsHeldUp", "PenstockNothingSettled"}):
+    with deployment.fault({"ShardwayHandlersFail", "ShardwayRecordsHeldUp", "ShardwayNothingSettled"}):
         for pod in deployment.pods:
             pod.tell("fails")
     for pod in deployment.pods:
@@ -291,13 +291,13 @@ def handlers(deployment: Deployment) -> None:
 def signals(deployment: Deployment) -> None:
     """A pod is killed, and one is stopped for a while: the others take its shards."""
     killed = deployment.pods[0]
-    with deployment.fault({"PenstockProcessGone"}):
+    with deployment.fault({"ShardwayProcessGone"}):
         killed.process.kill()
     deployment.forget(killed)
     deployment.start()
     deployment.quiet()
     stopped = deployment.pods[0]
-    with deployment.fault({"PenstockProcessGone"}):
+    with deployment.fault({"ShardwayProcessGone"}):
         stopped.process.send_signal(signal.SIGSTOP)
     stopped.process.send_signal(signal.SIGCONT)
     deployment.quiet()
@@ -307,13 +307,13 @@ def the_service(deployment: Deployment) -> None:
     """Reads fail; then it refuses what is read and what is written."""
     faults = deployment.service.faults
     failing = faults.add(Fault(how="server_error", operation="GetRecords"))
-    with deployment.fault({"PenstockReadsFail", "PenstockNothingSettled"}):
+    with deployment.fault({"ShardwayReadsFail", "ShardwayNothingSettled"}):
         until(lambda: {pod.probe("ready") for pod in deployment.pods} == {503})
     assert {pod.probe("live") for pod in deployment.pods} == {200}, "a restart does not help"
     failing.clear()
     deployment.quiet()
-    may = frozenset({"PenstockNothingSettled"})
-    with deployment.fault({"PenstockReadsRefused", "PenstockPutsRefused"}, may=may):
+    may = frozenset({"ShardwayNothingSettled"})
+    with deployment.fault({"ShardwayReadsRefused", "ShardwayPutsRefused"}, may=may):
         faults.add(Fault(how="throttle", operation="GetRecords"))
         faults.add(Fault(how="partial", operation="PutRecords"))  # each record is refused, as shards do that are full
     faults.clear()

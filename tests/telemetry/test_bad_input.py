@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ConnectionOptions, Credentials, events
-from penstock.errors import TransportError
-from penstock.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, prometheus
-from penstock.telemetry.consumer_metrics import OTHERS, SHARDS_MAX, ConsumerMeter, WorkerLevels
-from penstock.telemetry.exporting import Totals
-from penstock.testing import VirtualLoop
+from shardway import ConnectionOptions, Credentials, events
+from shardway.errors import TransportError
+from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, prometheus
+from shardway.telemetry.consumer_metrics import OTHERS, SHARDS_MAX, ConsumerMeter, WorkerLevels
+from shardway.telemetry.exporting import Totals
+from shardway.testing import VirtualLoop
 from tests.telemetry.http_kit import Collector, get, until
 from tests.telemetry.number_kit import consumer_event, producer_event
 
@@ -34,7 +34,7 @@ HOUR_S = 3600.0
 
 def left_behind() -> tuple[set[str], int]:
     """Threads of exporters, and open files and sockets."""
-    threads = {one.name for one in threading.enumerate() if one.name.startswith("penstock-")}
+    threads = {one.name for one in threading.enumerate() if one.name.startswith("shardway-")}
     return threads, len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
 
 
@@ -88,7 +88,7 @@ def test_a_service_that_is_no_use_is_told_once_and_leaves_nothing_behind(
     make: Callable[[int], Any], answer: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = left_behind()
-    with server(answer) as port, caplog.at_level(logging.INFO, "penstock.telemetry"):
+    with server(answer) as port, caplog.at_level(logging.INFO, "shardway.telemetry"):
         exporter = make(port)
         tries = 0
         failed = exporter._failed
@@ -105,7 +105,7 @@ def test_a_service_that_is_no_use_is_told_once_and_leaves_nothing_behind(
         until(lambda: not exporter._queue)
         exporter.close(timeout_s=1.0)
     until(lambda: left_behind() == before)
-    lines = [one.getMessage() for one in caplog.records if one.name == "penstock.telemetry"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "shardway.telemetry"]
     assert len([line for line in lines if "numbers are not taken" in line]) == 1
 
 
@@ -164,11 +164,11 @@ def test_a_collector_that_comes_back_after_an_hour_gets_everything(
         exporter._closed.set()
         await working
 
-    with caplog.at_level(logging.INFO, "penstock.telemetry"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with caplog.at_level(logging.INFO, "shardway.telemetry"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
     assert exporter.dropped == 0
     assert away.tries - len(away.taken) < 25, "it waits longer from one time to the next"
-    records = [one.getMessage() for one in caplog.records if one.name == "penstock.telemetry"]
+    records = [one.getMessage() for one in caplog.records if one.name == "shardway.telemetry"]
     assert len(records) == 2
     assert "numbers are taken again" in records[1]
     if make is cloudwatch:
@@ -182,7 +182,7 @@ def test_credentials_that_expire_lose_nothing(caplog: pytest.LogCaptureFixture) 
     try:
         collector.status = 400
         collector.body = b'{"__type":"ExpiredTokenException","message":"The security token is expired"}'
-        with caplog.at_level(logging.INFO, "penstock.telemetry"), cloudwatch(collector.server.server_port) as exporter:
+        with caplog.at_level(logging.INFO, "shardway.telemetry"), cloudwatch(collector.server.server_port) as exporter:
             exporter(consumer_event())
             until(lambda: len(collector.got) > 2)
             assert exporter._waiting
@@ -191,7 +191,7 @@ def test_credentials_that_expire_lose_nothing(caplog: pytest.LogCaptureFixture) 
         assert exporter.dropped == 0
     finally:
         collector.close()
-    lines = [one.getMessage() for one in caplog.records if one.name == "penstock.telemetry"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "shardway.telemetry"]
     assert len([line for line in lines if "numbers are not taken" in line]) == 1
 
 
@@ -214,7 +214,7 @@ def test_ten_thousand_shards_are_a_bounded_page() -> None:
     totals = Totals(200)
     totals.add(event, 1.0)
     page = prometheus.encode([point for point, _ in totals.points(2.0)]).decode().splitlines()
-    of_shards = [line for line in page if line.startswith("penstock_shard_lag_seconds{")]
+    of_shards = [line for line in page if line.startswith("shardway_shard_lag_seconds{")]
     assert len(of_shards) == 201
     assert sum(f'"{OTHERS}"' in line for line in of_shards) == 1
     assert len(page) < 3_000

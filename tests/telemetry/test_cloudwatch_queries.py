@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import events
-from penstock.telemetry import CloudWatchChoice, CloudWatchExporter
 from scripts import monitoring
+from shardway import events
+from shardway.telemetry import CloudWatchChoice, CloudWatchExporter
 from tests.telemetry.cloudwatch_stand_in import CloudWatch
 from tests.telemetry.http_kit import Collector
 from tests.telemetry.number_kit import consumer_event, producer_event

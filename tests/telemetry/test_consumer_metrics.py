@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Position, events
-from penstock.statistics import ConsumerSnapshot
-from penstock.telemetry.consumer_metrics import (
+from shardway import Position, events
+from shardway.statistics import ConsumerSnapshot
+from shardway.telemetry.consumer_metrics import (
     CODES_MAX,
     OTHERS,
     ConsumerMeter,

@@ -12,12 +12,12 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import OptionError, events
-from penstock.core.histogram import Histogram
-from penstock.telemetry import cloudwatch, prometheus
-from penstock.telemetry.cloudwatch import CloudWatchChoice, Datum, datums, emf_lines, requests, values_of
-from penstock.telemetry.consumer_metrics import Spread
-from penstock.telemetry.names import TABLE, Metric, Point, points
+from shardway import OptionError, events
+from shardway.core.histogram import Histogram
+from shardway.telemetry import cloudwatch, prometheus
+from shardway.telemetry.cloudwatch import CloudWatchChoice, Datum, datums, emf_lines, requests, values_of
+from shardway.telemetry.consumer_metrics import Spread
+from shardway.telemetry.names import TABLE, Metric, Point, points
 from tests.telemetry.number_kit import consumer_event, producer_event
 
 DETAILED = CloudWatchChoice(level="DETAILED")
@@ -39,15 +39,15 @@ def histogram(values: list[float]) -> Histogram:
 
 def test_the_page_for_prometheus() -> None:
     found = [
-        Point(metric("penstock.consumer.lag"), (("messaging.destination.name", 'a"b\\c\nd'),), 2.5),
-        Point(metric("penstock.consumer.failures"), (("error.type", "KeyError"),), 3),
-        Point(metric("penstock.consumer.failures"), (("error.type", "ValueError"),), 1),
+        Point(metric("shardway.consumer.lag"), (("messaging.destination.name", 'a"b\\c\nd'),), 2.5),
+        Point(metric("shardway.consumer.failures"), (("error.type", "KeyError"),), 3),
+        Point(metric("shardway.consumer.failures"), (("error.type", "ValueError"),), 1),
         Point(metric("aws.kinesis.client.records.size"), (), histogram([1, 64, 65, 2**30])),
     ]
     text = prometheus.encode(found).decode()
-    assert 'penstock_consumer_lag_seconds{messaging_destination_name="a\\"b\\\\c\\nd"} 2.5\n' in text
-    assert text.count("# TYPE penstock_consumer_failures_total counter\n") == 1
-    assert 'penstock_consumer_failures_total{error_type="ValueError"} 1\n' in text
+    assert 'shardway_consumer_lag_seconds{messaging_destination_name="a\\"b\\\\c\\nd"} 2.5\n' in text
+    assert text.count("# TYPE shardway_consumer_failures_total counter\n") == 1
+    assert 'shardway_consumer_failures_total{error_type="ValueError"} 1\n' in text
     assert text.endswith(
         'aws_kinesis_client_records_size_bytes_bucket{le="67108864.0"} 3\n'
         'aws_kinesis_client_records_size_bytes_bucket{le="+Inf"} 4\n'

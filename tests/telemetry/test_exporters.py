@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OptionError, events
-from penstock.local.server import make_certificate
-from penstock.telemetry import (
+from shardway import OptionError, events
+from shardway.local.server import make_certificate
+from shardway.telemetry import (
     CloudWatchChoice,
     CloudWatchExporter,
     EmfExporter,
@@ -26,9 +26,9 @@ from penstock.telemetry import (
     PrometheusExporter,
     together,
 )
-from penstock.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
-from penstock.telemetry.exporting import Exporter
-from penstock.telemetry.prometheus import SILENCE_MIN_S, WAITING_MAX, Health
+from shardway.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
+from shardway.telemetry.exporting import Exporter
+from shardway.telemetry.prometheus import SILENCE_MIN_S, WAITING_MAX, Health
 from tests.telemetry.http_kit import Collector, get, until
 from tests.telemetry.number_kit import consumer_event, producer_event
 
@@ -61,15 +61,15 @@ def test_the_page_has_the_sum_of_all_events(endpoint: PrometheusExporter) -> Non
     status, page = get(endpoint.port)
     assert status == 200
     labels = 'messaging_system="aws.kinesis",messaging_destination_name="orders"'
-    assert f'penstock_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n' in page
+    assert f'shardway_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n' in page
     assert f"messaging_client_sent_messages_total{{{labels}}} 8\n" in page
     assert 'messaging_destination_partition_id="shardId-000000000001"' in page
-    assert "penstock_telemetry_dropped_total" in page
-    assert "penstock_telemetry_age_seconds" in page
+    assert "shardway_telemetry_dropped_total" in page
+    assert "shardway_telemetry_age_seconds" in page
     endpoint(left_event())
-    assert "penstock_consumer_lag_seconds{" not in get(endpoint.port)[1], "a worker that has ended has no lag"
+    assert "shardway_consumer_lag_seconds{" not in get(endpoint.port)[1], "a worker that has ended has no lag"
     assert (
-        f'penstock_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n'
+        f'shardway_consumer_settled_total{{{labels},messaging_consumer_group_name="billing"}} 51\n'
         in get(endpoint.port)[1]
     )
 
@@ -109,7 +109,7 @@ def test_a_consumer_that_an_error_has_ended_is_missed_until_another_is_in_its_pl
 ) -> None:
     def age_s() -> float:
         page = get(endpoint.port)[1]
-        return next(float(one.split()[-1]) for one in page.splitlines() if one.startswith("penstock_telemetry_age_"))
+        return next(float(one.split()[-1]) for one in page.splitlines() if one.startswith("shardway_telemetry_age_"))
 
     endpoint(consumer_event())
     endpoint(left_event(failed=True))
@@ -130,7 +130,7 @@ def test_a_producer_that_was_closed_is_not_missed(endpoint: PrometheusExporter) 
     endpoint(producer_event())
     endpoint(events.ProducerMetrics("orders", producer_event().snapshot, last=True))
     assert (
-        'penstock_telemetry_age_seconds{messaging_system="aws.kinesis",messaging_destination_name="orders"} 0'
+        'shardway_telemetry_age_seconds{messaging_system="aws.kinesis",messaging_destination_name="orders"} 0'
         in (get(endpoint.port)[1])
     )
 
@@ -256,7 +256,7 @@ class Stuck(Exporter):
 
 
 def test_a_full_queue_drops_the_oldest_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    with Stuck("stuck", queue_events_max=3) as exporter, caplog.at_level(logging.INFO, "penstock.telemetry"):
+    with Stuck("stuck", queue_events_max=3) as exporter, caplog.at_level(logging.INFO, "shardway.telemetry"):
         for _ in range(10):
             exporter(consumer_event())
         assert exporter.dropped == 7
@@ -291,8 +291,8 @@ def test_several_subscribers_are_one() -> None:
         both(consumer_event())
         assert len(heard) == 1
         page = get(exporter.port)[1]
-        assert "penstock_producer_pending" in page
-        assert "penstock_consumer_lag" in page
+        assert "shardway_producer_pending" in page
+        assert "shardway_consumer_lag" in page
     assert together(exporter).on_loop is None
 
 
@@ -318,7 +318,7 @@ def test_otlp_goes_to_a_collector_and_to_one_that_comes_back(collector: Collecto
     headers, body = collector.got[-1]
     assert headers["content-type"] == "application/x-protobuf"
     assert headers["x-token"] == "t"
-    assert b"penstock.consumer.lag" in body
+    assert b"shardway.consumer.lag" in body
     assert b"service.instance.id" in body
     assert exporter.dropped == 0, "the next request has all that the refused ones had"
 
@@ -343,7 +343,7 @@ def test_a_collector_that_hangs_or_is_not_there_slows_nothing(
         OtlpExporter(f"http://127.0.0.1:{port}/v1/metrics", every_s=0.02),
         OtlpExporter("http://nowhere.invalid/v1/metrics", every_s=0.02),
     ]
-    with caplog.at_level(logging.INFO, "penstock.telemetry"):
+    with caplog.at_level(logging.INFO, "shardway.telemetry"):
         for exporter in exporters:
             for _ in range(100):
                 exporter(consumer_event())

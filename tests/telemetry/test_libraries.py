@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from penstock.core.histogram import Histogram
-from penstock.telemetry import OpenTelemetryExporter, PrometheusCollector, PrometheusExporter, otlp, prometheus
-from penstock.telemetry.names import TABLE, points
+from shardway.core.histogram import Histogram
+from shardway.telemetry import OpenTelemetryExporter, PrometheusCollector, PrometheusExporter, otlp, prometheus
+from shardway.telemetry.names import TABLE, points
 from tests.telemetry.number_kit import consumer_event, producer_event
 
 
 def otlp_request(*events: Any) -> Any:
     module = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     found = [(point, 1000.0) for event in events for point in points(event)]
-    body = otlp.encode(found, now_s=1005.0, resource={"service.name": "penstock", "empty": ""}, version="0.2")
+    body = otlp.encode(found, now_s=1005.0, resource={"service.name": "shardway", "empty": ""}, version="0.2")
     request = module.ExportMetricsServiceRequest()
     request.ParseFromString(body)
     assert len(request.SerializeToString()) == len(body), "nothing of it is unknown to the library"
@@ -25,14 +25,14 @@ def otlp_request(*events: Any) -> Any:
 def test_otlp_is_read_by_its_own_messages() -> None:
     (resource,) = otlp_request(consumer_event(), producer_event()).resource_metrics
     attributes = {one.key: one.value.string_value for one in resource.resource.attributes}
-    assert attributes == {"service.name": "penstock", "empty": ""}
+    assert attributes == {"service.name": "shardway", "empty": ""}
     (scope,) = resource.scope_metrics
-    assert (scope.scope.name, scope.scope.version) == ("penstock", "0.2")
+    assert (scope.scope.name, scope.scope.version) == ("shardway", "0.2")
     told = {metric.name: metric for metric in scope.metrics}
     assert set(told) <= {metric.name for metric in TABLE}
-    (lag,) = told["penstock.consumer.lag"].gauge.data_points
+    (lag,) = told["shardway.consumer.lag"].gauge.data_points
     assert (lag.as_double, lag.time_unix_nano) == (3.0, 1_005_000_000_000)
-    settled = told["penstock.consumer.settled"].sum
+    settled = told["shardway.consumer.settled"].sum
     assert (settled.is_monotonic, settled.aggregation_temporality) == (True, 2)
     assert (settled.data_points[0].as_int, settled.data_points[0].start_time_unix_nano) == (17, 1_000_000_000_000)
     durations = told["messaging.client.operation.duration"].exponential_histogram.data_points
@@ -63,8 +63,8 @@ def test_prometheus_clients_parser_reads_the_page() -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     text = prometheus.encode([*points(consumer_event(), by_shard=True), *points(producer_event())]).decode()
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
-    assert families["penstock_consumer_lag_seconds"].type == "gauge"
-    assert families["penstock_consumer_settled"].type == "counter"
+    assert families["shardway_consumer_lag_seconds"].type == "gauge"
+    assert families["shardway_consumer_settled"].type == "counter"
     duration = families["messaging_client_operation_duration_seconds"]
     assert duration.type == "histogram"
     assert sum(sample.value for sample in duration.samples if sample.name.endswith("_count")) == 3.0
@@ -88,7 +88,7 @@ def test_a_registry_of_prometheus_client_shows_what_the_own_page_shows() -> None
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in parser.text_string_to_metric_families(text)
             for sample in family.samples
-            if not sample.name.startswith("penstock_telemetry")
+            if not sample.name.startswith("shardway_telemetry")
         }
 
     assert samples(theirs) == samples(ours)
@@ -105,9 +105,9 @@ def test_an_sdk_of_opentelemetry_gets_all_numbers() -> None:
             exporter._drain()
             data = reader.get_metrics_data()
         told = {one.name: one for one in data.resource_metrics[0].scope_metrics[0].metrics}
-        assert told["penstock.consumer.settled"].data.data_points[0].value == 17
-        assert told["penstock.consumer.lag"].unit == "s"
-        assert {point.value for point in told["penstock.shard.lag"].data.data_points} == {2.0, 3.0}
+        assert told["shardway.consumer.settled"].data.data_points[0].value == 17
+        assert told["shardway.consumer.lag"].unit == "s"
+        assert {point.value for point in told["shardway.shard.lag"].data.data_points} == {2.0, 3.0}
         (handled,) = told["messaging.process.duration"].data.data_points
         assert (handled.count, handled.sum) == (2, 0.5)
     finally:
@@ -125,7 +125,7 @@ def test_numbers_are_computed_once_for_a_collection(monkeypatch: pytest.MonkeyPa
         return now(exporter)
 
     monkeypatch.setattr(OpenTelemetryExporter, "_now", counted)
-    monkeypatch.setattr("penstock.telemetry.libraries.COLLECTION_S", 3600.0)
+    monkeypatch.setattr("shardway.telemetry.libraries.COLLECTION_S", 3600.0)
     reader = export.InMemoryMetricReader()
     provider = sdk.MeterProvider(metric_readers=[reader])
     try:
@@ -135,7 +135,7 @@ def test_numbers_are_computed_once_for_a_collection(monkeypatch: pytest.MonkeyPa
             for number in (1, 2, 3):
                 data = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
                 told = {one.name: one for one in data}
-                settled.append(told["penstock.consumer.settled"].data.data_points[0].value)
+                settled.append(told["shardway.consumer.settled"].data.data_points[0].value)
                 assert len(looked) == number
                 exporter(consumer_event())
             assert settled == [17, 34, 51], "each collection has what came before it"
@@ -145,12 +145,12 @@ def test_numbers_are_computed_once_for_a_collection(monkeypatch: pytest.MonkeyPa
 
 def test_what_two_readers_ask_by_turns_is_never_old(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.metrics")
-    monkeypatch.setattr("penstock.telemetry.libraries.COLLECTION_S", 0.0)
+    monkeypatch.setattr("shardway.telemetry.libraries.COLLECTION_S", 0.0)
     with OpenTelemetryExporter() as exporter:
         exporter(consumer_event())
-        (first,) = exporter._observed("penstock.consumer.settled")
+        (first,) = exporter._observed("shardway.consumer.settled")
         exporter(consumer_event())
-        (second,) = exporter._observed("penstock.consumer.fetched")
+        (second,) = exporter._observed("shardway.consumer.fetched")
         assert (first.value, second.value) == (17, 2 * consumer_event().snapshot.records_fetched)
 
 

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from penstock.core.histogram import Histogram
-from penstock.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
-from penstock.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
-from penstock.telemetry.names import (
+from scripts import reference_telemetry
+from shardway.core.histogram import Histogram
+from shardway.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
+from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from shardway.telemetry.names import (
     APPLICATION,
     SHARD,
     STREAM,
@@ -21,7 +22,6 @@ from penstock.telemetry.names import (
     prometheus_label,
     stream_label,
 )
-from scripts import reference_telemetry
 from tests.docs.doc_pages import DOCS
 from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 
@@ -84,11 +84,11 @@ def test_rows_of_one_name_are_one_metric() -> None:
     [
         ("messaging.client.operation.duration", "messaging_client_operation_duration_seconds"),
         ("messaging.client.consumed.messages", "messaging_client_consumed_messages_total"),
-        ("penstock.consumer.retention.used", "penstock_consumer_retention_used_ratio"),
+        ("shardway.consumer.retention.used", "shardway_consumer_retention_used_ratio"),
         ("aws.kinesis.client.renew_lease.duration", "aws_kinesis_client_renew_lease_duration_milliseconds"),
         ("aws.kinesis.client.lost_leases", "aws_kinesis_client_lost_leases_total"),
-        ("penstock.consumer.held.size", "penstock_consumer_held_size_bytes"),
-        ("penstock.consumer.fetched.size", "penstock_consumer_fetched_size_bytes_total"),
+        ("shardway.consumer.held.size", "shardway_consumer_held_size_bytes"),
+        ("shardway.consumer.fetched.size", "shardway_consumer_fetched_size_bytes_total"),
     ],
 )
 def test_prometheus_has_the_name_that_an_opentelemetry_collector_makes(name: str, prometheus: str) -> None:
@@ -108,9 +108,9 @@ def test_no_label_holds_an_account_or_a_worker_or_a_reason() -> None:
 
 def test_beyond_a_number_of_shards_the_rest_is_one() -> None:
     found = list(points(consumer_event(shards=5), by_shard=True, shards_max=2))
-    lag = {dict(point.attributes)[SHARD]: point.value for point in found if point.metric.name == "penstock.shard.lag"}
+    lag = {dict(point.attributes)[SHARD]: point.value for point in found if point.metric.name == "shardway.shard.lag"}
     assert lag == {"shardId-000000000000": 2.0, "shardId-000000000001": 3.0, "others": 6.0}
-    held = [point.value for point in found if point.metric.name == "penstock.shard.held"]
+    held = [point.value for point in found if point.metric.name == "shardway.shard.held"]
     assert held == [3, 3, 9]
-    (most,) = [point.value for point in found if point.metric.name == "penstock.consumer.lag"]
+    (most,) = [point.value for point in found if point.metric.name == "shardway.consumer.lag"]
     assert most == 6.0

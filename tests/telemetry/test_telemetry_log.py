@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from penstock import OptionError, events
-from penstock.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
-from penstock.model import Position
-from penstock.runtime.producer.metrics import ProducerMeter
-from penstock.telemetry.log import KINDS_MAX, LINES, log_events
+from shardway import OptionError, events
+from shardway.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
+from shardway.model import Position
+from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.telemetry.log import KINDS_MAX, LINES, log_events
 from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 
 METER = ProducerMeter(0.0)
@@ -296,7 +296,7 @@ class Log:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.now_s = 1000.0
         self.caplog = caplog
-        caplog.set_level(logging.DEBUG, logger="penstock")
+        caplog.set_level(logging.DEBUG, logger="shardway")
         self.write = log_events(clock_s=lambda: self.now_s)
 
     def lines(self) -> list[str]:
@@ -320,7 +320,7 @@ def test_every_event_has_its_line_and_an_example() -> None:
 @pytest.mark.parametrize(("event", "level", "text"), EXAMPLES, ids=lambda value: type(value).__name__)
 def test_an_event_is_a_line(log: Log, event: AnyEvent, level: int, text: str) -> None:
     log.write(event)
-    assert [(record.levelno, record.name) for record in log.caplog.records] == [(level, "penstock")]
+    assert [(record.levelno, record.name) for record in log.caplog.records] == [(level, "shardway")]
     assert log.lines() == [text]
 
 
@@ -362,7 +362,7 @@ def test_applications_of_one_stream_have_lines_of_their_own(log: Log) -> None:
 
 def test_lines_of_json_have_the_fields_of_the_event(caplog: pytest.LogCaptureFixture) -> None:
     write = log_events(lines="json")
-    with caplog.at_level(logging.DEBUG, "penstock"):
+    with caplog.at_level(logging.DEBUG, "shardway"):
         for event, _, _ in EXAMPLES:
             write(event)
     for (event, level, text), record in zip(EXAMPLES, caplog.records, strict=True):
@@ -431,10 +431,10 @@ def test_memory_is_bounded_whatever_the_codes(log: Log) -> None:
 
 
 def test_a_level_that_is_off_costs_no_line_and_is_not_held_back(log: Log) -> None:
-    logging.getLogger("penstock").setLevel(logging.ERROR)
+    logging.getLogger("shardway").setLevel(logging.ERROR)
     log.write(RecordsRefused("orders", "shardId-1", 1, "A"))
     assert log.lines() == []
-    logging.getLogger("penstock").setLevel(logging.DEBUG)
+    logging.getLogger("shardway").setLevel(logging.DEBUG)
     log.write(RecordsRefused("orders", "shardId-1", 1, "A"))
     assert len(log.lines()) == 1
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OutRecord, Producer, ProducerOptions, SyncProducer
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
-from penstock.model import Record
-from penstock.telemetry import OpenTelemetryTracing
-from penstock.telemetry.tracing import carried_by
+from shardway import OutRecord, Producer, ProducerOptions, SyncProducer
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
+from shardway.model import Record
+from shardway.telemetry import OpenTelemetryTracing
+from shardway.telemetry.tracing import carried_by
 from tests.runtime.consumer.face_kit import STREAM, consumer_of, wire
 
 if TYPE_CHECKING:

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.errors import AccessDeniedError
-from penstock.events import ConsumerMetrics, ProducerMetrics
-from penstock.leases import MemoryLeaseTable
-from penstock.local.model import KinesisModel
-from penstock.model import StartingPosition
-from penstock.options import ConsumerOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.telemetry import prometheus
-from penstock.telemetry.exporting import Totals
-from penstock.testing.sim.loop import VirtualLoop, VirtualTime, drop
-from penstock.testing.sim.services import Link, ServiceTime, SimulatedSource, StreamWire, wall_clock
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.errors import AccessDeniedError
+from shardway.events import ConsumerMetrics, ProducerMetrics
+from shardway.leases import MemoryLeaseTable
+from shardway.local.model import KinesisModel
+from shardway.model import StartingPosition
+from shardway.options import ConsumerOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.telemetry import prometheus
+from shardway.telemetry.exporting import Totals
+from shardway.testing.sim.loop import VirtualLoop, VirtualTime, drop
+from shardway.testing.sim.services import Link, ServiceTime, SimulatedSource, StreamWire, wall_clock
 from tests.options_kit import options_of
 from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.events import Event
-    from penstock.runtime.shard.batch import Batch
+    from shardway.events import Event
+    from shardway.runtime.shard.batch import Batch
 
 STREAM, APPLICATION = "orders", "billing"
 SCRAPE_S = 15
@@ -213,7 +213,7 @@ class Watched:
         for process in self.processes:
             if not process.is_target:
                 continue
-            target = f'instance="{process.name}",job="penstock"'
+            target = f'instance="{process.name}",job="shardway"'
             is_there = process.is_alive and not process.main.done()
             self._samples.setdefault(f"up{{{target}}}", {})[at] = "1" if is_there else "0"
             for line in process.page.text().splitlines() if is_there else ():

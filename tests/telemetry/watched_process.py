@@ -13,11 +13,11 @@ import threading
 import time
 from typing import Any
 
-from penstock import ConnectionOptions, Consumer, Credentials, LeaseOptions, PollingOptions, Retry, log_events
-from penstock.leases import SqliteLeaseTable
-from penstock.options import HandoffOptions
-from penstock.statistics import MetricsOptions
-from penstock.telemetry import PrometheusExporter, together
+from shardway import ConnectionOptions, Consumer, Credentials, LeaseOptions, PollingOptions, Retry, log_events
+from shardway.leases import SqliteLeaseTable
+from shardway.options import HandoffOptions
+from shardway.statistics import MetricsOptions
+from shardway.telemetry import PrometheusExporter, together
 
 STREAM, APPLICATION = "orders", "billing"
 FAILOVER_S = 3.0

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.ledger.policies import Retry
-from penstock.events import RecordDeadLettered
-from penstock.model import OutRecord, Position, StartingPosition
-from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile
-from penstock.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
-from penstock.testing import consumer as consumers
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.ledger.policies import Retry
+from shardway.events import RecordDeadLettered
+from shardway.model import OutRecord, Position, StartingPosition
+from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile
+from shardway.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
+from shardway.testing import consumer as consumers
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.ledger.letter import Letter
-    from penstock.runtime.shard.batch import Batch
+    from shardway.core.ledger.letter import Letter
+    from shardway.runtime.shard.batch import Batch
 
 SHARD = "shardId-000000000000"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.ledger.policies import DeadLetters, Retry, Stop
-from penstock.errors import ShardStoppedError
-from penstock.runtime.consumer.driving import by_key, unordered
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.testing import SyncTestConsumer, TestConsumer, UnsettledError
+from shardway.core.ledger.policies import DeadLetters, Retry, Stop
+from shardway.errors import ShardStoppedError
+from shardway.runtime.consumer.driving import by_key, unordered
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.testing import SyncTestConsumer, TestConsumer, UnsettledError
 from tests.options_kit import arguments_of
 
 SHARD = "shardId-000000000000"
@@ -115,7 +115,7 @@ def test_a_program_of_threads_runs_to_the_end() -> None:
                 got += batch.values
     assert got == [{"a": 1}, {"a": 2}]
     assert len(threads) == 1
-    assert not threads & {"MainThread", "penstock-consumer"}
+    assert not threads & {"MainThread", "shardway-consumer"}
     assert consumer.unsettled == consumer.not_checkpointed == []
     assert consumer.dead_letters == []
     assert consumer.skipped == []

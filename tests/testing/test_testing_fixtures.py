@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OutRecord, Producer
-from penstock.core.aggregation import encode_aggregate
-from penstock.testing.memory_stream import name_of_test
+from shardway import OutRecord, Producer
+from shardway.core.aggregation import encode_aggregate
+from shardway.testing.memory_stream import name_of_test
 
 if TYPE_CHECKING:
-    from penstock.testing.memory_stream import ServedStream
+    from shardway.testing.memory_stream import ServedStream
 
 pytest_plugins = ["pytester"]
 
@@ -26,7 +26,7 @@ import json
 
 import pytest
 
-from penstock import Consumer, Producer, OutRecord
+from shardway import Consumer, Producer, OutRecord
 
 
 async def bill(consumer, billed):

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
-from penstock.pipeline import decode_json, deduplicate, explain_json, split
+from shardway.pipeline import decode_json, deduplicate, explain_json, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ POSITION = ["stream", "shard_id", "sequence_number", "sub_sequence_number"]
 def decoded() -> DataFrame:
     """All records: decoded, or with the reason why not; of equal orders within ten minutes the first."""
     stream = {"streamName": "orders", "startingPosition": "TRIM_HORIZON"}
-    records = spark.readStream.format("penstock").options(**stream).load()
+    records = spark.readStream.format("shardway").options(**stream).load()
     return deduplicate(decode_json(records, ORDER), "value.order_id", window="10 minutes")
 
 
@@ -60,7 +60,7 @@ def totals() -> DataFrame:
     )
 
 
-dp.create_sink("good_orders", "penstock", {"streamName": "good-orders", "stamps": "position"})
+dp.create_sink("good_orders", "shardway", {"streamName": "good-orders", "stamps": "position"})
 
 
 @dp.append_flow(target="good_orders")

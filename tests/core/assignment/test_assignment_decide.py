@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment import EQUAL_COUNTS, Decision, Fleet, LeaseView, WorkerView, decide
-from penstock.core.assignment.kcl import Step
+from shardway.core.assignment import EQUAL_COUNTS, Decision, Fleet, LeaseView, WorkerView, decide
+from shardway.core.assignment.kcl import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ def test_in_a_kcl_3x_fleet_the_leaders_word_counts_and_nothing_is_taken() -> Non
 
 
 @pytest.mark.parametrize("fleet", [Fleet.KCL2, Fleet.KCL3])
-def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_penstock_workers_or_frees(fleet: Fleet) -> None:
+def test_a_worker_that_leaves_a_fleet_with_kcl_workers_deals_out_to_shardway_workers_or_frees(fleet: Fleet) -> None:
     leases = [*(lease(number, "a") for number in range(4)), lease(4, "b"), lease(5, "kcl"), lease(6, "a", ended=True)]
     third = WorkerView(id="c")
     found = by(fleet, leases, a=LEAVES, c=third)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.assignment import LeaseView, WorkerView
-from penstock.core.assignment.kcl import (
+from shardway.core.assignment import LeaseView, WorkerView
+from shardway.core.assignment.kcl import (
     Coordination,
     Finding,
     Fleet,
@@ -27,14 +27,14 @@ from penstock.core.assignment.kcl import (
     step,
     steps,
 )
-from penstock.core.assignment.strategies import lease_view, shard_view, worker_view
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.leases.row import listing_of
+from shardway.core.assignment.strategies import lease_view, shard_view, worker_view
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.row import listing_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from penstock.core.leases.row import Listing
+    from shardway.core.leases.row import Listing
 
 F = 10.0
 TABLES = Path(__file__).parents[2] / "fixtures" / "kcl"
@@ -116,7 +116,7 @@ def test_ended_leases_count_and_are_not_stolen() -> None:
     assert turn(leases).steal == ("s005",)
 
 
-def test_three_penstock_workers_that_start_together_go_for_different_leases() -> None:
+def test_three_shardway_workers_that_start_together_go_for_different_leases() -> None:
     ours = [WorkerView(id=one) for one in ("p1", "p2", "p3")]
     found = [turn(many(8, "kcl"), me=one.id, workers=ours).steal for one in ours]
     assert [len(one) for one in found] == [1, 1, 1]
@@ -125,13 +125,13 @@ def test_three_penstock_workers_that_start_together_go_for_different_leases() ->
     assert sorted(key for one in taken for key in one) == [f"s{number:03d}" for number in range(8)]
 
 
-def test_no_more_penstock_workers_rob_one_than_it_has_too_many() -> None:
+def test_no_more_shardway_workers_rob_one_than_it_has_too_many() -> None:
     ours = [WorkerView(id=one) for one in ("p1", "p2", "p3")]
     leases = [*many(3, "kcl"), lease(3, "p1"), lease(4, "p2"), lease(5, "p3")]
     assert [len(turn(leases, me=one.id, workers=ours).steal) for one in ours] == [1, 0, 0]
 
 
-def test_what_a_penstock_worker_has_is_asked_for() -> None:
+def test_what_a_shardway_worker_has_is_asked_for() -> None:
     ours = [WorkerView(id="p1"), WorkerView(id="p2")]
     found = turn(many(8, "p1"), me="p2", workers=ours)
     assert (len(found.ask), found.steal, found.take) == (4, (), ())
@@ -225,7 +225,7 @@ def find(
 ) -> Finding:
     watch = watch or FleetWatch(failover_s=F)
     return watch.look(
-        now_s, now_epoch_s, own_tables=own_tables, lease_table=lease_table, leases=leases, penstock_workers=ours
+        now_s, now_epoch_s, own_tables=own_tables, lease_table=lease_table, leases=leases, shardway_workers=ours
     )
 
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.dynamodb import plain_item
-from penstock.core.assignment.kcl import Coordination, Place, beside_leases, coordination, metrics_row
-from penstock.core.leases.row import listing_of
+from shardway.aws.dynamodb import plain_item
+from shardway.core.assignment.kcl import Coordination, Place, beside_leases, coordination, metrics_row
+from shardway.core.leases.row import listing_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

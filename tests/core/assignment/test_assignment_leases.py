@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.assignment import (
+from shardway.core.assignment import (
     HoleAudit,
     LeaseView,
     births,
@@ -21,15 +21,15 @@ from penstock.core.assignment import (
     served,
     startable,
 )
-from penstock.core.hashkeys import even_ranges
-from penstock.core.lineage import Lineage
-from penstock.core.sequence import shard_id_of
-from penstock.model import HASH_KEY_MAX, ListedShard, StartingPosition
+from shardway.core.hashkeys import even_ranges
+from shardway.core.lineage import Lineage
+from shardway.core.sequence import shard_id_of
+from shardway.model import HASH_KEY_MAX, ListedShard, StartingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.assignment import Birth
+    from shardway.core.assignment import Birth
 
 TRIM_HORIZON, LATEST = StartingPosition.TRIM_HORIZON, StartingPosition.LATEST
 AT = StartingPosition("AT_TIMESTAMP")

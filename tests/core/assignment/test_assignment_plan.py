@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.assignment import (
+from shardway.core.assignment import (
     ByThroughput,
     Custom,
     EqualCounts,
@@ -23,12 +23,12 @@ from penstock.core.assignment import (
     receiver_for,
     startable,
 )
-from penstock.errors import OptionError
+from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.assignment import Strategy
+    from shardway.core.assignment import Strategy
 
 F = 10.0
 EQUAL = EqualCounts()

@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.assignment import LeaseView, births, births_at_end, needs_search, served, startable
-from penstock.core.hashkeys import even_ranges
-from penstock.core.lineage import Lineage
-from penstock.core.sequence import shard_id_of
-from penstock.model import ListedShard, StartingPosition
+from shardway.core.assignment import LeaseView, births, births_at_end, needs_search, served, startable
+from shardway.core.hashkeys import even_ranges
+from shardway.core.lineage import Lineage
+from shardway.core.sequence import shard_id_of
+from shardway.model import ListedShard, StartingPosition
 
 START = StartingPosition.TRIM_HORIZON
 places = st.integers(0, 1_000)

@@ -7,20 +7,20 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.batching import Batcher, BatchLimits, Chunk, NotWritten
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES, Run
-from penstock.core.batching.lanes import Lane
-from penstock.core.hashkeys import even_ranges, hash_key
-from penstock.core.sequence import shard_id_of
-from penstock.errors import PutError
-from penstock.model import ListedShard, PutResult
+from shardway.core.batching import Batcher, BatchLimits, Chunk, NotWritten
+from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES, Run
+from shardway.core.batching.lanes import Lane
+from shardway.core.hashkeys import even_ranges, hash_key
+from shardway.core.sequence import shard_id_of
+from shardway.errors import PutError
+from shardway.model import ListedShard, PutResult
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.batching import Request
-    from penstock.core.batching.lanes import Load
+    from shardway.core.batching import Request
+    from shardway.core.batching.lanes import Load
 
 THROTTLED = "ProvisionedThroughputExceededException"
 INTERNAL = "InternalFailure"

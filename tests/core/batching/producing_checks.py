@@ -8,13 +8,13 @@ from random import Random
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING
 
-from penstock.core.aggregation import open_aggregate
-from penstock.core.batching import NotWritten
-from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+from shardway.core.aggregation import open_aggregate
+from shardway.core.batching import NotWritten
+from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from tests.core.batching.simulated_producing import EXPIRY_CHECK_S, Producing, Tally
 
 if TYPE_CHECKING:
-    from penstock.model import PutResult
+    from shardway.model import PutResult
     from tests.core.batching.simulated_producing import Record
 
 

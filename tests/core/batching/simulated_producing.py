@@ -14,20 +14,20 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten
-from penstock.core.batching import settling as facts
-from penstock.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from penstock.core.batching.lanes import PaceLimits
-from penstock.errors import RecordWithdrawnError
-from penstock.model import PutResult
+from shardway.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten
+from shardway.core.batching import settling as facts
+from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES
+from shardway.core.batching.lanes import PaceLimits
+from shardway.errors import RecordWithdrawnError
+from shardway.model import PutResult
 from tests.core.batching.simulated_stream import POISON, SimulatedStream
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.batching import Request
-    from penstock.core.batching.settling import Fact
+    from shardway.core.batching import Request
+    from shardway.core.batching.settling import Fact
 
 EXPIRY_CHECK_S = 0.1
 REFRESH_S = 0.2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.aggregation import open_aggregate
-from penstock.core.hashkeys import even_ranges
-from penstock.core.sequence import shard_id_of
-from penstock.model import ListedShard
+from shardway.core.aggregation import open_aggregate
+from shardway.core.hashkeys import even_ranges
+from shardway.core.sequence import shard_id_of
+from shardway.model import ListedShard
 from tests.put_entries import Answer
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import encode_aggregate, open_aggregate
-from penstock.core.batching import Failure
-from penstock.core.batching.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
-from penstock.core.batching.lanes import PaceLimits
-from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.errors import RecordRefusedError
-from penstock.model import PutResult
+from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.core.batching import Failure
+from shardway.core.batching.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
+from shardway.core.batching.lanes import PaceLimits
+from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.errors import RecordRefusedError
+from shardway.model import PutResult
 from tests.core.batching.batching_kit import (
     THROTTLED,
     Kit,
@@ -36,8 +36,8 @@ from tests.put_entries import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.batching import Request
-    from penstock.model import ListedShard
+    from shardway.core.batching import Request
+    from shardway.model import ListedShard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 MIB = 1024 * 1024

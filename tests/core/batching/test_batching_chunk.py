@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import Aggregator
-from penstock.core.batching import NotWritten
-from penstock.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Run, chosen, outcomes_of
-from penstock.errors import RecordExpiredError
-from penstock.model import PutResult
+from shardway.core.aggregation import Aggregator
+from shardway.core.batching import NotWritten
+from shardway.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Run, chosen, outcomes_of
+from shardway.errors import RecordExpiredError
+from shardway.model import PutResult
 from tests.core.batching.batching_kit import make_chunk, make_run, result_of
 from tests.put_entries import Answer
 

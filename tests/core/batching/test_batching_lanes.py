@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import Aggregator, open_aggregate
-from penstock.core.batching.chunk import Run
-from penstock.core.batching.lanes import Lane, Lanes, PaceLimits, Request, holds_all, note_taken, remember
-from penstock.core.hashkeys import HASH_KEY_MAX, hash_key
+from shardway.core.aggregation import Aggregator, open_aggregate
+from shardway.core.batching.chunk import Run
+from shardway.core.batching.lanes import Lane, Lanes, PaceLimits, Request, holds_all, note_taken, remember
+from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from tests.core.batching.batching_kit import (
     datas_of,
     halves_of,
@@ -29,8 +29,8 @@ from tests.put_entries import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.batching.lanes import Lane, Load
-    from penstock.model import ListedShard
+    from shardway.core.batching.lanes import Lane, Load
+    from shardway.model import ListedShard
 
 
 def make_load() -> Load:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.batching import Batcher, Failure
-from penstock.core.batching.batcher import mend
-from penstock.core.hashkeys import HASH_KEY_MAX
-from penstock.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
+from shardway.core.batching import Batcher, Failure
+from shardway.core.batching.batcher import mend
+from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from tests.core.batching.batching_kit import THROTTLED, Kit, error_of, halves_of, keys_of, make_shard
 from tests.interrupting import InterruptedAt, InterruptedByTestError
 from tests.put_entries import Entry

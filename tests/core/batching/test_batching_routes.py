@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.batching import routes as routes_module
-from penstock.core.batching.routes import Routes, check_keys, checked_explicit
-from penstock.core.hashkeys import HASH_KEY_MAX, ShardMap, hash_key
-from penstock.errors import InvalidRecordError
+from shardway.core.batching import routes as routes_module
+from shardway.core.batching.routes import Routes, check_keys, checked_explicit
+from shardway.core.hashkeys import HASH_KEY_MAX, ShardMap, hash_key
+from shardway.errors import InvalidRecordError
 from tests.core.batching.batching_kit import make_lane, make_shard, make_shards
 
 if TYPE_CHECKING:
-    from penstock.model import ListedShard
+    from shardway.model import ListedShard
 
 
 def make_routes(shards: list[ListedShard]) -> Routes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.feeding.pages import ReadPage
+from shardway.core.feeding.pages import ReadPage
 
 if TYPE_CHECKING:
-    from penstock.model import IteratorAt
+    from shardway.model import IteratorAt
 
 FIRST = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 

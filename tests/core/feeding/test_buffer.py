@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.core.feeding.allowance import FIRST_RECORD_BYTES, RECORDS_MAX, Buffer, Share
+from shardway.core.feeding.allowance import FIRST_RECORD_BYTES, RECORDS_MAX, Buffer, Share
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.log_cursor import BARREN_PAGES_MAX
-from penstock.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, ReadPage, ShardView, Taken
-from penstock.core.leases.row import Checkpoint
-from penstock.core.service_clock import SERVICE_CLOCK_S
-from penstock.errors import AggregateError
-from penstock.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
+from shardway.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, ReadPage, ShardView, Taken
+from shardway.core.leases.row import Checkpoint
+from shardway.core.service_clock import SERVICE_CLOCK_S
+from shardway.errors import AggregateError
+from shardway.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
 from tests.core.feeding.shard_log import FIRST, ShardLog
 from tests.momentary import now
 

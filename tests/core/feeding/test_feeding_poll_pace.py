@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.feeding.allowance import (
+from shardway.core.feeding.allowance import (
     BACKOFF_MAX_S,
     CALLS_PER_S_MIN,
     IDLE_GROWTH,
@@ -20,7 +20,7 @@ from penstock.core.feeding.allowance import (
     PollingOptions,
     PollPace,
 )
-from penstock.errors import OptionError
+from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

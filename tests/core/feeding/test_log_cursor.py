@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.feeding import log_cursor
-from penstock.core.feeding.log_cursor import (
+from shardway.core.feeding import log_cursor
+from shardway.core.feeding.log_cursor import (
     BARREN_PAGES_MAX,
     TABLE,
     UNMET,
@@ -23,7 +23,7 @@ from penstock.core.feeding.log_cursor import (
     State,
     Step,
 )
-from penstock.model import IteratorAt
+from shardway.model import IteratorAt
 from tests.momentary import now
 
 FEED = Policy()

@@ -1,6 +1,6 @@
 """A whole fleet in virtual time: assignment, both sides of handoffs, tenures and rows. Only the wire is made up.
 
-What a worker does is decided by the shipped function (`penstock.core.worker.step`); here its actions are carried
+What a worker does is decided by the shipped function (`shardway.core.worker.step`); here its actions are carried
 out. A request takes effect a little later than it is sent, and is answered a little later than that; some are lost,
 some take effect long after their sender has given up. Workers tick, pause for longer than they may, crash, come and
 leave.
@@ -13,14 +13,14 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import worker as rounds
-from penstock.core.assignment import EqualCounts
-from penstock.core.assignment import Fleet as Kind
-from penstock.core.assignment.strategies import lease_view, worker_view
-from penstock.core.handoff import OwnerInput
-from penstock.core.leases import LeaseRow, lease_row, writes
-from penstock.core.leases.membership import Members, Observed, WorkerRow
-from penstock.core.leases.tenure import (
+from shardway.core import worker as rounds
+from shardway.core.assignment import EqualCounts
+from shardway.core.assignment import Fleet as Kind
+from shardway.core.assignment.strategies import lease_view, worker_view
+from shardway.core.handoff import OwnerInput
+from shardway.core.leases import LeaseRow, lease_row, writes
+from shardway.core.leases.membership import Members, Observed, WorkerRow
+from shardway.core.leases.tenure import (
     Alive,
     Answered,
     Began,
@@ -39,14 +39,14 @@ from penstock.core.leases.tenure import (
     receive,
     step,
 )
-from penstock.core.leases.writes import Done, Refused, Unknown
-from penstock.core.worker import Mine, Terms
+from shardway.core.leases.writes import Done, Refused, Unknown
+from shardway.core.worker import Mine, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from penstock.core.leases.tenure import Command
+    from shardway.core.leases.tenure import Command
 
 F = 4.0
 TIMES = LeaseTimes.of(F)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.handoff import (
+from shardway.core.handoff import (
     DELIVERS,
     OWNER,
     POLLS,

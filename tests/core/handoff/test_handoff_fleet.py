@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from penstock.core import handoff
-from penstock.core import worker as rounds
-from penstock.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
-from penstock.core.leases.tenure import State, Tenure, receive
+from shardway.core import handoff
+from shardway.core import worker as rounds
+from shardway.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
+from shardway.core.leases.tenure import State, Tenure, receive
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.handoff import DELIVERS
+from shardway.core.handoff import DELIVERS
 from tests.core.handoff import handoff_world
 from tests.core.handoff.handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.assignment import LeaseView, WorkerView
-from penstock.core.handoff import (
+from shardway.core.assignment import LeaseView, WorkerView
+from shardway.core.handoff import (
     OWNER,
     RECEIVER,
     OwnerCommand,

@@ -19,13 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.assignment import strategies
-from penstock.core.assignment.strategies import lease_view
-from penstock.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
-from penstock.core.leases import membership as observing
-from penstock.core.leases import tenure as machine
-from penstock.core.leases.row import COUNTER, PROCESS, process_name
-from penstock.core.leases.tenure import (
+from shardway.core.assignment import strategies
+from shardway.core.assignment.strategies import lease_view
+from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
+from shardway.core.leases import membership as observing
+from shardway.core.leases import tenure as machine
+from shardway.core.leases.row import COUNTER, PROCESS, process_name
+from shardway.core.leases.tenure import (
     Answered,
     Began,
     End,
@@ -47,7 +47,7 @@ from tests.core.leases.leasing import at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.leases import Checkpoint
+    from shardway.core.leases import Checkpoint
 
 TIMES = LeaseTimes(failover_s=2, renew_interval_s=1, margin_s=0, retry_s=0, unconfirmed_max_s=100)
 """A tenure is not given up for its age: that a process may die at any time says the same."""

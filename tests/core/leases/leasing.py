@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
-from penstock.core.leases.tenure import Answered, Command, Input, LeaseTimes, Send, Tenure, claim, step
-from penstock.model import Position
+from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
+from shardway.core.leases.tenure import Answered, Command, Input, LeaseTimes, Send, Tenure, claim, step
+from shardway.model import Position
 
 TIMES = LeaseTimes()
 FREE = LeaseRow(key="a", counter=3)
@@ -23,7 +23,7 @@ class Cell:
         self.row = row
 
     def write(self, write: Write) -> Outcome:
-        from penstock.core.leases import lease_row
+        from shardway.core.leases import lease_row
 
         if self.row is None and (born := writes.creates(write)) is not None:
             self.row = born

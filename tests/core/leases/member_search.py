@@ -9,17 +9,17 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from penstock.core.leases import tenure as machine
-from penstock.core.leases.membership import Members, WorkerRow
-from penstock.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
+from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
+from shardway.core.leases import tenure as machine
+from shardway.core.leases.membership import Members, WorkerRow
+from shardway.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.leases import Write
+    from shardway.core.leases import Write
 
 FENCE_AGE = 2
 TAKE_AGE = 3

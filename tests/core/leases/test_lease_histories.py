@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.leases import writes
-from penstock.core.leases.tenure import (
+from shardway.core.leases import writes
+from shardway.core.leases.tenure import (
     Alive,
     Began,
     Command,

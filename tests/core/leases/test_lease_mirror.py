@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
-from penstock.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
+from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
+from shardway.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
 from tests.core.leases.leasing import at
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.assignment.strategies import is_free, lease_view
-from penstock.core.leases import LeaseRow
-from penstock.core.leases.membership import (
+from shardway.core.assignment.strategies import is_free, lease_view
+from shardway.core.leases import LeaseRow
+from shardway.core.leases.membership import (
     FORGET_AFTER_FAILOVERS,
     Members,
     NotAWorkerError,

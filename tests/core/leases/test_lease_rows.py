@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row, writes
-from penstock.core.leases.row import listing_of
-from penstock.model import Position
+from shardway.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row, writes
+from shardway.core.leases.row import listing_of
+from shardway.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment import strategies
-from penstock.core.leases import Kind, LeaseRow, writes
-from penstock.core.leases import tenure as machine
-from penstock.core.leases.row import CHECKPOINT, PROCESS
-from penstock.core.leases.tenure import Alive, Began, State, Tenure
+from shardway.core.assignment import strategies
+from shardway.core.leases import Kind, LeaseRow, writes
+from shardway.core.leases import tenure as machine
+from shardway.core.leases.row import CHECKPOINT, PROCESS
+from shardway.core.leases.tenure import Alive, Began, State, Tenure
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import FORMER, Bounds, Search
 from tests.core.leases.member_search import MemberSearch

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.leases import Checkpoint, LeaseRow, writes
-from penstock.core.leases.row import READ_UNTIL, goes_on, lease_row
-from penstock.core.leases.tenure import LeaseTimes, claim
-from penstock.core.sequence import second_of
-from penstock.model import Position
+from shardway.core.leases import Checkpoint, LeaseRow, writes
+from shardway.core.leases.row import READ_UNTIL, goes_on, lease_row
+from shardway.core.leases.tenure import LeaseTimes, claim
+from shardway.core.sequence import second_of
+from shardway.model import Position
 
 TIMED = [Checkpoint.LATEST, Checkpoint.AT_TIMESTAMP]
 UNTIMED = [Checkpoint.TRIM_HORIZON, Checkpoint.at(Position(7)), Checkpoint.SHARD_END]

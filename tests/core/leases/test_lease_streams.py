@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core.leases import Checkpoint, LeaseRow, lease_row, writes
-from penstock.core.leases.membership import WorkerRow, worker_rows
-from penstock.core.leases.row import CLOCKS_DIFFER_S, NOTE, StreamMark, told
-from penstock.model import Position
+from shardway.core.leases import Checkpoint, LeaseRow, lease_row, writes
+from shardway.core.leases.membership import WorkerRow, worker_rows
+from shardway.core.leases.row import CLOCKS_DIFFER_S, NOTE, StreamMark, told
+from shardway.model import Position
 
 CREATED_S = 1_900_000_000
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
-from penstock.core.leases import tenure as values
-from penstock.core.leases.tenure import (
+from shardway.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
+from shardway.core.leases import tenure as values
+from shardway.core.leases.tenure import (
     TABLE,
     Abandon,
     Alive,

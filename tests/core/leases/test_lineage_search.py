@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment import strategies
-from penstock.core.leases import writes
-from penstock.core.leases.tenure import Tenure
+from shardway.core.assignment import strategies
+from shardway.core.leases import writes
+from shardway.core.leases.tenure import Tenure
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import Bounds
 from tests.core.leases.lineage_search import LineageSearch

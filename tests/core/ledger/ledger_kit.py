@@ -5,15 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.policies import LedgerPolicy
-from penstock.model import Position
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.ledger import Ledger
+from shardway.core.ledger.policies import LedgerPolicy
+from shardway.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.ledger.book import Delivery
+    from shardway.core.ledger.book import Delivery
 
 
 class Rec(NamedTuple):

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.policies import ByKey, Redeliver, Retry
-from penstock.model import Position
+from shardway.core.ledger.ledger import MayDeliver
+from shardway.core.ledger.policies import ByKey, Redeliver, Retry
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
 from tests.momentary import now
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.book import Delivery
+    from shardway.core.ledger.book import Delivery
 
 CHANCE = st.randoms(use_true_random=False)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.ledger import Again, Halve, Last, after_failure
-from penstock.core.ledger.policies import (
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.ledger import Again, Halve, Last, after_failure
+from shardway.core.ledger.policies import (
     AnyOrder,
     DeadLetters,
     GiveUp,
@@ -23,8 +23,8 @@ from penstock.core.ledger.policies import (
     Stop,
     Warn,
 )
-from penstock.errors import OptionError
-from penstock.events import (
+from shardway.errors import OptionError
+from shardway.events import (
     BatchFailed,
     DeadLetterFailed,
     RecordDeadLettered,
@@ -32,7 +32,7 @@ from penstock.events import (
     RecordsStalled,
     ShardGivenUp,
 )
-from penstock.model import Position
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 from tests.momentary import now
 

@@ -19,13 +19,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
-from penstock.model import Position
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.book import DeadLetter, Delivery
+    from shardway.core.ledger.book import DeadLetter, Delivery
 
 NEW, OUT, WAITING, LETTER, SETTLED = "new", "out", "waiting", "letter", "settled"
 DEADLINE_S = 50.0

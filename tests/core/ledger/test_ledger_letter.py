@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.letter import ERROR_CHARACTERS_MAX, KIND, Letter, NotALetterError
-from penstock.model import HASH_KEY_MAX, Position
+from shardway.core.ledger.letter import ERROR_CHARACTERS_MAX, KIND, Letter, NotALetterError
+from shardway.model import HASH_KEY_MAX, Position
 
 MOMENT = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
 FULL = Letter(

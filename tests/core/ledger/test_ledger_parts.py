@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.grouping import Part, SplitError, split
-from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.policies import AnyOrder, ByKey, InOrder
-from penstock.model import Position
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.grouping import Part, SplitError, split
+from shardway.core.ledger.ledger import MayDeliver
+from shardway.core.ledger.policies import AnyOrder, ByKey, InOrder
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from penstock.core.ledger.policies import OrderPolicy
+    from shardway.core.ledger.policies import OrderPolicy
 
 
 def words(record: Rec) -> list[bytes]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.grouping import Collector
-from penstock.core.ledger.policies import Redeliver
-from penstock.events import RecordsStalled, RecordsUnsettled
-from penstock.model import Position
+from shardway.core.ledger.grouping import Collector
+from shardway.core.ledger.policies import Redeliver
+from shardway.events import RecordsStalled, RecordsUnsettled
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.book import behind
-from penstock.core.ledger.ledger import MayDeliver
-from penstock.core.ledger.policies import ByKey, LedgerPolicy, Retry, Skip
-from penstock.errors import OptionError
-from penstock.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
-from penstock.model import Position
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.book import behind
+from shardway.core.ledger.ledger import MayDeliver
+from shardway.core.ledger.policies import ByKey, LedgerPolicy, Retry, Skip
+from shardway.errors import OptionError
+from shardway.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 from tests.momentary import now
 

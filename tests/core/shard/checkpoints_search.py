@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from penstock.core.leases.tenure import (
+from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
+from shardway.core.leases.tenure import (
     Answered,
     End,
     Ended,
@@ -26,9 +26,9 @@ from penstock.core.leases.tenure import (
     Tick,
     claim,
 )
-from penstock.core.leases.tenure import step as lease_step
-from penstock.core.shard import checkpoints as machine
-from penstock.core.shard.checkpoints import (
+from shardway.core.leases.tenure import step as lease_step
+from shardway.core.shard import checkpoints as machine
+from shardway.core.shard.checkpoints import (
     ASKED,
     Abandon,
     Answer,
@@ -46,7 +46,7 @@ from penstock.core.shard.checkpoints import (
     SetBound,
     State,
 )
-from penstock.errors import CheckpointError
+from shardway.errors import CheckpointError
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.leases import LeaseRow
-from penstock.core.leases import tenure as lease_machine
-from penstock.core.leases.row import Checkpoint
-from penstock.core.leases.tenure import PendingStored, Prepared, Settled, Stored
-from penstock.core.leases.tenure import State as LeaseState
-from penstock.core.shard import checkpoints as machine
-from penstock.core.shard.checkpoints import (
+from shardway.core.leases import LeaseRow
+from shardway.core.leases import tenure as lease_machine
+from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.tenure import PendingStored, Prepared, Settled, Stored
+from shardway.core.leases.tenure import State as LeaseState
+from shardway.core.shard import checkpoints as machine
+from shardway.core.shard.checkpoints import (
     TABLE,
     Abandon,
     Answer,
@@ -37,7 +37,7 @@ from penstock.core.shard.checkpoints import (
     SetBound,
     State,
 )
-from penstock.errors import CheckpointError, OptionError
+from shardway.errors import CheckpointError, OptionError
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.leasing import at
 from tests.core.shard.checkpoints_search import Bounds, Search

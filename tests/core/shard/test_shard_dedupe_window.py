@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.shard.duplicates import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
-from penstock.events import DedupeWindowCut
+from shardway.core.shard.duplicates import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
+from shardway.events import DedupeWindowCut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

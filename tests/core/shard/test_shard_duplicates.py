@@ -5,21 +5,21 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases import LeaseRow
-from penstock.core.leases.row import Checkpoint
-from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.policies import LedgerPolicy
-from penstock.core.shard import checkpoints as storing
-from penstock.core.shard.checkpoints import PendingChoice, Riding
-from penstock.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
-from penstock.core.shard.machine import Emit, PageCame, Seek, ShardMachine, Stop, WindowKnown
-from penstock.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
-from penstock.model import Position
+from shardway.core.leases import LeaseRow
+from shardway.core.leases.row import Checkpoint
+from shardway.core.ledger.ledger import Ledger
+from shardway.core.ledger.policies import LedgerPolicy
+from shardway.core.shard import checkpoints as storing
+from shardway.core.shard.checkpoints import PendingChoice, Riding
+from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
+from shardway.core.shard.machine import Emit, PageCame, Seek, ShardMachine, Stop, WindowKnown
+from shardway.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers
 from tests.momentary import now
 
 if TYPE_CHECKING:
-    from penstock.core.shard import machine
+    from shardway.core.shard import machine
 
 WHERE = ("orders", "shard-0")
 

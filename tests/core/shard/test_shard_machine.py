@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from penstock.core.leases import LeaseRow
-from penstock.core.leases.row import Checkpoint
-from penstock.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
-from penstock.core.ledger.ledger import Ledger, MayDeliver
-from penstock.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
-from penstock.core.shard import checkpoints as storing
-from penstock.core.shard import machine
-from penstock.core.shard.checkpoints import (
+from shardway.core.leases import LeaseRow
+from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
+from shardway.core.ledger.ledger import Ledger, MayDeliver
+from shardway.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
+from shardway.core.shard import checkpoints as storing
+from shardway.core.shard import machine
+from shardway.core.shard.checkpoints import (
     Answer,
     Commit,
     Every,
@@ -31,7 +31,7 @@ from penstock.core.shard.checkpoints import (
     Riding,
     SetBound,
 )
-from penstock.core.shard.machine import (
+from shardway.core.shard.machine import (
     Alarm,
     Around,
     CannotRead,
@@ -66,14 +66,14 @@ from penstock.core.shard.machine import (
     TellEnd,
     WriteLetter,
 )
-from penstock.errors import CheckpointError
-from penstock.events import HandoffWaits
-from penstock.model import Position
+from shardway.errors import CheckpointError
+from shardway.events import HandoffWaits
+from shardway.model import Position
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.book import Delivery
-    from penstock.core.shard.checkpoints import Cadence
+    from shardway.core.ledger.book import Delivery
+    from shardway.core.shard.checkpoints import Cadence
 
 END = Checkpoint.SHARD_END
 DRAIN = Drain(2_000.0)

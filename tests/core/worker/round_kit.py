@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
-from penstock.core.assignment.strategies import lease_view
-from penstock.core.leases import LeaseRow
-from penstock.core.worker import Mine, Terms, View
+from shardway.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
+from shardway.core.assignment.strategies import lease_view
+from shardway.core.leases import LeaseRow
+from shardway.core.worker import Mine, Terms, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core import worker as rounds
-from penstock.core.assignment import Fleet, WorkerView
-from penstock.core.handoff import OwnerInput, OwnerState, ReceiverState
-from penstock.core.leases import Checkpoint
-from penstock.core.leases.membership import WorkerRow
-from penstock.core.worker import (
+from shardway.core import worker as rounds
+from shardway.core.assignment import Fleet, WorkerView
+from shardway.core.handoff import OwnerInput, OwnerState, ReceiverState
+from shardway.core.leases import Checkpoint
+from shardway.core.leases.membership import WorkerRow
+from shardway.core.worker import (
     CREATE_MISSING,
     MEASURE,
     SHOW,
@@ -51,8 +51,8 @@ from tests.core.worker.round_kit import F, key, mine_of, row, view_of
 from tests.momentary import now
 
 if TYPE_CHECKING:
-    from penstock.core.leases import LeaseRow
-    from penstock.core.worker import Action, Input, Mine
+    from shardway.core.leases import LeaseRow
+    from shardway.core.worker import Action, Input, Mine
 
 K = key(0)
 

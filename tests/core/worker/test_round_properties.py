@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.assignment import Fleet, WorkerView
-from penstock.core.handoff import OwnerInput
-from penstock.core.worker import (
+from shardway.core.assignment import Fleet, WorkerView
+from shardway.core.handoff import OwnerInput
+from shardway.core.worker import (
     Began,
     Delivers,
     Discard,
@@ -34,8 +34,8 @@ from penstock.core.worker import (
 from tests.core.worker.round_kit import F, key, mine_of, row, view_of
 
 if TYPE_CHECKING:
-    from penstock.core.leases import LeaseRow
-    from penstock.core.worker import Action, Input
+    from shardway.core.leases import LeaseRow
+    from shardway.core.worker import Action, Input
 
 KEYS = [key(number) for number in range(3)]
 OTHERS = ("a", "z")

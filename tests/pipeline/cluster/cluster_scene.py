@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pyarrow.parquet as pq
 
-from penstock.local.faults import Fault
+from shardway.local.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from examples.cluster.standalone import Cluster, Node
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 WAIT_S = 240.0
 POLL_S = 0.02
@@ -36,7 +36,7 @@ REPEATED = 0.1
 REQUEST_S = 0.1
 """What the service takes for a request of the sink: a batch takes long enough to be met in its middle."""
 ARRANGED = """
-from penstock.pipeline import POSITION, sort_by_key
+from shardway.pipeline import POSITION, sort_by_key
 
 
 def by_key(rows):
@@ -74,7 +74,7 @@ partition_by = ["hour"]
 key = "partition_key"
 
 [[sinks]]
-format = "penstock"
+format = "shardway"
 sql = "SELECT to_json(struct(order_id, number)) AS data, * EXCEPT (order_id, number) FROM rows"
 options = { streamName = "copy", region = "{region}", endpointUrl = "{endpoint}", orderedByKey = true, \
 stamps = "position" }

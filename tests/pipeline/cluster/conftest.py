@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from examples.cluster.standalone import Cluster
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

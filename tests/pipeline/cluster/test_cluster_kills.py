@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 from examples.cluster.guard import kill
 
-from penstock.local.faults import Fault
-from penstock.pipeline import deduplicate_by_stamps, sort_by_key
+from shardway.local.faults import Fault
+from shardway.pipeline import deduplicate_by_stamps, sort_by_key
 from tests.pipeline.cluster.cluster_scene import Scene
 
 if TYPE_CHECKING:
     from examples.cluster.standalone import Cluster
     from pyspark.sql import SparkSession
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 def read_copy(spark: SparkSession, local: LocalKinesis) -> tuple[int, list[tuple[str, str]]]:
     """How many records the copy has, and key and order of each that is no duplicate, in order."""
     options = {"streamName": "copy", "region": local.region, "endpointUrl": local.endpoint_url}
-    raw = spark.read.format("penstock").options(**options).load()
+    raw = spark.read.format("shardway").options(**options).load()
     unique = sort_by_key(deduplicate_by_stamps(raw, window="1 hour")).select("partition_key", "data").collect()
     return raw.count(), [(row.partition_key, json.loads(bytes(row.data))["order_id"]) for row in unique]
 
@@ -68,8 +68,8 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 def test_an_executor_a_worker_and_the_driver_are_killed(
     spark: SparkSession, local: LocalKinesis, cluster: Cluster, tmp_path: Path
 ) -> None:
-    bare = subprocess.run([cluster.python, "-c", "import penstock"], capture_output=True, check=False)
-    assert b"No module named 'penstock'" in bare.stderr
+    bare = subprocess.run([cluster.python, "-c", "import shardway"], capture_output=True, check=False)
+    assert b"No module named 'shardway'" in bare.stderr
     scene = Scene(local, cluster, tmp_path)
     try:
         scene.start()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.dataset as ds
 
-from penstock.pipeline.job import ExitCode, JobFileError, load_job
-from penstock.pipeline.job.account import Show, StepError
-from penstock.pipeline.job.running import Stopping, run_job
+from shardway.pipeline.job import ExitCode, JobFileError, load_job
+from shardway.pipeline.job.account import Show, StepError
+from shardway.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 HEAD = """\
 name = "orders"
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
     def message(self) -> str:
         """The one error, which is on standard error too."""
         (error,) = self.of("error")
-        assert self.errors == f"penstock: {error['message']}\n"
+        assert self.errors == f"shardway: {error['message']}\n"
         assert error["exit_code"] == self.code
         return str(error["message"])
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 PARQUET = '[[sinks]]\nformat = "parquet"\npath = "{folder}/orders"\n'
 COPY = """\
 [[sinks]]
-format = "penstock"
+format = "shardway"
 sql = "SELECT partition_key, stream, shard_id, sequence_number, sub_sequence_number, {data} AS data FROM rows"
 [sinks.options]
 streamName = "copies"
@@ -143,7 +143,7 @@ def test_a_stream_that_takes_half_of_a_batch(world: World) -> None:
     text = HEAD + JSON + PARQUET + COPY + ONCE
     ended = world.run(text.replace("{data}", data))
     assert ended.code is ExitCode.SINK
-    assert ended.message.startswith("sinks[1] penstock copies failed in batch 0: ")
+    assert ended.message.startswith("sinks[1] shardway copies failed in batch 0: ")
     assert "data is null in a row" in ended.message
     world.put(order(20))
     assert world.run(text.replace("{data}", "to_json(struct(order_id, amount))")).code is ExitCode.DONE
@@ -164,7 +164,7 @@ def test_a_sink_whose_service_refuses_it(world: World) -> None:
     ended = world.run(text)
     assert ended.code is ExitCode.SINK
     assert ended.message.startswith(
-        f"sinks[1] penstock copies failed in batch 0: there is no stream copies in region {world.local.region}"
+        f"sinks[1] shardway copies failed in batch 0: there is no stream copies in region {world.local.region}"
     )
     assert world.run(HEAD + JSON + PARQUET + ONCE).code is ExitCode.DONE
     assert orders(world) == NUMBERS

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.draft import Place, Sample, job_text, toml_lines, toml_text
-from penstock.spark.stamps import key_labels, sealed
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode, load_job
+from shardway.pipeline.job.draft import Place, Sample, job_text, toml_lines, toml_text
+from shardway.spark.stamps import key_labels, sealed
 from tests.pipeline.job.job_running import World
 from tests.pipeline.job.test_job_inferred_schema import OBJECTS
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.job import Job
+    from shardway.pipeline.job import Job
 
 HOSTILE: dict[str, Any] = {
     "value": 1,

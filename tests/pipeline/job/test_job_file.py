@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from penstock.pipeline.job import JobFileError, deliveries, load_job
+from shardway.pipeline.job import JobFileError, deliveries, load_job
 from tests.pipeline.job.job_files import GOOD
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.job.error_text import message_of
+from shardway.pipeline.job.error_text import message_of
 
 TOLD = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -17,7 +17,7 @@ Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        ("ModuleNotFoundError: No module named 'penstock'", "ModuleNotFoundError: No module named 'penstock'"),
+        ("ModuleNotFoundError: No module named 'shardway'", "ModuleNotFoundError: No module named 'shardway'"),
         ("KeyError: 'anna'", "KeyError (serializers.py, line 483, in loads)"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.pipeline.job.files import ddl_faults
-from penstock.pipeline.job.inferred_schema import (
+from shardway.pipeline.job.files import ddl_faults
+from shardway.pipeline.job.inferred_schema import (
     DEPTH_MAX,
     PLACES_MAX,
     InferredSchema,

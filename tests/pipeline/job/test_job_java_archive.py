@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.job.java_archive import ARCHIVE, OPTIONS, ArchiveError, archive_file, with_archive, write_archive
+from shardway.pipeline.job.java_archive import ARCHIVE, OPTIONS, ArchiveError, archive_file, with_archive, write_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_machine_without_an_archive(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = archive_file()
     assert file is not None
-    assert file.is_relative_to(tmp_path / "penstock")
+    assert file.is_relative_to(tmp_path / "shardway")
     assert with_archive({"a": "b"}) == {"a": "b"}
     file.parent.mkdir()
     put(file)
@@ -90,14 +90,14 @@ def test_java_starts_in_silence_where_the_archive_does_not_fit(
 @pytest.mark.slow
 def test_it_is_written_used_and_removed(tmp_path: Path) -> None:
     file = tmp_path / "classes.jsa"
-    command = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "java-archive"]
+    command = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "java-archive"]
     environment = os.environ | {ARCHIVE: str(file)}
     written = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert written.stdout.startswith(f"{file}: ")
     assert file.stat().st_size > 50 * 2**20
     assert sorted(one.name for one in tmp_path.iterdir()) == [file.name, f"{file.name}.size"]
     used = (
-        "from penstock.pipeline.job.java_archive import OPTIONS, with_archive\n"
+        "from shardway.pipeline.job.java_archive import OPTIONS, with_archive\n"
         "from pyspark.sql import SparkSession\n"
         "said = with_archive({})[OPTIONS].replace('-Xshare:auto', '-Xshare:on')  # Java ends if it cannot use it\n"
         "spark = SparkSession.builder.master('local[1]').config(OPTIONS, said).getOrCreate()\n"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.inspect import jobs_at
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.account import Show, StepError
-from penstock.pipeline.job.model import Metrics
-from penstock.pipeline.job.running import exporters_of
+from shardway.core.aggregation import encode_aggregate
+from shardway.inspect import jobs_at
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode
+from shardway.pipeline.job.account import Show, StepError
+from shardway.pipeline.job.model import Metrics
+from shardway.pipeline.job.running import exporters_of
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 from tests.pipeline.metrics_system import gauges, told_all
 from tests.telemetry.number_kit import query_event
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.events import QueryMetrics
-    from penstock.inspect import JobView
+    from shardway.events import QueryMetrics
+    from shardway.inspect import JobView
 
 
 def page_at(port: int) -> str:
@@ -50,7 +50,7 @@ def test_a_job_file_and_the_command_say_where_the_numbers_go() -> None:
             served = json.loads(out.getvalue().splitlines()[-1])
             assert (served["event"], served["host"]) == ("serves", "127.0.0.1")
             page = page_at(served["port"])
-            assert 'penstock_consumer_lag_seconds{messaging_system="aws.kinesis",' in page
+            assert 'shardway_consumer_lag_seconds{messaging_system="aws.kinesis",' in page
             assert 'messaging_consumer_group_name="orders_to_lake"} 1.5' in page
             (seen,) = jobs_at(f"http://127.0.0.1:{served['port']}").jobs
             assert (seen.name, seen.lag_s) == ("orders_to_lake", 1.5)
@@ -98,7 +98,7 @@ def test_a_job_is_metered(spark: SparkSession, tmp_path: Path) -> None:
     assert told[0].snapshot.batches == 0, "it is told that the query has begun"
     assert [one.last for one in told] == [False] * (len(told) - 1) + [True]
     told_all(spark)
-    shown = gauges(spark, "penstock.metered.metered.")
+    shown = gauges(spark, "shardway.metered.metered.")
     assert (shown["rows"], shown["bytes"], shown["aggregatesOutsideRange"]) == (20, wanted["bytes"], 1)
     by_directory, by_lines = _from_beside(tmp_path, ended.events)
     batches = [one["batch"] for one in ended.of("batch")]

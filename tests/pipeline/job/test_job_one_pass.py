@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.batches import LETTER_BYTES_MAX, Watched
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode
+from shardway.pipeline.job.batches import LETTER_BYTES_MAX, Watched
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_a_move_that_fails_half_way_is_begun_anew(world: World, monkeypatch: pyt
         rename(source, target)
 
     with monkeypatch.context() as full:
-        full.setattr("penstock.pipeline.hadoop_files.os.rename", failing)
+        full.setattr("shardway.pipeline.hadoop_files.os.rename", failing)
         ended = world.run(text)
     assert ended.code is ExitCode.SINK
     assert "No space left on device" in ended.message

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.job.account import by_the_data, source_failed
-from penstock.pipeline.job.error_text import message_of
+from shardway.pipeline.job.account import by_the_data, source_failed
+from shardway.pipeline.job.error_text import message_of
 
 WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n"
 STACK = (
@@ -26,7 +26,7 @@ def test_a_function_that_raises_on_a_row_is_told_with_its_place_and_without_the_
 
 
 def test_what_a_writer_raises_is_not_the_datas_failure() -> None:
-    ours = RuntimeError(f"{WORKER}penstock.errors.InvalidRecordError: copies: data is null in a row\n")
+    ours = RuntimeError(f"{WORKER}shardway.errors.InvalidRecordError: copies: data is null in a row\n")
     other = RuntimeError(
         f'{WORKER}{STACK}  File "pyspark/sql/worker/write_into_data_source.py", line 1\nOSError: full\n'
     )
@@ -37,7 +37,7 @@ def test_what_a_writer_raises_is_not_the_datas_failure() -> None:
 
 def test_what_is_raised_while_reading_is_the_sources_failure() -> None:
     error = RuntimeError(
-        f"{WORKER}penstock.errors.NotFoundError: Stream orders not found.\nwhile reading stream orders, range 1 to 2\n"
+        f"{WORKER}shardway.errors.NotFoundError: Stream orders not found.\nwhile reading stream orders, range 1 to 2\n"
     )
     assert source_failed(error)
     assert not by_the_data(error)

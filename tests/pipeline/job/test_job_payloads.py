@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as fn
 
-from penstock.pipeline.job.account import by_the_data
-from penstock.pipeline.job.error_text import message_of
+from shardway.pipeline.job.account import by_the_data
+from shardway.pipeline.job.error_text import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

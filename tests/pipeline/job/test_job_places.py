@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.account import StepError
-from penstock.pipeline.job.places import LOCK_SUFFIX, run_lock
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode
+from shardway.pipeline.job.account import StepError
+from shardway.pipeline.job.places import LOCK_SUFFIX, run_lock
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 
 if TYPE_CHECKING:

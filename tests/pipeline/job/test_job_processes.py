@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.pipeline import job
+from shardway.local import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.pipeline import job
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, order
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SINK = '[[sinks]]\nformat = "parquet"\npath = "{folder}/lake/orders"\n'
 PROBE = '[[sinks]]\nfunction = "probe_orders:write"\n'
 SLOW = "import time\n\ndef write(batch, batch_id):\n    time.sleep(3)\n"
 ROOT = Path(__file__).resolve().parents[3]
-PENSTOCK = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run"]
+SHARDWAY = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "run"]
 WAIT_S = 500.0
 
 
@@ -74,7 +74,7 @@ class Scene:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def start(self, text: str, *before: str, command: list[str] = PENSTOCK) -> subprocess.Popen[str]:
+    def start(self, text: str, *before: str, command: list[str] = SHARDWAY) -> subprocess.Popen[str]:
         return self.begin(*before, *command, str(self.write(text)), "-o", "jsonl")
 
     def begin(self, *command: str, **environment: str) -> subprocess.Popen[str]:
@@ -85,7 +85,7 @@ class Scene:
         self.processes.append(process)
         return process
 
-    def seen(self, probe: str, text: str, command: list[str] = PENSTOCK) -> tuple[str, list[dict[str, Any]]]:
+    def seen(self, probe: str, text: str, command: list[str] = SHARDWAY) -> tuple[str, list[dict[str, Any]]]:
         """What a job whose sink is a module's function ``write`` left in the file ``seen``; and its events."""
         (self.folder / "probe_orders.py").write_text(probe)
         process = self.start(text, command=command)
@@ -126,7 +126,7 @@ def rest(process: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], str]:
 
 def errors_of(errors: str) -> list[str]:
     """Our lines: Spark's launcher says a few of its own before it can be told not to."""
-    return [line for line in errors.splitlines() if line.startswith("penstock: ")]
+    return [line for line in errors.splitlines() if line.startswith("shardway: ")]
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_signals_end_it_after_the_batch_or_at_once(scene: Scene) -> None:
 
 
 def test_java_says_one_line_before_the_first_of_the_job(scene: Scene) -> None:
-    process = scene.start(HEAD + JSON + SINK + ONCE, command=PENSTOCK)
+    process = scene.start(HEAD + JSON + SINK + ONCE, command=SHARDWAY)
     events, errors = rest(process)
     assert process.returncode == 0, errors
     assert events[-1]["event"] == "summary"
@@ -286,7 +286,7 @@ SUBMIT_ARGS = (
 def test_the_example_with_functions_and_three_sinks(scene: Scene) -> None:
     scene.put_orders(20)
     process = scene.begin(
-        *PENSTOCK, str(ROOT / "examples" / "jobs" / "totals.toml"),
+        *SHARDWAY, str(ROOT / "examples" / "jobs" / "totals.toml"),
         STREAM="orders", LAKE=str(scene.folder), PYSPARK_SUBMIT_ARGS=SUBMIT_ARGS,
     )  # fmt: skip
     out, errors = process.communicate(timeout=WAIT_S)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from penstock.pipeline.job.java_archive import OPTIONS
-from penstock.pipeline.job.packages import TABLE_PACKAGES
-from penstock.pipeline.job.repositories import IVY_SETTINGS, MIRROR, REPOSITORIES, with_repositories
+from shardway.pipeline.job.java_archive import OPTIONS
+from shardway.pipeline.job.packages import TABLE_PACKAGES
+from shardway.pipeline.job.repositories import IVY_SETTINGS, MIRROR, REPOSITORIES, with_repositories
 
 PACKAGE = "org.example:lib:1.0"
 NEEDED = "dep"

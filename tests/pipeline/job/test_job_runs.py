@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.events import ProducerMetrics
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode
-from penstock.pipeline.job.running import Stopping
+from shardway.events import ProducerMetrics
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode
+from shardway.pipeline.job.running import Stopping
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def test_a_copy_into_another_stream(world: World) -> None:
     target = 'region = "{region}"\nendpointUrl = "{endpoint}"\n'
     text = (
         HEAD + JSON.replace('path = "{folder}/dead"\n', '[dead_letters.stream]\nstreamName = "copies"\n' + target)
-        + '[[sinks]]\nformat = "penstock"\n'
+        + '[[sinks]]\nformat = "shardway"\n'
         'sql = "SELECT *, to_json(struct(order_id, amount)) AS data FROM rows"\n'
         '[sinks.options]\nstreamName = "copies"\nstamps = "position"\n' + target
     )  # fmt: skip
@@ -255,7 +255,7 @@ def test_a_copy_into_another_stream(world: World) -> None:
     assert {one.stream for one in written} == {"copies"}
     whole = functools.reduce(operator.add, [one.snapshot for one in written])
     assert (whole.user_records_put, written[-1].last) == (11, True), "ten rows, and one dead letter"
-    reader = world.spark.read.format("penstock").options(
+    reader = world.spark.read.format("shardway").options(
         streamName="copies", region=world.local.region, endpointUrl=world.local.endpoint_url
     )
     back = HEAD.replace("orders", "copies") + "[stamps]\n" + JSON + PARQUET.replace("/orders", "/back") + ONCE

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.job import ExitCode, JobFileError, job_schema, load_job, model
-from penstock.pipeline.job.running import schema_json
+from shardway.pipeline.job import ExitCode, JobFileError, job_schema, load_job, model
+from shardway.pipeline.job.running import schema_json
 from tests.pipeline.job.job_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,7 +67,7 @@ def test_the_pages_example_and_its_faults(tmp_path: Path) -> None:
     path.write_text(example.replace("streamName", "streamNam").replace("DECIMAL", "DECIML"))
     with pytest.raises(JobFileError) as caught:
         load_job(path, {"LAKE": "lake"})
-    told = re.findall(r"^penstock: job\.toml:\d+: (.*)$", PAGE, flags=re.MULTILINE)
+    told = re.findall(r"^shardway: job\.toml:\d+: (.*)$", PAGE, flags=re.MULTILINE)
     assert [fault.split(": ", 1)[1] for fault in caught.value.faults] == told
 
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.job import session
-from penstock.pipeline.job.java_archive import OPTIONS
-from penstock.pipeline.job.packages import packages_named
-from penstock.pipeline.job.session import (
+from shardway.pipeline.job import session
+from shardway.pipeline.job.java_archive import OPTIONS
+from shardway.pipeline.job.packages import packages_named
+from shardway.pipeline.job.session import (
     _keep_to_loopback,
     _why_java_ended,
     java_version,
@@ -190,7 +190,7 @@ def test_zip_files_stay_where_a_python_may_need_them(before_java: pytest.MonkeyP
     ],
 )
 def test_the_zip_files_are_taken_off_the_path(path: str | None, kept: str) -> None:
-    environment = {"PENSTOCK_PYTHON": sys.executable, "PENSTOCK_ZIPS": "/zips"}
+    environment = {"SHARDWAY_PYTHON": sys.executable, "SHARDWAY_ZIPS": "/zips"}
     environment |= {} if path is None else {"PYTHONPATH": path}
     asked = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
     command = [session._UNZIPPED_PYTHON, "-c", asked, "two words", "*"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode, load_job
-from penstock.pipeline.job.session import STATE_SETTINGS, set_state_store
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode, load_job
+from shardway.pipeline.job.session import STATE_SETTINGS, set_state_store
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def world(spark: SparkSession, tmp_path: Path, settings: None) -> Iterator[World
 
 
 def as_the_runner(world: World, text: str) -> None:
-    """The session as ``penstock run`` makes it for this job."""
+    """The session as ``shardway run`` makes it for this job."""
     set_state_store(world.spark, load_job(world.write(text), {}).job)
 
 

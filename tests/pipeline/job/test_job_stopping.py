@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from penstock.pipeline.job.running import Stopping
+from shardway.pipeline.job.running import Stopping
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 WAIT_S = 20.0

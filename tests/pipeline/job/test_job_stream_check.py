@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from penstock.local import LocalKinesis
-from penstock.pipeline.job import ExitCode, load_job, run_file, session
-from penstock.pipeline.job.account import StepError
-from penstock.pipeline.job.stream_check import StreamCheck, stored_arn
+from shardway.local import LocalKinesis
+from shardway.pipeline.job import ExitCode, load_job, run_file, session
+from shardway.pipeline.job.account import StepError
+from shardway.pipeline.job.stream_check import StreamCheck, stored_arn
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -69,7 +69,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     yield
     for thread in threading.enumerate():
-        if thread.name == "penstock-java":
+        if thread.name == "shardway-java":
             thread.join()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves the pipe of a Java that ended open
@@ -168,12 +168,12 @@ def test_the_command_ends_with_one_line_and_leaves_no_java(
     local: LocalKinesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make("credentials", tmp_path, local, monkeypatch)
-    command = [sys.executable, "-c", "import sys; from penstock.cli import main; sys.exit(main())", "run", str(path)]
+    command = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "run", str(path)]
     # Java has the command's output: the end of that, for which this waits, is also the end of Java.
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == ExitCode.SOURCE
     (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"penstock: {MISTAKES['credentials']}")
+    assert line.startswith(f"shardway: {MISTAKES['credentials']}")
     assert "job orders runs" not in ended.stdout
 
 
@@ -186,7 +186,7 @@ def test_the_check_asks_the_service_only_if_it_is_told_to(
     assert run_file(path, check=True) == ExitCode.DONE
     assert run_file(path, check=True, online=True) == ExitCode.SOURCE
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"penstock: {MISTAKES[mistake]}")
+    assert line.startswith(f"shardway: {MISTAKES[mistake]}")
 
 
 def test_the_check_tells_what_the_stream_is(

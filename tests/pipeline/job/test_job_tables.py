@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local import LocalKinesis
-from penstock.pipeline import delta_settings
-from penstock.pipeline.job import ExitCode, JobFileError, load_job, packages, run_file
-from penstock.pipeline.job.model import Job, Sink
-from penstock.pipeline.job.packages import TABLE_PACKAGES, Spark
-from penstock.pipeline.job.writing import deliveries, with_tables
+from shardway.local import LocalKinesis
+from shardway.pipeline import delta_settings
+from shardway.pipeline.job import ExitCode, JobFileError, load_job, packages, run_file
+from shardway.pipeline.job.model import Job, Sink
+from shardway.pipeline.job.packages import TABLE_PACKAGES, Spark
+from shardway.pipeline.job.writing import deliveries, with_tables
 from tests.pipeline.job.job_files import GOOD
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 
@@ -36,7 +36,7 @@ def faults(path: Path) -> list[str]:
 
 NO_TABLE = 'table is missing: a table of a catalog, which stands under [spark] as "spark.sql.catalog.NAME"'
 ITS_OWN = "is set by the sink itself: it is what makes a batch known again"
-NUMBER = "snapshot-property.penstock.batch"
+NUMBER = "snapshot-property.shardway.batch"
 
 
 @pytest.mark.parametrize(

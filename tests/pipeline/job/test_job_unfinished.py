@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.job.account import StepError
-from penstock.pipeline.job.running import clear_unfinished_start
+from shardway.pipeline.job.account import StepError
+from shardway.pipeline.job.running import clear_unfinished_start
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from penstock.errors import OptionError
-from penstock.pipeline import DeltaSink, IcebergSink, delta_settings, tables
+from shardway.errors import OptionError
+from shardway.pipeline import DeltaSink, IcebergSink, delta_settings, tables
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
@@ -437,7 +437,7 @@ def rolled_back(scene: Scene) -> dict[str, Any]:
     scene.add(0, 3)
     scene.add(3, 6)
     failed = [scene.run(scene.sink().write)]
-    first = scene.spark.sql(f"SELECT snapshot_id FROM {scene.name}.snapshots WHERE summary['penstock.batch'] = '0'")
+    first = scene.spark.sql(f"SELECT snapshot_id FROM {scene.name}.snapshots WHERE summary['shardway.batch'] = '0'")
     scene.spark.sql(f"CALL lake.system.rollback_to_snapshot('{scene.name}', {first.collect()[0][0]})")
     between = scene.ids()
     scene.forget(1)

@@ -13,7 +13,7 @@ import boto3
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.pipeline.tables.table_packages import ROOT, UNRESOLVED, WAIT_S, Newest, newest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class World:
         """The exit code, the events and the errors."""
         names = {"STREAM": "orders", "LAKE": str(self.folder), "ONCE": "true"}
         environment = {**self.given.environment(), **self.local.environment(), **names}
-        command = [str(self.given.python), "-m", "penstock.pipeline.job", "job.toml", "-o", "jsonl"]
+        command = [str(self.given.python), "-m", "shardway.pipeline.job", "job.toml", "-o", "jsonl"]
         process = subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
@@ -98,7 +98,7 @@ class World:
         metadata = (self.folder / "shop" / "orders" / "metadata").glob("v*.metadata.json")
         last = max(metadata, key=lambda path: int(path.name.split(".")[0][1:]))
         summaries = [one["summary"] for one in json.loads(last.read_text())["snapshots"]]
-        return [int(one["penstock.batch"]) for one in summaries if "penstock.batch" in one]
+        return [int(one["shardway.batch"]) for one in summaries if "shardway.batch" in one]
 
 
 @pytest.fixture(params=["delta", "iceberg"])

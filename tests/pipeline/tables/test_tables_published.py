@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from penstock.pipeline.job.packages import TABLE_PACKAGES
+from shardway.pipeline.job.packages import TABLE_PACKAGES
 from tests.pipeline.tables.table_packages import ROOT, SCALA
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.reading_kit import STREAM
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotFoundError
+from shardway.errors import NotFoundError
 from tests.runtime.consumer.beside import Beside
 from tests.runtime.consumer.copying_process import SCHEMA, STREAM, TO_STREAM, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
 
 PROGRAM = Path(__file__).with_name("copying_process.py")
 COPIES = "copies"

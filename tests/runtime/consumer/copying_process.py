@@ -19,17 +19,17 @@ import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.model import OutRecord, StartingPosition
-from penstock.options import BufferOptions, LeaseOptions, ProducerOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.producer.producer import Producer
-from penstock.stores.postgres import PostgresLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.model import OutRecord, StartingPosition
+from shardway.options import BufferOptions, LeaseOptions, ProducerOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.runtime.producer.producer import Producer
+from shardway.stores.postgres import PostgresLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 
 if TYPE_CHECKING:
-    from penstock.runtime.shard.batch import Batch
+    from shardway.runtime.shard.batch import Batch
 
 STREAM = "orders"
 SCHEMA = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock import (
+from shardway import (
     ConnectionOptions,
     Consumer,
     Credentials,
@@ -18,7 +18,7 @@ from tests.options_kit import arguments_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 STREAM = "orders"
 DEADLINE_S = 60.0

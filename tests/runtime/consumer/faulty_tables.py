@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.core.leases import Unknown
-from penstock.errors import TransportError
+from shardway.core.leases import Unknown
+from shardway.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from random import Random
 
-    from penstock.core.leases import LeaseRow, Outcome, Write
-    from penstock.core.leases.membership import WorkerRow
-    from penstock.core.leases.row import Listing
-    from penstock.ports import LeaseTable
+    from shardway.core.leases import LeaseRow, Outcome, Write
+    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.row import Listing
+    from shardway.ports import LeaseTable
 
 
 T = TypeVar("T")

@@ -12,28 +12,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.record_streams import KinesisSource
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.feeding.pages import FeedCursor, Retention, ShardView
-from penstock.core.service_clock import SERVICE_CLOCK_S
-from penstock.model import HASH_KEY_MAX, StartingPosition, StreamName
-from penstock.runtime.dead_letters import open_letters
-from penstock.runtime.feeds import PollingFeed
-from penstock.runtime.worker.holding import Readers
-from penstock.runtime.worker.shard_leases import StreamPart, shard_id_of
-from penstock.runtime.worker.worker import Worker
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.record_streams import KinesisSource
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.feeding.pages import FeedCursor, Retention, ShardView
+from shardway.core.service_clock import SERVICE_CLOCK_S
+from shardway.model import HASH_KEY_MAX, StartingPosition, StreamName
+from shardway.runtime.dead_letters import open_letters
+from shardway.runtime.feeds import PollingFeed
+from shardway.runtime.worker.holding import Readers
+from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
+from shardway.runtime.worker.worker import Worker
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from penstock.core.leases import Checkpoint, LeaseRow
-    from penstock.local import LocalKinesis
-    from penstock.model import ListedShard
-    from penstock.ports import LeaseTable
-    from penstock.runtime.shard.shard_reader import ShardReader
+    from shardway.core.leases import Checkpoint, LeaseRow
+    from shardway.local import LocalKinesis
+    from shardway.model import ListedShard
+    from shardway.ports import LeaseTable
+    from shardway.runtime.shard.shard_reader import ShardReader
 
 STREAM = "orders"
 POLL = PollingOptions(interval_s=0.02, idle_interval_s=0.05)

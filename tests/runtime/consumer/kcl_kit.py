@@ -8,16 +8,16 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.assignment.kcl import Place, metrics_row, moves
-from penstock.core.assignment.strategies import lease_view
-from penstock.core.leases import Done, LeaseRow, Outcome, writes
-from penstock.core.leases.membership import Observed
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.assignment.kcl import Place, metrics_row, moves
+from shardway.core.assignment.strategies import lease_view
+from shardway.core.leases import Done, LeaseRow, Outcome, writes
+from shardway.core.leases.membership import Observed
+from shardway.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.assignment.kcl import Coordination
+    from shardway.core.assignment.kcl import Coordination
 
 
 class KclTable(MemoryLeaseTable):
@@ -55,7 +55,7 @@ class KclTable(MemoryLeaseTable):
         return {key: row.get("leaseOwner") for key, row in self._rows.items() if "leaseCounter" in row}
 
     def warm(self, worker_id: str) -> frozenset[str]:
-        """What a Penstock worker says that it could deliver from at once."""
+        """What a Shardway worker says that it could deliver from at once."""
         row = self._workers.get(worker_id, {})
         return frozenset(row.get("warm", ()))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.ledger.policies import Retry
-from penstock.model import StartingPosition
-from penstock.runtime.consumer.consumer import Consumer
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.ledger.policies import Retry
+from shardway.model import StartingPosition
+from shardway.runtime.consumer.consumer import Consumer
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 SHARD_ID = "shardId-000000000000"
 FAST = Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002)

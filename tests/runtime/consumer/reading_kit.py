@@ -8,26 +8,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.record_streams import KinesisSource
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.feeding.pages import FeedCursor, ShardView
-from penstock.core.leases.row import LeaseRow
-from penstock.core.leases.tenure import LeaseTimes, claim
-from penstock.core.ledger.policies import LedgerPolicy
-from penstock.model import HASH_KEY_MAX, Position, StreamName
-from penstock.runtime.dead_letters import TIMEOUT_S, LetterWriter
-from penstock.runtime.feeds import Pages, PollingFeed
-from penstock.runtime.shard.shard_reader import ReaderChoices, ShardReader
-from penstock.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.record_streams import KinesisSource
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.feeding.pages import FeedCursor, ShardView
+from shardway.core.leases.row import LeaseRow
+from shardway.core.leases.tenure import LeaseTimes, claim
+from shardway.core.ledger.policies import LedgerPolicy
+from shardway.model import HASH_KEY_MAX, Position, StreamName
+from shardway.runtime.dead_letters import TIMEOUT_S, LetterWriter
+from shardway.runtime.feeds import Pages, PollingFeed
+from shardway.runtime.shard.shard_reader import ReaderChoices, ShardReader
+from shardway.runtime.shard.tenure_keeper import TenureKeeper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.core.leases.tenure import Command
-    from penstock.local import LocalKinesis
-    from penstock.ports import LeaseTable
-    from penstock.runtime.shard.batch import Batch, PendingCheckpoint
+    from shardway.core.leases.tenure import Command
+    from shardway.local import LocalKinesis
+    from shardway.ports import LeaseTable
+    from shardway.runtime.shard.batch import Batch, PendingCheckpoint
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"

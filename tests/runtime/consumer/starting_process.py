@@ -11,11 +11,11 @@ import os
 import sys
 from typing import Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.options import LeaseOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.options import LeaseOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.stores.sqlite import SqliteLeaseTable
 
 
 async def main(endpoint_url: str, leases: str, output: str, how: str) -> None:

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.ledger.policies import Retry
-from penstock.errors import NotFoundError
-from penstock.local import LocalKinesis
-from penstock.model import StartingPosition
-from penstock.options import FanOutOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.feeds import SubscriptionTimes
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.ledger.policies import Retry
+from shardway.errors import NotFoundError
+from shardway.local import LocalKinesis
+from shardway.model import StartingPosition
+from shardway.options import FanOutOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.runtime.feeds import SubscriptionTimes
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.letter import Letter
-    from penstock.runtime.shard.batch import Batch
+    from shardway.core.ledger.letter import Letter
+    from shardway.runtime.shard.batch import Batch
 
 SHARDS = 4
 STREAMS = {STREAM: SHARDS}

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Retry, Skip, SyncConsumer, deserializers, events
-from penstock.checkpoints import Prompt
-from penstock.dead_letters import DeadLettersTo
-from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
-from penstock.runtime.consumer.shards import reader_of
-from penstock.runtime.loops import Apart, Here
+from shardway import Retry, Skip, SyncConsumer, deserializers, events
+from shardway.checkpoints import Prompt
+from shardway.dead_letters import DeadLettersTo
+from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
+from shardway.runtime.consumer.shards import reader_of
+from shardway.runtime.loops import Apart, Here
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 QUICK: dict[str, Any] = {"failover_s": 1.0, "look_interval_s": 0.1}
@@ -96,7 +96,7 @@ async def test_a_handler_that_is_stuck_is_found_though_the_loop_is_blocked(
     local: LocalKinesis, kinesis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(kinesis, range(3), key=lambda _: "one")
-    caplog.set_level(logging.WARNING, "penstock")
+    caplog.set_level(logging.WARNING, "shardway")
     heard: list[Any] = []
     ledger = dict[str, Any](retry=Retry(failures_max=None), deadline_s=0.2)
     async with consumer_of(local, MemoryLeaseTable(), **ledger, on_event=heard.append, **QUICK) as consumer:

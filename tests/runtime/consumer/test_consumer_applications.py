@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, OptionError
-from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
-from penstock.local import LocalKinesis
-from penstock.options import LeaseOptions
+from shardway import Consumer, OptionError
+from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
+from shardway.local import LocalKinesis
+from shardway.options import LeaseOptions
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, STREAM, put, settings, wire
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.local import LocalKinesis
-from penstock.runtime.worker.reading_ahead import WarmUp
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.local import LocalKinesis
+from shardway.runtime.worker.reading_ahead import WarmUp
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 
 if TYPE_CHECKING:
     import pytest
 
-    from penstock.runtime.shard.shard_reader import ShardReader
+    from shardway.runtime.shard.shard_reader import ShardReader
 
 SHARDS = 4
 

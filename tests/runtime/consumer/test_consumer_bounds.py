@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, PollingOptions, Retry, events
-from penstock.leases import MemoryLeaseTable
+from shardway import ByKey, PollingOptions, Retry, events
+from shardway.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 

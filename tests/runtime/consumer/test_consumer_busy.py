@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import by_key, events, unordered
-from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
-from penstock.local import LocalKinesis
+from shardway import by_key, events, unordered
+from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from penstock import Consumer
+    from shardway import Consumer
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 RECORDS = 40

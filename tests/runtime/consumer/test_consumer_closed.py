@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import SyncConsumer
-from penstock.errors import ConsumerClosedError
-from penstock.leases import MemoryLeaseTable
-from penstock.testing import SyncTestConsumer, TestConsumer
+from shardway import SyncConsumer
+from shardway.errors import ConsumerClosedError
+from shardway.leases import MemoryLeaseTable
+from shardway.testing import SyncTestConsumer, TestConsumer
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SAYS = "billing: the consumer is closed and delivers no more records: leave the loop that asks for them"

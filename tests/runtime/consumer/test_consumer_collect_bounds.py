@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import SyncConsumer, by_key
-from penstock.leases import MemoryLeaseTable
+from shardway import SyncConsumer, by_key
+from shardway.leases import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 KEYS = 60

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.aws.dynamodb import DynamoLeaseTable
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.ports import SharedWithKcl
-from penstock.runtime.consumer.counting import counted_table
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.telemetry.consumer_metrics import ConsumerMeter
+from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.ports import SharedWithKcl
+from shardway.runtime.consumer.counting import counted_table
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.telemetry.consumer_metrics import ConsumerMeter
 
 
 async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> None:

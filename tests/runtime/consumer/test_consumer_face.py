@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Consumer, OptionError, Position, ShardReadError, StartingPosition, Unordered, by_key, unordered
-from penstock.core.leases.row import LeaseKey
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
-from penstock.options import LeaseOptions
+from shardway import Consumer, OptionError, Position, ShardReadError, StartingPosition, Unordered, by_key, unordered
+from shardway.core.leases.row import LeaseKey
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
+from shardway.options import LeaseOptions
 from tests.options_kit import arguments_of, options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put, settings, until, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock import Batch, Delivered
+    from shardway import Batch, Delivered
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 STREAMS = {STREAM: 2, "returns": 1}

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Done, writes
-from penstock.core.shard.checkpoints import Prompt
-from penstock.errors import NotFoundError
-from penstock.events import LeaseUpkeepFailed
-from penstock.local import Fault, LocalKinesis
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway.core.leases import Done, writes
+from shardway.core.shard.checkpoints import Prompt
+from shardway.errors import NotFoundError
+from shardway.events import LeaseUpkeepFailed
+from shardway.local import Fault, LocalKinesis
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.leases import Outcome, Write
-    from penstock.runtime.shard.shard_reader import ShardReader
+    from shardway.core.leases import Outcome, Write
+    from shardway.runtime.shard.shard_reader import ShardReader
 
 SHARDS = 4
 STREAMS = {STREAM: SHARDS}

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from penstock import ConnectionOptions, Consumer, Credentials, FanOutOptions, Producer, Retry
-from penstock.aws import transport
-from penstock.aws.record_streams import KinesisSource
-from penstock.local import LocalKinesis
-from penstock.local.faults import Fault
-from penstock.model import IteratorAt, StreamName
-from penstock.runtime.feeds import SubscriptionTimes
-from penstock.stores.memory import MemoryLeaseTable
+from shardway import ConnectionOptions, Consumer, Credentials, FanOutOptions, Producer, Retry
+from shardway.aws import transport
+from shardway.aws.record_streams import KinesisSource
+from shardway.local import LocalKinesis
+from shardway.local.faults import Fault
+from shardway.model import IteratorAt, StreamName
+from shardway.runtime.feeds import SubscriptionTimes
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from penstock import Batch
-    from penstock.aws.http.http1 import Connection
-    from penstock.aws.http.http2 import MultiplexedConnection
-    from penstock.core.feeding.pages import ReadPage
+    from shardway import Batch
+    from shardway.aws.http.http1 import Connection
+    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.core.feeding.pages import ReadPage
 
 STREAM = "orders"
 HORIZON = IteratorAt("TRIM_HORIZON")

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Done, LeaseRow, writes
-from penstock.core.leases.tenure import Loss
-from penstock.core.leases.writes import Kind
-from penstock.events import FleetChanged
-from penstock.local import LocalKinesis
-from penstock.runtime.shard.listener import Origin
+from shardway.core.leases import Done, LeaseRow, writes
+from shardway.core.leases.tenure import Loss
+from shardway.core.leases.writes import Kind
+from shardway.events import FleetChanged
+from shardway.local import LocalKinesis
+from shardway.runtime.shard.listener import Origin
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 from tests.runtime.consumer.kcl_kit import Kcl2Worker, KclTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.core.leases import Outcome, Write
+    from shardway.core.leases import Outcome, Write
 
 F = 3.0
 SHARDS = 4

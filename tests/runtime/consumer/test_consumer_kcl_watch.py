@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.assignment.kcl import Coordination, Fleet, Place, metrics_row
-from penstock.core.leases import Done, Outcome, Unknown
-from penstock.errors import UnavailableError
-from penstock.runtime.worker.sight import KclTimes, KclWatch, Processors
+from shardway.core.assignment.kcl import Coordination, Fleet, Place, metrics_row
+from shardway.core.leases import Done, Outcome, Unknown
+from shardway.errors import UnavailableError
+from shardway.runtime.worker.sight import KclTimes, KclWatch, Processors
 from tests.momentary import now
 from tests.runtime.consumer.kcl_kit import KclTable
 

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock import (
+from shardway import (
     ConnectionOptions,
     Consumer,
     DeadLetters,
@@ -20,20 +20,20 @@ from penstock import (
     SettlingOptions,
     SyncConsumer,
 )
-from penstock.dead_letters import DeadLettersTo
-from penstock.errors import AccessDeniedError, ShardReadError
-from penstock.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
-from penstock.leases import MemoryLeaseTable
-from penstock.statistics import ConsumerSnapshot, MetricsOptions
-from penstock.telemetry import PrometheusExporter, together
-from penstock.testing import Fault
+from shardway.dead_letters import DeadLettersTo
+from shardway.errors import AccessDeniedError, ShardReadError
+from shardway.events import BatchFailed, ConsumerMetrics, StopBegun, StopWaits
+from shardway.leases import MemoryLeaseTable
+from shardway.statistics import ConsumerSnapshot, MetricsOptions
+from shardway.telemetry import PrometheusExporter, together
+from shardway.testing import Fault
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, settings, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 AGE_S = 0.6
@@ -331,7 +331,7 @@ async def test_an_exporter_that_raises_and_one_that_is_closed_do_not_end_the_wor
                         batch.ack()
             await until(lambda: raising.told > 5)
             url = f"http://127.0.0.1:{exporter.port}/metrics"
-            while b"penstock_consumer_settled_total{" not in await asyncio.to_thread(lambda: urlopen(url).read()):
+            while b"shardway_consumer_settled_total{" not in await asyncio.to_thread(lambda: urlopen(url).read()):
                 await asyncio.sleep(0.05)
             exporter.close()
     assert [event for event in heard if isinstance(event, ConsumerMetrics)], "the others are told on the loop"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Deduplicate, OneByOne, OptionError, SettlingOptions, StartingPosition, by_key, unordered
-from penstock.events import DuplicatesLeftOut
-from penstock.leases import MemoryLeaseTable
-from penstock.model import HASH_KEY_MAX
+from shardway import Deduplicate, OneByOne, OptionError, SettlingOptions, StartingPosition, by_key, unordered
+from shardway.events import DuplicatesLeftOut
+from shardway.leases import MemoryLeaseTable
+from shardway.model import HASH_KEY_MAX
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 ORDERS = pytest.mark.parametrize("order", [by_key(4), unordered(4), OneByOne()], ids=["by key", "unordered", "one"])

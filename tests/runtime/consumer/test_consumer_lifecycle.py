@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartingPosition
-from penstock.core.leases import writes
-from penstock.leases import MemoryLeaseTable, Origin
-from penstock.local import LocalKinesis
+from shardway import StartingPosition
+from shardway.core.leases import writes
+from shardway.leases import MemoryLeaseTable, Origin
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock import AssignedShard, Batch
-    from penstock.core.leases import LeaseRow
+    from shardway import AssignedShard, Batch
+    from shardway.core.leases import LeaseRow
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 

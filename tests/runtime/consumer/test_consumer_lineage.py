@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Checkpoint, LeaseRow, writes
-from penstock.events import CheckpointTrimmed
-from penstock.model import HASH_KEY_MAX, StartingPosition
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import Checkpoint, LeaseRow, writes
+from shardway.events import CheckpointTrimmed
+from shardway.model import HASH_KEY_MAX, StartingPosition
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer import fleet_kit
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 DAY_S = 24 * 3600
 MIDDLE = HASH_KEY_MAX // 2 + 1

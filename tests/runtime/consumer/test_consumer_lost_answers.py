@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Done, Kind, Unknown, Write
-from penstock.core.shard.checkpoints import Prompt
-from penstock.local import LocalKinesis
+from shardway.core.leases import Done, Kind, Unknown, Write
+from shardway.core.shard.checkpoints import Prompt
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, fleet_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from penstock.core.leases import LeaseRow, Outcome
-    from penstock.core.leases.membership import WorkerRow
-    from penstock.ports import LeaseTable
+    from shardway.core.leases import LeaseRow, Outcome
+    from shardway.core.leases.membership import WorkerRow
+    from shardway.ports import LeaseTable
 
 LOST = 2
 """So many answers of each kind, to each worker."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartingPosition
-from penstock.leases import Fixed, MemoryLeaseTable
+from shardway import StartingPosition
+from shardway.leases import Fixed, MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 

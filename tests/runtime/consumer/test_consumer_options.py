@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, Consumer, GiveUp, Producer, Redeliver, Skip, Unordered
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.leases import LeaseRow, writes
-from penstock.core.leases.tenure import LeaseTimes
-from penstock.core.shard.checkpoints import Every, Prompt
-from penstock.core.shard.machine import LETTERS_AT_ONCE_MAX
-from penstock.errors import OptionError
-from penstock.options import ConsumerArguments, ConsumerOptions, LeaseOptions, ProducerOptions, SyncConsumerArguments
-from penstock.runtime.consumer.core import OWN
-from penstock.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from penstock.stores.memory import MemoryLeaseTable
+from shardway import ByKey, Consumer, GiveUp, Producer, Redeliver, Skip, Unordered
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.leases import LeaseRow, writes
+from shardway.core.leases.tenure import LeaseTimes
+from shardway.core.shard.checkpoints import Every, Prompt
+from shardway.core.shard.machine import LETTERS_AT_ONCE_MAX
+from shardway.errors import OptionError
+from shardway.options import ConsumerArguments, ConsumerOptions, LeaseOptions, ProducerOptions, SyncConsumerArguments
+from shardway.runtime.consumer.core import OWN
+from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of
 from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, put
 from tests.runtime.consumer.reading_kit import SHARD_ID, lease_of
 
 if TYPE_CHECKING:
-    from penstock.core.ledger.letter import Letter
-    from penstock.local import LocalKinesis
+    from shardway.core.ledger.letter import Letter
+    from shardway.local import LocalKinesis
 
 LONG_S = 100 * DEADLINE_S
 """A failover time of which no fraction passes in a test."""
@@ -117,13 +117,13 @@ def test_a_name_that_never_was_is_no_argument() -> None:
 
 
 def test_a_class_that_is_gone_says_what_there_is_now() -> None:
-    module: Any = importlib.import_module("penstock")
+    module: Any = importlib.import_module("shardway")
     with pytest.raises(ImportError, match="WorkerSettings is gone"):
         _ = module.WorkerSettings
-    pipeline: Any = importlib.import_module("penstock.pipeline")
+    pipeline: Any = importlib.import_module("shardway.pipeline")
     with pytest.raises(ImportError, match="drop_repeats is deduplicate_by_stamps now"):
         _ = pipeline.drop_repeats
-    model: Any = importlib.import_module("penstock.model")
+    model: Any = importlib.import_module("shardway.model")
     with pytest.raises(ImportError, match="Shard is ListedShard now"):
         _ = model.Shard
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OptionError
-from penstock.core.leases import Checkpoint, LeaseRow, writes
-from penstock.events import LeasesBegunAnew
-from penstock.leases import MemoryLeaseTable, SqliteLeaseTable
-from penstock.local import LocalKinesis
-from penstock.options import LeaseOptions
+from shardway import OptionError
+from shardway.core.leases import Checkpoint, LeaseRow, writes
+from shardway.events import LeasesBegunAnew
+from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
+from shardway.local import LocalKinesis
+from shardway.options import LeaseOptions
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.aggregation import encode_aggregate
-from penstock.local import LocalKinesis
-from penstock.model import StartingPosition
-from penstock.options import FanOutOptions
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.aggregation import encode_aggregate
+from shardway.local import LocalKinesis
+from shardway.model import StartingPosition
+from shardway.options import FanOutOptions
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 from tests.runtime.consumer.fleet_kit import Fleet
 

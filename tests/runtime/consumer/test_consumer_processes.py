@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.copying_kit import COPIES, STARTS, Copiers, Load, once, put
 from tests.runtime.consumer.copying_process import STREAM
 

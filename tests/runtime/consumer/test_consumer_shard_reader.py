@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.leases import LeaseRow, writes
-from penstock.core.leases.row import Checkpoint
-from penstock.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
-from penstock.core.leases.writes import Done, Unknown
-from penstock.core.ledger.policies import LedgerPolicy, Retry
-from penstock.core.shard.checkpoints import Every, Prompt
-from penstock.model import Position
-from penstock.runtime.shard.listener import ShardListener
-from penstock.runtime.shard.shard_reader import ShardReader
-from penstock.runtime.shard.tenure_keeper import TenureKeeper
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import LeaseRow, writes
+from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
+from shardway.core.leases.writes import Done, Unknown
+from shardway.core.ledger.policies import LedgerPolicy, Retry
+from shardway.core.shard.checkpoints import Every, Prompt
+from shardway.model import Position
+from shardway.runtime.shard.listener import ShardListener
+from shardway.runtime.shard.shard_reader import ShardReader
+from shardway.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.stores.memory import MemoryLeaseTable
 from tests.momentary import now
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, STREAM, lease_of, reading
 
 if TYPE_CHECKING:
-    from penstock.core.leases import Outcome, Write
-    from penstock.local import LocalKinesis
+    from shardway.core.leases import Outcome, Write
+    from shardway.local import LocalKinesis
 
 
 def put(kinesis: Any, *datas: bytes) -> list[int]:

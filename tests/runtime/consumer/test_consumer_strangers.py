@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.events import FanOutLeft, FanOutReturned, ReadRefused
-from penstock.local import Fault, LocalKinesis
-from penstock.model import StartingPosition
-from penstock.options import FanOutOptions
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.feeds import SubscriptionTimes
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.events import FanOutLeft, FanOutReturned, ReadRefused
+from shardway.local import Fault, LocalKinesis
+from shardway.model import StartingPosition
+from shardway.options import FanOutOptions
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.runtime.feeds import SubscriptionTimes
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.beside import Beside
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM

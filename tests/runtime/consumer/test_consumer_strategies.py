@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OptionError
-from penstock.core.leases import Checkpoint, LeaseRow, writes
-from penstock.leases import ByThroughput, Fixed
-from penstock.local import LocalKinesis
-from penstock.model import HASH_KEY_MAX
-from penstock.stores.memory import MemoryLeaseTable
+from shardway import OptionError
+from shardway.core.leases import Checkpoint, LeaseRow, writes
+from shardway.leases import ByThroughput, Fixed
+from shardway.local import LocalKinesis
+from shardway.model import HASH_KEY_MAX
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.strategies import LeaseView, WorkerView
 
 ZERO, ONE, TWO, THREE, FOUR = (f"shardId-{number:012d}" for number in range(5))
 STREAMS = {STREAM: 4}

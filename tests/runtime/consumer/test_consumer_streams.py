@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.leases import LeaseRow
-from penstock.local import Fault, LocalKinesis
-from penstock.runtime.consumer import streams
-from penstock.runtime.feeds import SubscriptionGate
-from penstock.wiring import source_for
+from shardway.core.leases import LeaseRow
+from shardway.local import Fault, LocalKinesis
+from shardway.runtime.consumer import streams
+from shardway.runtime.feeds import SubscriptionGate
+from shardway.wiring import source_for
 from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, settings, wire
 

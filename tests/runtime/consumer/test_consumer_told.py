@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import OptionError
-from penstock.core.leases import LeaseRow, Outcome, Write
-from penstock.core.leases.membership import WorkerRow
-from penstock.errors import AccessDeniedError, NotFoundError, TransportError
-from penstock.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
-from penstock.leases import MemoryLeaseTable
-from penstock.options import LeaseOptions
-from penstock.testing import Fault
+from shardway import OptionError
+from shardway.core.leases import LeaseRow, Outcome, Write
+from shardway.core.leases.membership import WorkerRow
+from shardway.errors import AccessDeniedError, NotFoundError, TransportError
+from shardway.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
+from shardway.leases import MemoryLeaseTable
+from shardway.options import LeaseOptions
+from shardway.testing import Fault
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, consumer_of, put, until, wire
 from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
-    from penstock.model import Record
-    from penstock.runtime.shard.batch import Batch
+    from shardway.local import LocalKinesis
+    from shardway.model import Record
+    from shardway.runtime.shard.batch import Batch
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SECRET = b"the card number"
@@ -127,7 +127,7 @@ async def test_a_place_for_dead_letters_that_is_away_at_the_start_is_waited_for_
 ) -> None:
     events: list[Any] = []
     letters = AwayAtFirst(failures=2)
-    monkeypatch.setattr("penstock.runtime.consumer.core.open_letters", lambda *_: letters)
+    monkeypatch.setattr("shardway.runtime.consumer.core.open_letters", lambda *_: letters)
     wanted = put(kinesis, range(5))
     async with consumer_of(local, MemoryLeaseTable(), on_event=events.append) as consumer:
         assert await read(consumer, len(wanted)) == wanted
@@ -228,14 +228,14 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
     local: LocalKinesis, kinesis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(kinesis, [SECRET], key=lambda _: "a key")
-    caplog.set_level(logging.INFO, logger="penstock")
+    caplog.set_level(logging.INFO, logger="shardway")
     batch: Batch[Record]
     async with consumer_of(local, MemoryLeaseTable()) as consumer:
         async for batch in consumer:
             with batch:
                 raise ValueError(SECRET.decode())
             break
-    lines = [record.getMessage() for record in caplog.records if record.name == "penstock"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "shardway"]
     (failed,) = [line for line in lines if "the handler failed" in line]
     assert failed.startswith("orders: shardId-000000000000: the handler failed for 1 records from 4")
     assert "ValueError (test_consumer_told.py:" in failed
@@ -244,8 +244,8 @@ async def test_what_is_told_is_logged_when_no_other_function_listens(
 
 STUCK = """
 import asyncio, sys, time
-from penstock import Consumer, HandoffOptions, SyncConsumer
-from penstock.leases import MemoryLeaseTable
+from shardway import Consumer, HandoffOptions, SyncConsumer
+from shardway.leases import MemoryLeaseTable
 
 options = {"starting_position": "TRIM_HORIZON", "handoff": HandoffOptions(drain_deadline_s=600.0)}
 

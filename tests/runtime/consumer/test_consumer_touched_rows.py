@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartingPosition
-from penstock.core.leases import writes
-from penstock.events import LeaseUnreadable
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.worker.shard_leases import ShardLeases
+from shardway import StartingPosition
+from shardway.core.leases import writes
+from shardway.events import LeaseUnreadable
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.worker.shard_leases import ShardLeases
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 from tests.runtime.consumer.faulty_tables import FaultyTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.leases import LeaseRow
-    from penstock.local import LocalKinesis
+    from shardway.core.leases import LeaseRow
+    from shardway.local import LocalKinesis
 
 STREAMS = {STREAM: 2}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.local import LocalKinesis
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import STREAM, put
 
 if TYPE_CHECKING:

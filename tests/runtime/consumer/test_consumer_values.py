@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from google.protobuf import struct_pb2
 
-from penstock import (
+from shardway import (
     AnyOrder,
     ByKey,
     DeadLetters,
@@ -28,15 +28,15 @@ from penstock import (
     events,
     unordered,
 )
-from penstock.checkpoints import Prompt
-from penstock.dead_letters import DeadLettersTo
-from penstock.errors import UnreadableRecordError
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
+from shardway.checkpoints import Prompt
+from shardway.dead_letters import DeadLettersTo
+from shardway.errors import UnreadableRecordError
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
-    from penstock import Batch, Delivered
+    from shardway import Batch, Delivered
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import Done, writes
-from penstock.core.leases.writes import Kind
-from penstock.core.shard.checkpoints import Prompt
-from penstock.local import LocalKinesis
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import Done, writes
+from shardway.core.leases.writes import Kind
+from shardway.core.shard.checkpoints import Prompt
+from shardway.local import LocalKinesis
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
-    from penstock.core.leases import Outcome, Write
-    from penstock.core.leases.row import Listing
+    from shardway.core.leases import Outcome, Write
+    from shardway.core.leases.row import Listing
 
 SHARDS = 8
 STREAMS = {STREAM: SHARDS}

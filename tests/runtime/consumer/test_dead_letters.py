@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.ledger.letter import Letter
-from penstock.core.ledger.policies import DeadLetters, Redeliver, Retry
-from penstock.core.shard.checkpoints import Prompt
-from penstock.errors import NotFoundError, OptionError
-from penstock.events import DeadLetterFailed, RecordDeadLettered
-from penstock.model import Position
-from penstock.runtime.dead_letters import (
+from shardway.core.ledger.letter import Letter
+from shardway.core.ledger.policies import DeadLetters, Redeliver, Retry
+from shardway.core.shard.checkpoints import Prompt
+from shardway.errors import NotFoundError, OptionError
+from shardway.events import DeadLetterFailed, RecordDeadLettered
+from shardway.model import Position
+from shardway.runtime.dead_letters import (
     DeadLettersTo,
     DeadLettersToFile,
     DeadLettersToStream,
     FileLetters,
     StreamLetters,
 )
-from penstock.runtime.worker import holding
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.runtime.worker import holding
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
 from tests.runtime.consumer.outcome_kit import FAST, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
@@ -31,7 +31,7 @@ from tests.runtime.consumer.outcome_kit import FAST, SHARD_ID, checkpoint_reache
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 
 async def read_with_a_poison_record(local: LocalKinesis, kinesis: Any, choice: Any, **more: Any) -> list[int]:
@@ -223,7 +223,7 @@ async def test_data_that_does_not_fit_into_the_stream_is_left_out_and_the_letter
 
 async def test_a_file_that_ends_in_the_middle_of_a_line_costs_no_other_letter(tmp_path: Path) -> None:
     path = tmp_path / "dead.jsonl"
-    path.write_bytes(b'{"kind": "penstock dead le')
+    path.write_bytes(b'{"kind": "shardway dead le')
     letters = FileLetters(path)
     async with asyncio.timeout(DEADLINE_S):
         await letters.start()

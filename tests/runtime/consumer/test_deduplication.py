@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.aws.record_streams import KinesisSource
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding.pages import ShardView, Taken, UserRecords
-from penstock.core.leases.row import Checkpoint, LeaseRow
-from penstock.core.ledger.ledger import Ledger
-from penstock.core.ledger.policies import LedgerPolicy, Retry
-from penstock.core.shard.checkpoints import PendingChoice, Prompt, begin
-from penstock.core.shard.duplicates import Admit, Deduplicate
-from penstock.core.shard.machine import ShardMachine, WindowKnown
-from penstock.errors import OptionError
-from penstock.events import (
+from shardway.aws.record_streams import KinesisSource
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.feeding.pages import ShardView, Taken, UserRecords
+from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.ledger.ledger import Ledger
+from shardway.core.ledger.policies import LedgerPolicy, Retry
+from shardway.core.shard.checkpoints import PendingChoice, Prompt, begin
+from shardway.core.shard.duplicates import Admit, Deduplicate
+from shardway.core.shard.machine import ShardMachine, WindowKnown
+from shardway.errors import OptionError
+from shardway.events import (
     AggregatesOutsideRange,
     DedupeKeyFailed,
     DedupeWindowRebuilding,
     DedupeWindowRebuilt,
     DuplicatesLeftOut,
 )
-from penstock.model import OutsidePolicy, Position, StartingPosition, StreamName
-from penstock.runtime.consumer.consumer import Consumer
-from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.feeds import Admission, SubscriptionGate
-from penstock.runtime.worker.reading_ahead import WarmUp
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.model import OutsidePolicy, Position, StartingPosition, StreamName
+from shardway.runtime.consumer.consumer import Consumer
+from shardway.runtime.consumer.streams import OpenStream
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.runtime.feeds import Admission, SubscriptionGate
+from shardway.runtime.worker.reading_ahead import WarmUp
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of, options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM
 from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, consumer_of, of, put, until, wire_of
@@ -42,9 +42,9 @@ from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, con
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.core.shard.machine import Input
-    from penstock.local import LocalKinesis
-    from penstock.runtime.shard.window_reading import WindowRead
+    from shardway.core.shard.machine import Input
+    from shardway.local import LocalKinesis
+    from shardway.runtime.shard.window_reading import WindowRead
 
 EACH = Deduplicate(key=lambda record: record.data)
 

@@ -19,7 +19,7 @@ from tests.runtime.consumer.fleet_kit import STREAM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 PROGRAM = Path(__file__).with_name("dedupe_process.py")
 DEADLINE_S = 90.0

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import AssignedShard, Consumer
-from penstock.core import worker as rounds
-from penstock.events import ShardLeft
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.shard.listener import Origin
-from penstock.tasks import LOOKS_AT_ONCE_MAX
-from penstock.testing.memory_stream import MemoryStream
+from shardway import AssignedShard, Consumer
+from shardway.core import worker as rounds
+from shardway.events import ShardLeft
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.shard.listener import Origin
+from shardway.tasks import LOOKS_AT_ONCE_MAX
+from shardway.testing.memory_stream import MemoryStream
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.leases import LeaseRow
+    from shardway.core.leases import LeaseRow
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SHARDS = 2 * LOOKS_AT_ONCE_MAX

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import FanOutOptions
-from penstock.events import FanOutLeft, FanOutReturned
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.feeds import SubscriptionTimes
+from shardway import FanOutOptions
+from shardway.events import FanOutLeft, FanOutReturned
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.feeds import SubscriptionTimes
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 ROOM = 20

@@ -8,17 +8,17 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ledger.policies import Redeliver
-from penstock.core.shard.checkpoints import Prompt
-from penstock.events import RecordsStalled, RecordsUnsettled
-from penstock.model import Position
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.ledger.policies import Redeliver
+from shardway.core.shard.checkpoints import Prompt
+from shardway.events import RecordsStalled, RecordsUnsettled
+from shardway.model import Position
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
-    from penstock.runtime.shard.batch import Batch
+    from shardway.local import LocalKinesis
+    from shardway.runtime.shard.batch import Batch
 
 COUNT = 60
 

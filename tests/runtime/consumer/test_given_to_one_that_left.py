@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases.writes import Kind
-from penstock.local import LocalKinesis
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases.writes import Kind
+from shardway.local import LocalKinesis
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.leases import Outcome, Write
-    from penstock.core.leases.membership import WorkerRow
+    from shardway.core.leases import Outcome, Write
+    from shardway.core.leases.membership import WorkerRow
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SHARDS = 4

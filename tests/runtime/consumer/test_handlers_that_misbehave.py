@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import (
+from shardway import (
     AnyOrder,
     Deduplicate,
     OneByOne,
@@ -22,16 +22,16 @@ from penstock import (
     events,
     unordered,
 )
-from penstock.dead_letters import DeadLettersTo
-from penstock.errors import ShardStoppedError
-from penstock.model import StartingPosition
-from penstock.testing import SyncTestConsumer, TestConsumer
+from shardway.dead_letters import DeadLettersTo
+from shardway.errors import ShardStoppedError
+from shardway.model import StartingPosition
+from shardway.testing import SyncTestConsumer, TestConsumer
 from tests.options_kit import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock import AssignedShard, Delivered
+    from shardway import AssignedShard, Delivered
 
 pytestmark = pytest.mark.timeout(60)
 QUICK = Retry(batch_failures_max=1, failures_max=2, base_s=0.001, cap_s=0.002, then=Skip())

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import ByKey, Retry, SyncConsumer
-from penstock.dead_letters import DeadLettersTo
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
+from shardway import ByKey, Retry, SyncConsumer
+from shardway.dead_letters import DeadLettersTo
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from penstock import Batch, Consumer
+    from shardway import Batch, Consumer
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 PARTS = 4

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import writes
-from penstock.core.leases.writes import Done
-from penstock.core.ledger.grouping import Part
-from penstock.core.ledger.policies import ByKey
-from penstock.core.shard.checkpoints import Prompt
-from penstock.errors import OptionError, ShardReadError
-from penstock.events import LateSettlement, RecordsSkipped, RecordsUnsettled
-from penstock.model import Position
-from penstock.runtime.consumer.shards import reader_of
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.runtime.worker import holding
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import writes
+from shardway.core.leases.writes import Done
+from shardway.core.ledger.grouping import Part
+from shardway.core.ledger.policies import ByKey
+from shardway.core.shard.checkpoints import Prompt
+from shardway.errors import OptionError, ShardReadError
+from shardway.events import LateSettlement, RecordsSkipped, RecordsUnsettled
+from shardway.model import Position
+from shardway.runtime.consumer.shards import reader_of
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.runtime.worker import holding
+from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM
 from tests.runtime.consumer.outcome_kit import FAST, FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
-    from penstock.runtime.shard.batch import Batch
+    from shardway.local import LocalKinesis
+    from shardway.runtime.shard.batch import Batch
 
 
 # --- splitting ----------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import CheckpointError, Consumer, OptionError, StartingPosition, SyncConsumer
-from penstock.checkpoints import Prompt
-from penstock.dead_letters import DeadLettersTo
-from penstock.events import RecordsSkipped
-from penstock.leases import MemoryLeaseTable
-from penstock.testing import MemoryStream
+from shardway import CheckpointError, Consumer, OptionError, StartingPosition, SyncConsumer
+from shardway.checkpoints import Prompt
+from shardway.dead_letters import DeadLettersTo
+from shardway.events import RecordsSkipped
+from shardway.leases import MemoryLeaseTable
+from shardway.testing import MemoryStream
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, POLL, QUICK_RETRIES, settings, until
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock import StartingPosition
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.core.sequence import shard_id_of
-from penstock.leases import MemoryLeaseTable
-from penstock.model import HASH_KEY_MAX, ListedShard
-from penstock.runtime.worker.shard_leases import ShardLeases, StreamPart
+from shardway import StartingPosition
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.core.sequence import shard_id_of
+from shardway.leases import MemoryLeaseTable
+from shardway.model import HASH_KEY_MAX, ListedShard
+from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.runtime.feeds import PollingFeed
+    from shardway.runtime.feeds import PollingFeed
 
 MIDDLE = 2**127
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.ledger.policies import (
+from shardway.core.ledger.policies import (
     DeadLetters,
     GiveUp,
     Redeliver,
@@ -16,17 +16,17 @@ from penstock.core.ledger.policies import (
     Stop,
     Warn,
 )
-from penstock.core.shard.checkpoints import Prompt
-from penstock.errors import ShardStoppedError
-from penstock.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
-from penstock.model import Position
-from penstock.runtime.dead_letters import DeadLettersTo
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.shard.checkpoints import Prompt
+from shardway.errors import ShardStoppedError
+from shardway.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
+from shardway.model import Position
+from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 
 def stalled(policy: Any, **more: Any) -> dict[str, Any]:

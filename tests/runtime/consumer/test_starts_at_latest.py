@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartingPosition
-from penstock.core.leases.row import Checkpoint, LeaseRow
-from penstock.errors import OptionError
-from penstock.options import LeaseOptions
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway import StartingPosition
+from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.errors import OptionError
+from shardway.options import LeaseOptions
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.runtime.consumer.beside import Beside
 from tests.runtime.consumer.face_kit import QUICK_RETRIES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 SHARDS = 4
 STREAMS = {STREAM: SHARDS, "alone": 1}

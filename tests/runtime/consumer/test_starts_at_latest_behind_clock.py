@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import StartingPosition, SyncConsumer
-from penstock.local import LocalKinesis
-from penstock.options import LeaseOptions
-from penstock.stores.memory import MemoryLeaseTable
-from penstock.stores.sqlite import SqliteLeaseTable
+from shardway import StartingPosition, SyncConsumer
+from shardway.local import LocalKinesis
+from shardway.options import LeaseOptions
+from shardway.stores.memory import MemoryLeaseTable
+from shardway.stores.sqlite import SqliteLeaseTable
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put
 from tests.runtime.consumer.test_starts_at_latest import readers_of
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import CheckpointError, Position, ShardReadError, StartingPosition, SyncConsumer, by_key
-from penstock.checkpoints import PendingChoice
-from penstock.dead_letters import DeadLettersTo
-from penstock.errors import NotFoundError
-from penstock.leases import MemoryLeaseTable, Origin
-from penstock.local import LocalKinesis
+from shardway import CheckpointError, Position, ShardReadError, StartingPosition, SyncConsumer, by_key
+from shardway.checkpoints import PendingChoice
+from shardway.dead_letters import DeadLettersTo
+from shardway.errors import NotFoundError
+from shardway.leases import MemoryLeaseTable, Origin
+from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_RETRIES, STREAM, consumer_of, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock import AssignedShard
-    from penstock.checkpoints import PendingCheckpoint
+    from shardway import AssignedShard
+    from shardway.checkpoints import PendingCheckpoint
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 STREAMS = {STREAM: 2}
@@ -121,7 +121,7 @@ def test_handlers_in_threads_by_key(local: LocalKinesis, kinesis: Any) -> None:
         running.join(DEADLINE_S)
         assert not running.is_alive()
     assert got == {key: list(range(key, 60, 6)) for key in range(6)}
-    assert names == {"penstock-handler"}
+    assert names == {"shardway-handler"}
 
 
 def test_a_thread_for_each_shard(local: LocalKinesis, kinesis: Any) -> None:
@@ -173,7 +173,7 @@ def test_callbacks_run_in_a_thread_and_may_use_the_consumer(local: LocalKinesis,
                 with batch:
                     count += len(batch)
     assert Counter(what for what, *_ in told) == {"assigned": 2, "revoked": 2}
-    assert {name.rpartition("_")[0] for *_, name in told} == {"penstock-callbacks"}
+    assert {name.rpartition("_")[0] for *_, name in told} == {"shardway-callbacks"}
 
 
 def test_errors_come_to_the_thread_that_asks(local: LocalKinesis, kinesis: Any) -> None:
@@ -184,7 +184,7 @@ def test_errors_come_to_the_thread_that_asks(local: LocalKinesis, kinesis: Any) 
             consumer.run_batches(lambda batch: None)
     with pytest.raises(NotFoundError), sync_of(local, MemoryLeaseTable()):
         raise AssertionError("not reached")
-    assert not [thread for thread in threading.enumerate() if thread.name == "penstock-consumer"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "shardway-consumer"]
 
 
 def test_an_iteration_in_another_thread_ends_with_the_consumer(local: LocalKinesis, kinesis: Any) -> None:

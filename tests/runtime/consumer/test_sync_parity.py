@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Batch, Collection, Consumer, Delivered, Shard, SyncConsumer, SyncShard
-from penstock.checkpoints import PendingCheckpoint
+from shardway import Batch, Collection, Consumer, Delivered, Shard, SyncConsumer, SyncShard
+from shardway.checkpoints import PendingCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

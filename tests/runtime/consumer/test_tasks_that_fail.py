@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock import Retry
-from penstock.aws.record_streams import KinesisSource
-from penstock.core.leases import Outcome, Write
-from penstock.core.ledger.ledger import Ledger
-from penstock.dead_letters import DeadLettersTo
-from penstock.events import ShardLeft, TaskFailed
-from penstock.leases import MemoryLeaseTable
-from penstock.local import LocalKinesis
-from penstock.runtime.consumer import shards
-from penstock.runtime.consumer.shards import Lifecycle
-from penstock.runtime.consumer.streams import OpenStream
-from penstock.runtime.loops import Apart
-from penstock.runtime.worker.reading_ahead import WarmUp
-from penstock.runtime.worker.worker import Worker
-from penstock.tasks import NotAskedToEndError, side_by_side
+from shardway import Retry
+from shardway.aws.record_streams import KinesisSource
+from shardway.core.leases import Outcome, Write
+from shardway.core.ledger.ledger import Ledger
+from shardway.dead_letters import DeadLettersTo
+from shardway.events import ShardLeft, TaskFailed
+from shardway.leases import MemoryLeaseTable
+from shardway.local import LocalKinesis
+from shardway.runtime.consumer import shards
+from shardway.runtime.consumer.shards import Lifecycle
+from shardway.runtime.consumer.streams import OpenStream
+from shardway.runtime.loops import Apart
+from shardway.runtime.worker.reading_ahead import WarmUp
+from shardway.runtime.worker.worker import Worker
+from shardway.tasks import NotAskedToEndError, side_by_side
 from tests.runtime.consumer.face_kit import DEADLINE_S, QUICK_LEASES, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def test_asking_for_the_retention_is_told_and_reading_goes_on(
 ) -> None:
     wanted, got, events = put(kinesis, range(50)), list[bytes](), list[Any]()
     monkeypatch.setattr(OpenStream, "_describe_again", bug)
-    monkeypatch.setattr("penstock.runtime.consumer.streams.FACTS_AGE_MAX_S", 0.0)
+    monkeypatch.setattr("shardway.runtime.consumer.streams.FACTS_AGE_MAX_S", 0.0)
     async with heard(local, events) as consumer:
         await read(consumer, got, 50)
         await until(lambda: failed(events, "retention"))
@@ -253,7 +253,7 @@ async def test_watching_the_users_loop_is_begun_again(local: LocalKinesis, monke
 
 async def test_work_side_by_side_that_ends_cancelled_is_an_error() -> None:
     """A group takes a task that ends cancelled for one that has done its work."""
-    from penstock.errors import TransportError
+    from shardway.errors import TransportError
 
     done = list[int]()
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import writes
-from penstock.core.leases.row import Checkpoint
-from penstock.core.leases.writes import Done
-from penstock.core.shard.checkpoints import PendingChoice, Prompt
-from penstock.errors import CheckpointError
-from penstock.events import PendingCheckpointFound
-from penstock.model import Position
-from penstock.runtime.shard.batch import FoundPending
-from penstock.stores.memory import MemoryLeaseTable
+from shardway.core.leases import writes
+from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.writes import Done
+from shardway.core.shard.checkpoints import PendingChoice, Prompt
+from shardway.errors import CheckpointError
+from shardway.events import PendingCheckpointFound
+from shardway.model import Position
+from shardway.runtime.shard.batch import FoundPending
+from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, of, put, until
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 
 def at(number: int) -> Checkpoint:

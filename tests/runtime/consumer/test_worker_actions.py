@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.leases import LeaseRow
-from penstock.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
-from penstock.errors import UnavailableError
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.worker import worker as workers
-from penstock.runtime.worker.holding import Readers
-from penstock.runtime.worker.worker import Worker
+from shardway.core.leases import LeaseRow
+from shardway.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
+from shardway.errors import UnavailableError
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.worker import worker as workers
+from shardway.runtime.worker.holding import Readers
+from shardway.runtime.worker.worker import Worker
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:
-    from penstock.core.leases import Outcome, Write
+    from shardway.core.leases import Outcome, Write
 
 K = "s0"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.leases import Checkpoint, LeaseRow
-from penstock.core.leases.membership import WorkerRow
-from penstock.leases import MemoryLeaseTable
-from penstock.runtime.worker.sight import MOVING_FAILOVERS, Sight
+from shardway.core.leases import Checkpoint, LeaseRow
+from shardway.core.leases.membership import WorkerRow
+from shardway.leases import MemoryLeaseTable
+from shardway.runtime.worker.sight import MOVING_FAILOVERS, Sight
 from tests.core.worker.round_kit import mine_of
 
 F = 10.0
@@ -57,7 +57,7 @@ def test_a_lease_that_was_free_came_from_no_owner() -> None:
     assert eyes.sight.came_from_living("s") is None
 
 
-def test_a_penstock_worker_that_shows_itself_lived() -> None:
+def test_a_shardway_worker_that_shows_itself_lived() -> None:
     eyes = Eyes()
     eyes.saw("theirs", 7)
     eyes.sight.members.look([replace(WorkerRow(worker_id="theirs", failover_s=F), counter=1)], 0.0)

@@ -7,20 +7,20 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.options import ConnectionOptions, Credentials
-from penstock.aws.record_streams import KinesisSource
-from penstock.core.feeding.allowance import PollingOptions
-from penstock.core.feeding.pages import FeedCursor, ShardView
-from penstock.core.leases.row import Checkpoint
-from penstock.model import HASH_KEY_MAX, StreamName
-from penstock.runtime.feeds import FanOutFeed, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.record_streams import KinesisSource
+from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.feeding.pages import FeedCursor, ShardView
+from shardway.core.leases.row import Checkpoint
+from shardway.model import HASH_KEY_MAX, StreamName
+from shardway.runtime.feeds import FanOutFeed, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.core.feeding.pages import Taken
-    from penstock.events import FeedEvent
-    from penstock.local import LocalKinesis
+    from shardway.core.feeding.pages import Taken
+    from shardway.events import FeedEvent
+    from shardway.local import LocalKinesis
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.feeding.pages import ReadPage
-from penstock.core.leases.row import Checkpoint
-from penstock.errors import AccessDeniedError
-from penstock.events import FanOutLeft, FanOutReturned, ReadFailed
-from penstock.local import Fault
-from penstock.model import IteratorAt, Position
-from penstock.runtime.feeds import SubscriptionGate, SubscriptionTimes
+from shardway.core.feeding.pages import ReadPage
+from shardway.core.leases.row import Checkpoint
+from shardway.errors import AccessDeniedError
+from shardway.events import FanOutLeft, FanOutReturned, ReadFailed
+from shardway.local import Fault
+from shardway.model import IteratorAt, Position
+from shardway.runtime.feeds import SubscriptionGate, SubscriptionTimes
 from tests.momentary import now
 from tests.runtime.feeds.feeding_kit import (
     DEADLINE_S,
@@ -34,8 +34,8 @@ from tests.runtime.feeds.feeding_kit import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from penstock.events import FeedEvent
-    from penstock.local import LocalKinesis
+    from shardway.events import FeedEvent
+    from shardway.local import LocalKinesis
 
 
 def put(kinesis: Any, *datas: bytes) -> list[int]:
@@ -62,7 +62,7 @@ async def test_empty_events_over_a_silence_are_followed_and_reading_goes_on_behi
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscription crosses hours without a record, and ends. That is no fault, and no reason to poll."""
-    monkeypatch.setattr("penstock.runtime.feeds.BUFFERED_S", -1.0)  # none lay there before
+    monkeypatch.setattr("shardway.runtime.feeds.BUFFERED_S", -1.0)  # none lay there before
     (number,) = put(kinesis, b"0")
     events: list[FeedEvent] = []
     asked: list[IteratorAt] = []

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core import aggregation
-from penstock.core.aggregation import encode_aggregate
-from penstock.core.feeding import pages
-from penstock.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
-from penstock.model import HASH_KEY_MAX
+from shardway.core import aggregation
+from shardway.core.aggregation import encode_aggregate
+from shardway.core.feeding import pages
+from shardway.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
+from shardway.model import HASH_KEY_MAX
 from tests.runtime.feeds.feeding_kit import fan_out, polling, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.local import LocalKinesis
-    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from shardway.local import LocalKinesis
+    from shardway.runtime.feeds import FanOutFeed, PollingFeed
 
 USER_RECORDS = 8_000
 AGGREGATES = 10

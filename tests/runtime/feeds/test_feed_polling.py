@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.leases.row import Checkpoint
-from penstock.errors import AccessDeniedError, NotFoundError
-from penstock.events import CheckpointTrimmed, ReadFailed, ReadRefused
-from penstock.local import Fault
-from penstock.model import Position
+from shardway.core.leases.row import Checkpoint
+from shardway.errors import AccessDeniedError, NotFoundError
+from shardway.events import CheckpointTrimmed, ReadFailed, ReadRefused
+from shardway.local import Fault
+from shardway.model import Position
 from tests.runtime.feeds.feeding_kit import POLL, SHARD_ID, STREAM, kinds, polling, read, read_to_end, source_of
 
 if TYPE_CHECKING:
-    from penstock.events import FeedEvent
-    from penstock.local import LocalKinesis
+    from shardway.events import FeedEvent
+    from shardway.local import LocalKinesis
 
 
 def put(kinesis: Any, *datas: bytes) -> list[int]:
@@ -148,8 +148,8 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
     calls = {"answered": 0}
 
     async def stranger(source: Any) -> None:
-        from penstock.errors import ThrottledError
-        from penstock.model import IteratorAt
+        from shardway.errors import ThrottledError
+        from shardway.model import IteratorAt
 
         iterator = await source.iterator(SHARD_ID, IteratorAt.trim_horizon())
         while True:
@@ -160,7 +160,7 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
                 pass
             await asyncio.sleep(0.4)
 
-    from penstock.core.feeding.allowance import PollingOptions
+    from shardway.core.feeding.allowance import PollingOptions
 
     async with source_of(local) as source, source_of(local) as other:
         feed = polling(source, events, options=PollingOptions(interval_s=0.25, idle_interval_s=0.25))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import ThrottledError
-from penstock.events import FanOutLeft, FanOutReturned
-from penstock.local import Fault
+from shardway.errors import ThrottledError
+from shardway.events import FanOutLeft, FanOutReturned
+from shardway.local import Fault
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, STREAM, fan_out, read, source_of, tick
 
 if TYPE_CHECKING:
-    from penstock.events import FeedEvent
-    from penstock.local import LocalKinesis
+    from shardway.events import FeedEvent
+    from shardway.local import LocalKinesis
 
 NAME = "billing"
 

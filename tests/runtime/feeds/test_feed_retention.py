@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.feeding.pages import Retention
-from penstock.events import CheckpointTrimmed
-from penstock.local import Fault
-from penstock.model import IteratorAt, Position
+from shardway.core.feeding.pages import Retention
+from shardway.events import CheckpointTrimmed
+from shardway.local import Fault
+from shardway.model import IteratorAt, Position
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
 if TYPE_CHECKING:
-    from penstock.aws.record_streams import KinesisSource
-    from penstock.events import FeedEvent
-    from penstock.local import LocalKinesis
-    from penstock.runtime.feeds import FanOutFeed, PollingFeed
+    from shardway.aws.record_streams import KinesisSource
+    from shardway.events import FeedEvent
+    from shardway.local import LocalKinesis
+    from shardway.runtime.feeds import FanOutFeed, PollingFeed
 
 RETENTION_S = 24 * 3600.0
 FEEDS = pytest.mark.parametrize("how", ["polling", "fan_out"])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.leases.row import Checkpoint, LeaseRow
-from penstock.model import Position
-from penstock.runtime.worker.reading_ahead import WarmUp
+from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.model import Position
+from shardway.runtime.worker.reading_ahead import WarmUp
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of
 
 if TYPE_CHECKING:
-    from penstock.local import LocalKinesis
+    from shardway.local import LocalKinesis
 
 
 def fails(error: BaseException) -> None:

@@ -1,4 +1,0 @@
-"""The Spark data source ``format("penstock")``: exact micro-batches from a Kinesis stream.
-
-Nothing is imported here, so that looking at a part does not load PySpark.
-"""

@@ -1,1 +1,0 @@
-"""Lease tables outside of AWS (`penstock.ports.LeaseTable`): in memory, SQLite, PostgreSQL."""

@@ -1,1 +1,0 @@
-"""Simulations run whole consumers in virtual time. The names for users are in `penstock.testing`."""

@@ -1,0 +1,11 @@
+"""Lets Spark find ``format("shardway")`` by itself.
+
+Spark imports every top-level module whose name begins with ``pyspark_`` when it meets a format that it does not
+know, for unrelated queries too: this one imports next to nothing until it is asked.
+"""
+
+from __future__ import annotations
+
+from shardway.spark.source import ShardwayDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

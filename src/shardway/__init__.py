@@ -1,0 +1,197 @@
+"""Shardway carries records between Amazon Kinesis Data Streams and Python.
+
+What most programs need is named here; more is in `shardway.leases`, `shardway.checkpoints`, `shardway.dead_letters`,
+`shardway.fences`, `shardway.errors`, `shardway.events`, `shardway.statistics`, `shardway.deserializers`,
+`shardway.telemetry`, `shardway.testing`, and, for programs that bring a stream or a table of their own,
+`shardway.ports`.
+Names are loaded when first used, so that ``import shardway`` stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardway.public import loaded_from
+
+if TYPE_CHECKING:
+    from shardway.core.feeding.allowance import PollingOptions
+    from shardway.core.ledger.grouping import Part
+    from shardway.core.ledger.policies import (
+        AnyOrder,
+        ByKey,
+        DeadLetters,
+        GiveUp,
+        InOrder,
+        Redeliver,
+        Retry,
+        SettlingOptions,
+        Skip,
+        Stop,
+        Warn,
+    )
+    from shardway.core.shard.duplicates import Deduplicate
+    from shardway.errors import (
+        BufferFullError,
+        CheckpointError,
+        DataLossError,
+        OptionError,
+        PutError,
+        ServiceError,
+        ShardReadError,
+        ShardwayError,
+        TransportError,
+    )
+    from shardway.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartingPosition
+    from shardway.options import (
+        BufferOptions,
+        CheckpointOptions,
+        FanOutOptions,
+        HandoffOptions,
+        LeaseOptions,
+        ProducerOptions,
+    )
+    from shardway.runtime.consumer.consumer import Consumer
+    from shardway.runtime.consumer.driving import Collection, OneByOne, Unordered, by_key, unordered
+    from shardway.runtime.consumer.shards import AssignedShard, Shard
+    from shardway.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
+    from shardway.runtime.feeds import Deliver, Unreadable
+    from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
+    from shardway.runtime.producer.producer import Producer
+    from shardway.runtime.producer.sync_producer import SyncProducer
+    from shardway.runtime.shard.batch import Batch, Delivered
+    from shardway.telemetry.log import log_events
+    from shardway.wiring import ConnectionOptions, Credentials
+
+__all__ = [
+    "AnyOrder",
+    "AssignedShard",
+    "Batch",
+    "BufferFullError",
+    "BufferOptions",
+    "ByKey",
+    "CheckpointError",
+    "CheckpointOptions",
+    "Collection",
+    "ConnectionOptions",
+    "Consumer",
+    "Credentials",
+    "DataLossError",
+    "DeadLetters",
+    "Deduplicate",
+    "Deliver",
+    "Delivered",
+    "FanOutOptions",
+    "GiveUp",
+    "HandoffOptions",
+    "InOrder",
+    "LeaseOptions",
+    "OneByOne",
+    "OptionError",
+    "OutRecord",
+    "OutsidePolicy",
+    "Part",
+    "PollingOptions",
+    "Position",
+    "Producer",
+    "ProducerOptions",
+    "PutError",
+    "PutHandle",
+    "PutResult",
+    "Puts",
+    "Record",
+    "Redeliver",
+    "Retry",
+    "ServiceError",
+    "SettlingOptions",
+    "Shard",
+    "ShardReadError",
+    "ShardwayError",
+    "Skip",
+    "StartingPosition",
+    "Stop",
+    "SyncConsumer",
+    "SyncProducer",
+    "SyncPutHandle",
+    "SyncPuts",
+    "SyncShard",
+    "TransportError",
+    "Unordered",
+    "Unreadable",
+    "Unwritten",
+    "Warn",
+    "__version__",
+    "by_key",
+    "log_events",
+    "unordered",
+]
+
+__version__ = "0.2.0"
+
+_HOMES = {
+    "AnyOrder": "shardway.core.ledger.policies",
+    "AssignedShard": "shardway.runtime.consumer.shards",
+    "Batch": "shardway.runtime.shard.batch",
+    "BufferFullError": "shardway.errors",
+    "BufferOptions": "shardway.options",
+    "ByKey": "shardway.core.ledger.policies",
+    "CheckpointError": "shardway.errors",
+    "CheckpointOptions": "shardway.options",
+    "Collection": "shardway.runtime.consumer.driving",
+    "ConnectionOptions": "shardway.wiring",
+    "Consumer": "shardway.runtime.consumer.consumer",
+    "Credentials": "shardway.wiring",
+    "DataLossError": "shardway.errors",
+    "DeadLetters": "shardway.core.ledger.policies",
+    "Deduplicate": "shardway.core.shard.duplicates",
+    "Deliver": "shardway.runtime.feeds",
+    "Delivered": "shardway.runtime.shard.batch",
+    "FanOutOptions": "shardway.options",
+    "GiveUp": "shardway.core.ledger.policies",
+    "HandoffOptions": "shardway.options",
+    "InOrder": "shardway.core.ledger.policies",
+    "LeaseOptions": "shardway.options",
+    "OneByOne": "shardway.runtime.consumer.driving",
+    "OptionError": "shardway.errors",
+    "OutRecord": "shardway.model",
+    "OutsidePolicy": "shardway.model",
+    "Part": "shardway.core.ledger.grouping",
+    "ShardwayError": "shardway.errors",
+    "PollingOptions": "shardway.core.feeding.allowance",
+    "Position": "shardway.model",
+    "Producer": "shardway.runtime.producer.producer",
+    "ProducerOptions": "shardway.options",
+    "PutError": "shardway.errors",
+    "PutHandle": "shardway.runtime.producer.handles",
+    "PutResult": "shardway.model",
+    "Puts": "shardway.runtime.producer.handles",
+    "Record": "shardway.model",
+    "Redeliver": "shardway.core.ledger.policies",
+    "Retry": "shardway.core.ledger.policies",
+    "ServiceError": "shardway.errors",
+    "SettlingOptions": "shardway.core.ledger.policies",
+    "Shard": "shardway.runtime.consumer.shards",
+    "ShardReadError": "shardway.errors",
+    "Skip": "shardway.core.ledger.policies",
+    "StartingPosition": "shardway.model",
+    "Stop": "shardway.core.ledger.policies",
+    "SyncConsumer": "shardway.runtime.consumer.sync_consumer",
+    "SyncProducer": "shardway.runtime.producer.sync_producer",
+    "SyncPutHandle": "shardway.runtime.producer.handles",
+    "SyncPuts": "shardway.runtime.producer.handles",
+    "SyncShard": "shardway.runtime.consumer.sync_consumer",
+    "TransportError": "shardway.errors",
+    "Unordered": "shardway.runtime.consumer.driving",
+    "Unreadable": "shardway.runtime.feeds",
+    "Unwritten": "shardway.runtime.producer.handles",
+    "Warn": "shardway.core.ledger.policies",
+    "by_key": "shardway.runtime.consumer.driving",
+    "log_events": "shardway.telemetry.log",
+    "unordered": "shardway.runtime.consumer.driving",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,286 @@
+"""Keep credentials fresh enough to sign with, those of a role too: they are loaded once for all callers, and never on
+the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from shardway.aws.calls import (
+    CODE_CHARS_MAX,
+    MESSAGE_CHARS_MAX,
+    UNREADABLE,
+    Request,
+    RetryPolicy,
+    Route,
+    SignedCalls,
+    error_class,
+)
+from shardway.aws.options import Credentials
+from shardway.errors import CredentialsError, ServiceError, ShardwayError, TransportError
+from shardway.shown import one_line
+from shardway.tasks import give_up, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from xml.etree.ElementTree import Element
+
+    from shardway.aws.options import ConnectionOptions
+
+    Load = Callable[[bool], Awaitable[Credentials]]
+
+# --- kept fresh -----------------------------------------------------------------------------------
+
+log = logging.getLogger("shardway.aws")
+
+RENEW_BEFORE_S = 900.0
+"""Seconds before their end at which credentials are renewed in the background (botocore's advisory time). For
+short-lived ones `RENEW_SHARE` counts.
+"""
+RENEW_SHARE = 0.25
+"""The last part of the time that credentials had when they were loaded, in which short-lived ones are renewed."""
+WAIT_BEFORE_S = 60.0
+"""Seconds before their end from which on nothing is signed with credentials: callers wait for the new ones."""
+RENEW_INTERVAL_S = 60.0
+"""The least time between two renewals in the background (a metadata service may repeat the old ones for a while)."""
+WAIT_INTERVAL_S = 5.0
+"""The least time between two renewals that callers wait for: while the old credentials are still good, and once calls
+have worked and no others are to be had.
+"""
+
+TOLD_EVERY_S = 60.0
+"""Seconds between two lines of the log that no credentials can be loaded."""
+
+
+class CredentialCache:
+    """Keeps what ``load`` returns and renews it in time.
+
+    ``load(anew)`` is a coroutine function; ``anew`` asks it to pass over caches of its own. However many
+    callers wait, it runs once at a time. Belongs to one event loop.
+
+    Credentials that worked, and do no more, may be renewed where they come from: in a file, by a sign-on, by a service
+    that was away. Errors of such credentials are ``retryable``. Errors of the first call are not: a program that starts
+    without any credentials learns it at once.
+    """
+
+    def __init__(self, load: Load, *, renews: bool = True, now: Callable[[], float] = time.time) -> None:
+        """``renews``: False where ``load`` never has others, as with credentials that the program itself has given."""
+        self._load = load
+        self._renews = renews
+        self._now = now
+        self.have_worked = False
+        """True once a call that was signed with what was loaded was answered. Those that make the calls set it."""
+        self._failed: CredentialsError | None = None
+        """The error of the last load; None where it went well."""
+        self._replaced_s = self._told_s = -math.inf
+        self._current: Credentials | None = None
+        self._life_s = 0.0
+        """Seconds that the current credentials had to live when they were loaded first."""
+        self._tried_at_s = 0.0
+        self._loading: asyncio.Task[Credentials] | None = None
+
+    async def current(self) -> Credentials:
+        """Return the credentials to sign with now. Raises `CredentialsError` if there are none."""
+        current = self._current
+        if current is None:
+            return await self._wait_for_load(anew=False)
+        if current.expires_at_s is None:
+            return current
+        now_s = self._now()
+        left_s = current.expires_at_s - now_s
+        last_share_s = self._life_s * RENEW_SHARE
+        since_try_s = now_s - self._tried_at_s
+        if left_s <= min(WAIT_BEFORE_S, last_share_s) and (left_s <= 0 or since_try_s >= WAIT_INTERVAL_S):
+            return await self._wait_for_load(anew=False)
+        if left_s <= min(RENEW_BEFORE_S, last_share_s) and since_try_s >= RENEW_INTERVAL_S:
+            self._begin_load(anew=False)
+        return current
+
+    @property
+    def may_renew(self) -> bool:
+        """True where other credentials may come that work, as those before did."""
+        return self.have_worked and self._renews
+
+    async def replace(self, used: Credentials) -> Credentials:
+        """Return credentials other than ``used``, which a service has refused; ``used`` if there are no others."""
+        if self._current is not None and self._current != used:
+            return self._current
+        if self.may_renew and self._now() - self._replaced_s < WAIT_INTERVAL_S:
+            return used
+        if self._loading is not None:
+            loaded = await self._outcome(self._loading)
+            if loaded != used:
+                return loaded
+        self._replaced_s = self._now()
+        return await self._wait_for_load(anew=True)
+
+    async def close(self) -> None:
+        """Stop a renewal that is under way."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            await give_up(loading)
+
+    async def _wait_for_load(self, *, anew: bool) -> Credentials:
+        failed = self._failed
+        if failed is None:
+            return await self._outcome(self._begin_load(anew=anew))
+        if self.have_worked and self._loading is None and self._now() - self._tried_at_s < WAIT_INTERVAL_S:
+            again = CredentialsError(*failed.args)  # else each reader of a shard would ask a thousand times a second
+            again.retryable = failed.retryable
+            raise again
+        return await self._outcome(self._begin_load(anew=True))
+
+    async def _outcome(self, loading: asyncio.Task[Credentials]) -> Credentials:
+        """Wait for a load. A caller that is cancelled does not cancel the load that others wait for."""
+        await asyncio.wait((loading,))
+        return loading.result()
+
+    def _begin_load(self, *, anew: bool) -> asyncio.Task[Credentials]:
+        if self._loading is None:
+            self._loading = spawn(self._store(anew), self._not_loaded)
+            self._loading.add_done_callback(self._loaded)
+        return self._loading
+
+    async def _store(self, anew: bool) -> Credentials:
+        self._tried_at_s = self._now()
+        try:
+            loaded = await self._load(anew)
+            life_s = math.inf if loaded.expires_at_s is None else loaded.expires_at_s - self._now()
+            if life_s <= 0:
+                raise CredentialsError(
+                    "the AWS credentials that were loaded have expired already: renew them at their source"
+                )
+        except CredentialsError as error:
+            error.retryable = self.have_worked and (self._renews or error.retryable)
+            self._failed = error
+            raise
+        self._failed = None
+        if loaded != self._current:
+            self._current, self._life_s = loaded, life_s
+        return loaded
+
+    def _loaded(self, task: asyncio.Task[Credentials]) -> None:
+        if self._loading is task:
+            self._loading = None
+
+    def _not_loaded(self, error: BaseException) -> None:
+        """Log that a renewal failed; the next call begins a load in the background again. The first load is not logged:
+        a caller waits for it, and says what the error says, which would stand twice in what a program writes.
+        """
+        if self._current is not None and self._now() - self._told_s >= TOLD_EVERY_S:
+            self._told_s = self._now()
+            log.warning("AWS credentials could not be loaded: %s", error)
+
+
+# --- of an assumed role ---------------------------------------------------------------------------
+# Credentials of an assumed role come from STS AssumeRole (the query protocol: a form is sent, XML comes back).
+
+API_VERSION = "2011-06-15"
+DEFAULT_SESSION_NAME = "shardway"
+RETRY = RetryPolicy(attempts_max=4, base_s=0.2, cap_s=2.0)
+
+
+class AssumedRole:
+    """Assumes ``options.role_arn`` with the credentials of ``base``. A `CredentialCache` takes its `load`."""
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        calls: SignedCalls,
+        base: CredentialCache,
+        route: Callable[[], Awaitable[Route]],
+    ) -> None:
+        self._options = options
+        self._calls = calls
+        self._base = base
+        self._route = route
+
+    async def load(self, anew: bool) -> Credentials:  # noqa: ARG002 - each call is anew
+        """Call AssumeRole. Each call returns new credentials, so ``anew`` makes no difference."""
+        options = self._options
+        form = {
+            "Action": "AssumeRole",
+            "Version": API_VERSION,
+            "RoleArn": options.role_arn,
+            "RoleSessionName": options.role_session_name or DEFAULT_SESSION_NAME,
+            "DurationSeconds": str(options.role_duration_s),
+        }
+        if options.role_external_id is not None:
+            form["ExternalId"] = options.role_external_id
+        try:
+            route = await self._route()
+            headers = {
+                "content-type": "application/x-www-form-urlencoded; charset=utf-8",
+                "host": route.endpoint.host,
+            }
+            request = Request("AssumeRole", route, headers, urlencode(form).encode())
+            answer = await self._calls.call(request, self._base, RETRY)
+            return parse_credentials(answer.body)
+        except CredentialsError:
+            raise
+        except ShardwayError as error:
+            failed = CredentialsError(f"the role {options.role_arn} cannot be assumed: {error}")
+            failed.retryable = error.retryable
+            raise failed from error
+
+
+def parse_credentials(body: bytes) -> Credentials:
+    """Read the answer of AssumeRole."""
+    root = _parse(body)
+    found = {_tag(element): (element.text or "").strip() for element in root.iter()} if root is not None else {}
+    try:
+        expiry = dt.datetime.fromisoformat(found["Expiration"])
+        return Credentials(
+            access_key_id=found["AccessKeyId"],
+            secret_access_key=found["SecretAccessKey"],
+            session_token=found["SessionToken"],
+            expires_at_s=expiry.timestamp(),
+        )
+    except UNREADABLE as error:
+        raise TransportError("AssumeRole: the answer is not STS's XML with credentials") from error
+
+
+class StsCalls(SignedCalls):
+    """Makes calls to STS, whose error answers are XML."""
+
+    def error_of(self, operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
+        """See `SignedCalls.error_of`."""
+        return sts_error(operation, status, headers, body)
+
+
+def sts_error(operation: str, status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
+    """Return the error of `shardway.errors` for an XML error answer of STS."""
+    root = _parse(body)
+    found = {_tag(element): (element.text or "").strip() for element in root.iter()} if root is not None else {}
+    code = one_line(found.get("Code") or f"HTTP {status}")[:CODE_CHARS_MAX]
+    return error_class(code, status)(
+        code,
+        one_line((found.get("Message") or "no message")[:MESSAGE_CHARS_MAX]),
+        operation=operation,
+        status=status,
+        request_id=found.get("RequestId") or headers.get("x-amzn-requestid"),
+    )
+
+
+def _parse(body: bytes) -> Element | None:
+    import xml.etree.ElementTree as ET  # only roles need it: most programs have none
+
+    # Size is bounded by answer_bytes_max; a document type, the means of expansion attacks, is not accepted. STS answers
+    # in UTF-8: in another encoding the words below would be other bytes, and in most of them have a NUL.
+    try:
+        text = body.decode("utf-8-sig")
+        if "<!DOCTYPE" in text or "<!ENTITY" in text or "\0" in text:
+            return None
+        return ET.fromstring(text)  # noqa: S314
+    except (ET.ParseError, *UNREADABLE):  # an encoding that does not exist is a LookupError
+        return None
+
+
+def _tag(element: Element) -> str:
+    return element.tag.rpartition("}")[2]

@@ -1,0 +1,331 @@
+"""Look things up as the AWS SDK for Python does: in configuration files and the environment, at credential providers,
+by endpoint rules.
+
+It is the only module that imports botocore, and only when something must be looked up that was not given.
+Everything in here may block (files, metadata services, sign-on services): call it from a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from shardway.aws.options import Credentials, region_fault, url_fault
+from shardway.errors import CredentialsError, OptionError, ShardwayError
+from shardway.shown import one_line, without_password
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shardway.aws.options import ConnectionOptions
+
+log = logging.getLogger("shardway.aws")
+
+REASON_CHARACTERS_MAX = 500
+
+LOOKED_AT = (
+    "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), the shared files (~/.aws/credentials and "
+    "~/.aws/config: keys, roles, single sign-on, credential processes), web identity tokens, "
+    "the container's and the instance's metadata"
+)
+
+
+class Rule(NamedTuple):
+    """The answer of the SDK's endpoint rules."""
+
+    url: str
+    signing_region: str | None
+    signing_name: str | None
+
+
+class Sdk:
+    """Looks things up for one profile. Threads may share it."""
+
+    def __init__(self, profile: str | None = None, *, ca_bundle: str | None = None) -> None:
+        """``ca_bundle``: the CAs of the SDK's own calls (STS, single sign-on) too, in place of the configured ones."""
+        self._profile = profile
+        self._given_bundle = ca_bundle
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._providers: dict[str, Any] = {}
+
+    def session(self) -> Any:
+        """Return the botocore session, made once. Raises `CredentialsError` for a profile that does not exist."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._new_session()
+            return self._session
+
+    def region(self) -> str | None:
+        """Return AWS_REGION, as the AWS SDKs for Java, Go and JavaScript do; else AWS_DEFAULT_REGION or the profile's
+        region, as the one for Python does. That two variables differ is logged once.
+        """
+        first, second = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
+        if first and second and first != second:
+            _tell_regions(first, second)
+        return first or second or self._setting("region") or None
+
+    def ca_bundle(self) -> str | None:
+        """Return AWS_CA_BUNDLE, or the profile's ``ca_bundle``. Where there is no configuration file, nothing is
+        imported.
+        """
+        if bundle := os.environ.get("AWS_CA_BUNDLE"):
+            return bundle
+        if self._session is None and not os.path.exists(os.path.expanduser(_config_file())):
+            return None
+        return self._setting("ca_bundle") or None
+
+    def use_fips(self) -> bool:
+        """Return AWS_USE_FIPS_ENDPOINT, or the profile's ``use_fips_endpoint``."""
+        return bool(self._setting("use_fips_endpoint"))
+
+    def use_dualstack(self) -> bool:
+        """Return AWS_USE_DUALSTACK_ENDPOINT, or the profile's ``use_dualstack_endpoint``."""
+        return bool(self._setting("use_dualstack_endpoint"))
+
+    def configured_endpoint(self, service: str) -> str | None:
+        """Return the first that is set: AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's services section,
+        its ``endpoint_url``.
+
+        Return None when AWS_IGNORE_CONFIGURED_ENDPOINT_URLS (or the profile) says to ignore them.
+        """
+        from botocore.configprovider import ConfiguredEndpointProvider
+
+        session = self.session()
+        if self._setting("ignore_configured_endpoint_urls"):
+            return None
+        with _told(f"the endpoint of {service} cannot be found in the AWS configuration{self._of_profile()}"):
+            url = ConfiguredEndpointProvider(
+                full_config=session.full_config, scoped_config=session.get_scoped_config(), client_name=service
+            ).provide()
+        return str(url) if url else None
+
+    def endpoint_rule(self, service: str, parameters: Mapping[str, Any]) -> Rule:
+        """Ask the service's endpoint rules (partitions, FIPS, endpoints by account). Parameters have the names of
+        botocore's data.
+        """
+        with _told(f"no endpoint of {service} for {without_password(str(dict(parameters)))}"):
+            endpoint = self._provider(service).resolve_endpoint(**parameters)
+            scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
+        return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
+
+    def credentials(self, *, anew: bool = False, region: str | None = None) -> Credentials:
+        """Ask the credential chain. ``anew`` reads files and environment again and asks each provider again.
+        ``region`` is where a role of the profile is assumed, and single sign-on is not: that has a region of its own.
+
+        Raises `CredentialsError` when no provider has any, or when the one that should have them fails.
+        """
+        if anew:
+            with self._lock:
+                self._session = None
+        with _told(f"the AWS credentials{self._of_profile()} cannot be loaded", CredentialsError):
+            session = self.session()
+            if region is not None:
+                # Without it the SDK's own STS client knows no region that was given in code, or as AWS_REGION, and asks
+                # the global endpoint of the partition "aws", which no credentials of China or GovCloud are known to.
+                session.set_config_variable("region", region)
+            found = session.get_credentials()
+            frozen = found.get_frozen_credentials() if found is not None else None
+            expiry = getattr(found, "_expiry_time", None)
+            expires_at_s = expiry.timestamp() if expiry is not None else None
+        if frozen is None or not frozen.access_key or not frozen.secret_key:
+            raise CredentialsError(self._nothing_found())
+        return Credentials(
+            access_key_id=frozen.access_key,
+            secret_access_key=frozen.secret_key,
+            session_token=frozen.token or None,
+            expires_at_s=expires_at_s,
+        )
+
+    def _new_session(self) -> Any:
+        import botocore.session
+
+        with _told("the AWS configuration cannot be used", CredentialsError):
+            session = botocore.session.Session(profile=self._profile)
+            files = ", ".join(str(session.get_config_variable(name)) for name in ("config_file", "credentials_file"))
+        with _told("the AWS configuration cannot be used", CredentialsError, f" (read from {files})"):
+            profile = session.get_scoped_config()
+        if not os.environ.get("AWS_STS_REGIONAL_ENDPOINTS") and "sts_regional_endpoints" not in profile:
+            session.set_config_variable("sts_regional_endpoints", "regional")  # older versions prefer us-east-1
+        if self._given_bundle is not None:
+            session.set_config_variable("ca_bundle", self._given_bundle)
+        return session
+
+    def _setting(self, name: str) -> Any:
+        """Return a variable of the SDK's configuration, of whatever type it has."""
+        session = self.session()
+        with _told(f"{name} cannot be read from the AWS configuration{self._of_profile()}"):
+            return session.get_config_variable(name)
+
+    def _provider(self, service: str) -> Any:
+        from botocore.endpoint_provider import EndpointProvider
+        from botocore.exceptions import UnknownServiceError
+
+        session = self.session()
+        with self._lock:
+            provider = self._providers.get(service)
+            if provider is None:
+                loader = session.get_component("data_loader")
+                try:
+                    rules = loader.load_service_model(service, "endpoint-rule-set-1")
+                except UnknownServiceError as error:
+                    raise OptionError(f"the AWS SDK knows no service {service!r}") from error
+                provider = EndpointProvider(rules, loader.load_data("partitions"))
+                self._providers[service] = provider
+            return provider
+
+    def _of_profile(self) -> str:
+        profile = self._profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+        return f" of profile {profile!r}" if profile else ""
+
+    def _nothing_found(self) -> str:
+        skipped = ""
+        if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            skipped = " (the instance's are switched off by AWS_EC2_METADATA_DISABLED)"
+        return (
+            f"no AWS credentials{self._of_profile()} were found. Looked at {LOOKED_AT}{skipped}. "
+            "Set the two variables, name a profile that has credentials, or run where a role is attached"
+        )
+
+
+def _config_file() -> str:
+    return os.environ.get("AWS_CONFIG_FILE") or os.path.join("~", ".aws", "config")
+
+
+@functools.lru_cache(maxsize=8)  # so that it is logged once
+def _tell_regions(first: str, second: str) -> None:
+    log.warning(
+        "AWS_REGION is %s and AWS_DEFAULT_REGION is %s: AWS_REGION is used. Unset one of them, or give the region",
+        one_line(first),
+        one_line(second),
+    )
+
+
+@contextlib.contextmanager
+def _told(what: str, kind: type[ShardwayError] = OptionError, where: str = "") -> Iterator[None]:
+    """Turn whatever the SDK raises into an error of ours that says what failed, and names what was odd.
+
+    Its own errors are only a part of it: providers also let through what the service answered (ClientError), what a
+    file or a process gave (JSONDecodeError, FileNotFoundError, PermissionError, UnicodeDecodeError, KeyError), and what
+    an odd value did to a conversion.
+    """
+    try:
+        yield
+    except ShardwayError:
+        raise
+    except Exception as error:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        known = isinstance(error, BotoCoreError | ClientError | RuntimeError) and str(error)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        raise kind(f"{what}: {one_line(without_password(text[:REASON_CHARACTERS_MAX]))}{where}") from error
+
+
+def environment_credentials(profile: str | None) -> Credentials | None:
+    """Return the credentials in the environment, when they come first in the SDK's chain: no profile was named in
+    code.
+
+    This is a shortcut that spares importing botocore; it finds nothing that the chain would not find.
+    """
+    environ = os.environ
+    if profile is not None or environ.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if not key_id or not secret:
+        return None
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
+    return Credentials(key_id, secret, token or None)
+
+
+# --- where a call goes ----------------------------------------------------------------------------
+# The SDK's rules say where a call goes, and for which region and service it is signed.
+#
+# The order is: the URL in the options; AWS_ENDPOINT_URL_<SERVICE>; AWS_ENDPOINT_URL; the profile's services section
+# and ``endpoint_url`` (the last four unless AWS_IGNORE_CONFIGURED_ENDPOINT_URLS); the service's endpoint
+# rules, which know partitions, FIPS, dual stack and Kinesis's endpoints by account. See "Service-specific
+# endpoints" in the AWS SDKs and Tools reference guide.
+
+DATA_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"})
+"""The operations of Kinesis's data plane, which has endpoints of its own for streams named by ARN; all others are of
+its control plane.
+"""
+
+
+class Endpoint(NamedTuple):
+    """A resolved endpoint. ``path`` begins with a slash; ``host`` is the Host header as HTTP clients send
+    it.
+    """
+
+    url: str
+    host: str
+    path: str
+    signing_region: str
+    signing_name: str
+
+
+def arn_region(arn: str) -> str | None:
+    """Return the region in an ARN: ``arn:aws:kinesis:eu-west-1:123456789012:stream/x`` → ``eu-west-1``."""
+    parts = arn.split(":", 5)
+    return parts[3] or None if len(parts) == 6 and parts[0] == "arn" else None
+
+
+def resolve_region(options: ConnectionOptions, sdk: Sdk) -> str:
+    """Return the region of the options, or the SDK's. This may block."""
+    region = options.region or sdk.region()
+    if not region:
+        raise OptionError(
+            "no AWS region: give the region option, set AWS_REGION or AWS_DEFAULT_REGION, or a region in the "
+            f"profile{f' {options.profile!r}' if options.profile else ''} (~/.aws/config)"
+        )
+    if fault := region_fault(region):
+        raise OptionError(fault)
+    return region
+
+
+def resolve_endpoint(
+    options: ConnectionOptions,
+    sdk: Sdk,
+    service: str,
+    region: str,
+    *,
+    operation: str = "",
+    stream_arn: str | None = None,
+) -> Endpoint:
+    """Find the endpoint of one service (botocore's name of it). This may block: files are read."""
+    given = options.sts_endpoint_url if service == "sts" else options.endpoint_url
+    if given is not None:
+        return _endpoint(given, region, service)
+    configured = sdk.configured_endpoint(service)
+    use_fips = sdk.use_fips() if options.use_fips is None else options.use_fips
+    parameters: dict[str, object] = {
+        "Region": region,
+        "UseFIPS": use_fips,
+        "UseDualStack": sdk.use_dualstack(),
+    }
+    if configured is not None:
+        parameters["Endpoint"] = configured
+    if service == "kinesis" and stream_arn is not None:
+        parameters |= {
+            "StreamARN": stream_arn,
+            "OperationType": "data" if operation in DATA_OPERATIONS else "control",
+        }
+    rule = sdk.endpoint_rule(service, parameters)
+    return _endpoint(rule.url, rule.signing_region or region, rule.signing_name or service)
+
+
+def _endpoint(url: str, signing_region: str, signing_name: str) -> Endpoint:
+    if fault := url_fault(url):
+        raise OptionError(f"the endpoint URL {fault}")
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    port = parts.port
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
+        host = f"{host}:{port}"
+    path = parts.path or "/"
+    return Endpoint(f"{parts.scheme}://{host}{path}", host, path, signing_region, signing_name)

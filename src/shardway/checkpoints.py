@@ -1,0 +1,36 @@
+"""The choices of when checkpoints are stored, and checkpoints in two phases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardway.public import loaded_from
+
+if TYPE_CHECKING:
+    from shardway.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
+    from shardway.runtime.shard.batch import FoundPending, PendingCheckpoint
+
+__all__ = [
+    "Every",
+    "FoundPending",
+    "PendingCheckpoint",
+    "PendingChoice",
+    "Prompt",
+    "Riding",
+]
+
+_HOMES = {
+    "Every": "shardway.core.shard.checkpoints",
+    "FoundPending": "shardway.runtime.shard.batch",
+    "PendingCheckpoint": "shardway.runtime.shard.batch",
+    "PendingChoice": "shardway.core.shard.checkpoints",
+    "Prompt": "shardway.core.shard.checkpoints",
+    "Riding": "shardway.core.shard.checkpoints",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,169 @@
+"""The commands that need Spark.
+
+``shardway run`` runs a job file: from a stream through Spark to its sinks. ``shardway java-archive`` writes an archive
+of Java's classes, by which Spark starts faster on this machine.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shardway.cli.completing import complete_streams
+from shardway.cli.output import Lines, OutputLines
+from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.errors import OptionError
+from shardway.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# --- Spark ----------------------------------------------------------------------------------------
+# This is what the command says where it needs Spark, and Spark is not there.
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "py4j")
+
+
+@contextmanager
+def needing_spark(what: str) -> Iterator[None]:
+    """Stand around the imports of a command: raise OptionError in place of an ImportError of Spark's. ``what``: what
+    needs Spark.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as fault:
+        if fault.name is None or fault.name.partition(".")[0] not in _PACKAGES:
+            raise
+        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
+        raise OptionError(f'{what} needs Spark itself{why}: pip install "shardway[spark]"') from fault
+
+
+# --- a job ----------------------------------------------------------------------------------------
+
+
+class SparkLog(StrEnum):
+    """What Spark itself logs."""
+
+    off = "OFF"
+    fatal = "FATAL"
+    error = "ERROR"
+    warn = "WARN"
+    info = "INFO"
+
+
+Init = Annotated[
+    str | None,
+    typer.Option(
+        "--init",
+        help="Look at a hundred records of this stream and write a first job file, to JOB.toml or standard output.",
+        metavar="STREAM",
+        autocompletion=complete_streams,
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve /metrics for Prometheus, and probes, there; 0 takes a free port. The job file's [metrics] has "
+        "the other exporters.",
+        metavar="PORT",
+    ),
+]
+
+
+def refuse_place(context: typer.Context) -> None:
+    """Raise OptionError for a place of the stream on the command line, which would say nothing to a job file. A place
+    that a context gives is no fault: it is there for all commands.
+    """
+    for name in ("region", "endpoint_url", "profile"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            flag = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{flag} goes with --init: a job file names its stream's place under [source]")
+
+
+def command(
+    context: typer.Context,
+    job: Annotated[Path | None, typer.Argument(help="The job file.", metavar="JOB.toml", show_default=False)] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check the file, say what each sink promises, and end without starting Spark."),
+    ] = False,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="With --check: ask the service for the stream, too, and whose checkpoint it is."),
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files, for editors.")] = False,
+    init: Init = None,
+    region: Region = None,
+    endpoint_url: EndpointUrl = None,
+    profile: Profile = None,
+    spark_log: Annotated[SparkLog, typer.Option(help="The level at which Spark itself logs.")] = SparkLog.fatal,
+    output: OutputLines = Lines.text,
+    metrics_port: MetricsPort = None,
+    payloads: Annotated[
+        bool,
+        typer.Option("--payloads", help="Errors show the values of rows that they have, and not only class and place."),
+    ] = False,
+) -> None:
+    """Run a job file until its stream's end, or SIGTERM or Ctrl-C, which finish the batch.
+
+    --region, --endpoint-url and --profile are for --init: a job file names its stream's place under [source].
+
+    Exit status: 0 done or stopped, 1 another failure, 2 the job file is wrong, 3 Spark cannot start or lacks a package,
+    4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
+    """
+    with needing_spark("running a job"):
+        from shardway.pipeline.job.running import run_file, schema_json
+    if init is not None:
+        from shardway.cli.job_draft import write_draft
+
+        if check or schema:
+            raise OptionError("--init writes a job file: give --check and --schema in a call of their own")
+        connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+        raise typer.Exit(int(write_draft(init, connection, job)))
+    refuse_place(context)
+    if schema:
+        typer.echo(schema_json(), nl=False)
+        return
+    if job is None:
+        raise typer.BadParameter("which one is to be run?", param_hint="JOB.toml")
+    if online and not check:
+        raise typer.BadParameter("it is a part of --check: a run asks the service anyway", param_hint="--online")
+    status = run_file(
+        job,
+        check=check,
+        online=online,
+        as_json=output is Lines.jsonl,
+        log_level=spark_log.value,
+        metrics_port=metrics_port,
+        payloads=payloads,
+    )
+    raise typer.Exit(int(status))
+
+
+# --- an archive of classes ------------------------------------------------------------------------
+# ``shardway java-archive`` makes Spark start faster on this machine.
+
+
+def archive_command(
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the archive.")] = False,
+) -> None:
+    """Write an archive of Java's classes, by which `shardway run` starts Spark faster on this machine.
+
+    It runs a small job on a local Kinesis, which takes about a minute. The archive takes about 200 MB of disk. Java
+    ignores it once Spark or Java is another version: run this again then. SHARDWAY_JAVA_ARCHIVE names another place.
+    """
+    with needing_spark("an archive of its classes"):
+        from shardway.pipeline.job.java_archive import remove_archive, write_archive
+    if not remove:
+        file = write_archive()
+        typer.echo(f"{file}: {file.stat().st_size / 2**20:.0f} MB; shardway run uses it from now on")
+        return
+    removed = remove_archive()
+    typer.echo("there is no archive" if removed is None else f"{removed} is removed")

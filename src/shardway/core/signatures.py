@@ -1,0 +1,150 @@
+"""The signatures and the help of public classes: what `inspect.signature`, `help` and a notebook show of them.
+
+Annotations are texts that name what type checkers alone import, so they are shown as they are written, and never
+evaluated. The meaning of a field is the docstring below it: it stands in the source alone, and is read from there.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import StructMeta
+else:
+    StructMeta = type(msgspec.Struct)
+
+UNITS = {
+    "_records_per_s": "records/s",
+    "_bytes_per_s": "bytes/s",
+    "_per_s": "per second",
+    "_s": "seconds",
+    "_bytes_max": "bytes",
+    "_records_max": "records",
+    "_in_flight_max": "requests",
+}
+"""The unit of a field, by the end of the field's name. The first end that fits counts."""
+
+MIB = 1024 * 1024
+WIDTH = 88
+"""The most characters that a line of help has, before `help` indents it."""
+
+
+class Annotation(str):
+    """The text of a type, which a signature shows without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class SignedMeta(StructMeta):
+    """Makes Structs whose signature shows the types as they are written. msgspec's own signature evaluates them, and
+    raises NameError for what only type checkers import.
+    """
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __signature__(self) -> inspect.Signature:
+            return signature_of(self)
+
+
+def signature_of(described: type[msgspec.Struct]) -> inspect.Signature:
+    """Return the signature of a Struct's constructor."""
+    kinds, by_place = field_kinds(described), described.__match_args__
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if name in by_place else inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotation(kinds[name]),
+        )
+        for name, default in field_defaults(described)
+    ]
+    return inspect.Signature(parameters)
+
+
+def field_kinds(described: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the type of each field as it is written, by the field's name."""
+    kinds: dict[str, str] = {}
+    for kind in reversed(described.__mro__):
+        kinds.update(vars(kind).get("__annotations__", {}))
+    return kinds
+
+
+def field_defaults(described: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the default of each field; the default is `inspect.Parameter.empty` where one must be
+    given.
+    """
+    names, defaults = described.__struct_fields__, described.__struct_defaults__
+    lacking = len(names) - len(defaults)
+    for name, default in zip(names, (*(msgspec.NODEFAULT for _ in range(lacking)), *defaults), strict=True):
+        if hasattr(default, "factory"):
+            yield name, default.factory()
+        else:
+            yield name, inspect.Parameter.empty if default is msgspec.NODEFAULT else default
+
+
+def field_docs(described: type) -> dict[str, str]:
+    """Return the docstrings that stand below a class's attributes, by the attribute's name; none where there is no
+    source, as in a program that was packed.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(described))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found: dict[str, str] = {}
+    if isinstance(tree, ast.ClassDef):
+        for before, here in zip(tree.body, tree.body[1:], strict=False):
+            match before, here:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                    found[name] = text
+    return found
+
+
+def help_of(described: type[msgspec.Struct], summary: str) -> str:
+    """Return the docstring of a class of options: ``summary``, then each field with its type, default, unit and
+    meaning. Fields that share one docstring stand together above it.
+    """
+    names = described.__struct_fields__
+    if all(name.startswith("_") for name in names):
+        return summary
+    about: dict[str, str] = {}
+    for kind in reversed(described.__mro__):
+        if kind.__module__.startswith("shardway"):
+            about |= field_docs(kind)
+    kinds, told = field_kinds(described), [summary, "", "Options:", ""]
+    for name, default in field_defaults(described):
+        if name.startswith("_"):
+            continue
+        given = "" if default is inspect.Parameter.empty else f" = {default_text(default)}"
+        told.append(f"{name}: {kinds[name]}{given}{_unit(name, default)}")
+        if name in about:
+            text = " ".join(about[name].split())
+            told += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(told)
+
+
+def default_text(value: object) -> str:
+    """Return a default as a program would write it."""
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if type(value).__repr__ is object.__repr__:
+        return f"{type(value).__name__}()"
+    return repr(value)
+
+
+def _unit(name: str, default: object) -> str:
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    if unit == "bytes" and isinstance(default, int) and default >= MIB and default % MIB == 0:
+        unit = f"bytes: {default // MIB} MiB"
+    return f" ({unit})" if unit else ""

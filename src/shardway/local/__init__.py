@@ -1,0 +1,41 @@
+"""A Kinesis on this machine, for tests, demonstrations and development. It listens on loopback unless its options name
+another address.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardway.public import loaded_from
+
+if TYPE_CHECKING:
+    from shardway.local.embedded import LocalKinesis, SpawnedKinesis
+    from shardway.local.faults import Fault
+    from shardway.local.options import LocalOptions
+
+__all__ = ["Fault", "LocalKinesis", "LocalOptions", "SpawnedKinesis"]
+
+_HOMES = {
+    "Fault": "shardway.local.faults",
+    "LocalKinesis": "shardway.local.embedded",
+    "LocalOptions": "shardway.local.options",
+    "SpawnedKinesis": "shardway.local.embedded",
+}
+"""The module of each public name. A use of the name loads this module, and no other."""
+
+_load = loaded_from(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: the server's libraries are an extra."""
+    try:
+        return _load(name)
+    except ModuleNotFoundError as fault:
+        if fault.name != "httptools":
+            raise
+        text = 'the local service needs its extra: pip install "shardway[local]"'
+        raise ModuleNotFoundError(text, name=fault.name) from fault
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,485 @@
+"""HTTP/1.1 on one asyncio connection: requests come in, and answers go out in the order of the requests.
+
+The module only transports: the handler knows what a request means. A handler returns an :class:`Answer` at
+once (the usual case, no task is made) or an awaitable of one. Large bodies are handed to the socket in
+slices of the answer's own memory, never joined or queued whole; a connection whose reader is slow is not
+read from either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import re
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import httptools
+
+from shardway.tasks import spawn
+
+REQUEST_BODY_BYTES_MAX = 16 * 1024 * 1024
+"""PutRecords takes 10 MiB of data and keys; base64 and JSON make some 14 MiB of it."""
+REQUEST_HEAD_BYTES_MAX = 64 * 1024
+HEAD_PIECES_MAX = 4_096
+"""The most pieces in which a head may come: the parser copies what it has of a header with each piece."""
+PIPELINED_REQUESTS_MAX = 32
+"""A connection on which this many requests wait, or the bytes of one full body, is not read from."""
+JOINED_BODY_BYTES_MAX = 64 * 1024
+"""The bytes of the largest body that is joined with its head and written in one call."""
+WRITE_SLICE_BYTES = 256 * 1024
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_INTERNAL_FAILURE = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_TAG = re.compile(rb"\btag/([A-Za-z0-9._-]{1,64})")
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Request:
+    """A whole request. Header names are lower case; ``target`` is path and query as sent."""
+
+    __slots__ = ("body", "headers", "keep_alive", "method", "peer", "target")
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        keep_alive: bool,
+        peer: str,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.keep_alive = keep_alive
+        self.peer = peer
+        """The client's address ("" when the client is gone)."""
+
+
+def tag_of(user_agent: bytes) -> str:
+    """Return the name in the ``tag/<name>`` of a User-Agent, "" without one."""
+    found = _TAG.search(user_agent)
+    return found[1].decode() if found else ""
+
+
+class Ending(enum.Enum):
+    """What becomes of the connection after an answer; over HTTP/2, of the answer's stream where it says so."""
+
+    KEEP = "keep"
+    LEAVE = "leave"
+    """The answer is whole, and the last one but for answers that are on their way: the connection is closed in order
+    (FIN) after it; HTTP/2 says so at once (GOAWAY).
+    """
+    CLOSE = "close"
+    """The connection is closed in order (FIN) after all bytes were sent. HTTP/2: the stream alone is given up then
+    (RST_STREAM, CANCEL).
+    """
+    RESET = "reset"
+    """The connection is torn down (RST); bytes that were not sent yet are lost. HTTP/2: the stream alone is torn down
+    (RST_STREAM, INTERNAL_ERROR).
+    """
+    DISCONNECT = "disconnect"
+    """The connection is torn down (RST), over HTTP/2 with every stream on it."""
+
+
+class ChunkedOut(Protocol):
+    """Where a streamed answer's chunks go."""
+
+    @property
+    def closed(self) -> bool:
+        """True once the client is gone: nothing that is sent arrives."""
+
+    @property
+    def full(self) -> bool:
+        """True while the client reads too slowly: make nothing new, await :meth:`drain`."""
+
+    def send(self, data: bytes) -> None:
+        """Send one chunk."""
+
+    async def drain(self) -> None:
+        """Wait until the client has taken what was sent (or is gone)."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the client goes away."""
+
+    def break_off(self, ending: Ending) -> None:
+        """End the answer as ``ending`` says, now and without ending the body. With LEAVE the body goes on to its
+        end.
+        """
+
+
+Stream = Callable[[ChunkedOut], Awaitable[None]]
+
+
+class Answer:
+    """An answer: ``head`` from the status line to the empty line, then ``body`` or what ``stream`` sends.
+
+    With ``stream`` the head must announce ``Transfer-Encoding: chunked``.
+    """
+
+    __slots__ = ("body", "ending", "head", "stream")
+
+    def __init__(
+        self, head: bytes, body: bytes = b"", ending: Ending = Ending.KEEP, stream: Stream | None = None
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.ending = ending
+        self.stream = stream
+
+
+Handler = Callable[[Request], Answer | Awaitable[Answer]]
+
+
+class Served(Protocol):
+    """A client connection, as the server that stops sees it."""
+
+    def shut(self) -> None:
+        """Drop what waits and close."""
+
+
+def prepared(transport: asyncio.Transport) -> str:
+    """Set a new connection up for short answers, and return the client's address ("" when the client is gone)."""
+    transport.set_write_buffer_limits(high=1)  # bytes; with 0 TLS pauses on an empty buffer, for ever
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
+def close_once(transport: asyncio.Transport) -> None:
+    """Close in order, unless that is under way: by a second call TLS loses what `abort` needs (Python 3.11.2, Debian
+    12's), and the client's own goodbye counts as the first.
+    """
+    if not transport.is_closing():
+        transport.close()
+
+
+def tear_down(transport: asyncio.Transport) -> None:
+    """Close a connection at once, as one that is broken (RST)."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    transport.abort()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection: keep-alive, pipelining, chunked requests, ``Expect: 100-continue``."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: set[Served],
+        *,
+        body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
+    ) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._body_bytes_max = body_bytes_max
+        self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0
+        self._busy = False  # an answer is being made or written
+        self._write_paused = False
+        self._read_paused = False
+        self._closing = False  # no further request is served
+        self._view: memoryview | None = None  # what is left of a large body
+        self._after = Answer(b"")  # the answer whose body is being written
+        self._after_keep_alive = True
+        self._task: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._close_callbacks: list[Callable[[], None]] = []
+        self._peer = ""
+        self._expects_continue = False
+        self._start_message()
+
+    # --- the connection's life --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._peer = prepared(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
+        """asyncio: the connection is gone, in order or not."""
+        self._connections.discard(self)
+        self._closing = True
+        self._waiting.clear()
+        self._view = None
+        self._wake_drain()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def shut(self) -> None:
+        """Stop serving: drop what waits and close (a streamed answer is cut off)."""
+        self._closing = True
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self.transport.abort()
+
+    # --- bytes in ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come in."""
+        rest: bytes | memoryview = data
+        while rest and not self._closing:
+            # A parser that is given a header in pieces copies it with each, so bytes and pieces are bounded. Both count
+            # from the last piece of a body, since trailers and the extensions of chunks have no other end.
+            if self._head_pieces >= HEAD_PIECES_MAX or self._head_bytes >= REQUEST_HEAD_BYTES_MAX:
+                self._refuse(_BAD_REQUEST)
+                return
+            piece, room = rest, REQUEST_HEAD_BYTES_MAX - self._head_bytes
+            if self._head_is_open and len(rest) > room:
+                piece = memoryview(rest)[:room]
+            self._head_pieces += 1
+            self._head_bytes += len(piece)
+            taken = self._feed(piece)
+            rest = memoryview(rest)[taken:] if taken < len(rest) else b""
+
+    def _feed(self, data: bytes | memoryview) -> int:
+        """Give bytes to the parser, and return how many of them it has taken."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Only HTTP/1.1 is spoken: the request was taken as such, and what follows it is the next one.
+            self._parser = httptools.HttpRequestParser(self)
+            return int(upgrade.args[0])
+        except httptools.HttpParserError:
+            self._refuse(_BAD_REQUEST)
+        return len(data)
+
+    def _start_message(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._head_is_open = True
+        self._head_bytes = 0
+        self._head_pieces = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """httptools: a piece of the request's target."""
+        self._target = self._target + url if self._target else url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: a header."""
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """httptools: the head is whole."""
+        self._head_is_open = False
+        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
+            self._expects_continue = True
+            self._send_continue()
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body, chunks taken apart."""
+        self._head_bytes = self._head_pieces = 0
+        self._body_bytes += len(body)
+        if self._body_bytes > self._body_bytes_max:
+            self._refuse(_TOO_LARGE)
+            return
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        if self._closing:
+            return
+        self._expects_continue = False
+        parts = self._body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        request = Request(
+            self._parser.get_method(),
+            self._target,
+            self._headers,
+            body,
+            self._parser.should_keep_alive(),
+            self._peer,
+        )
+        self._start_message()
+        self._waiting.append(request)
+        self._waiting_bytes += len(body)
+        if not self._busy:
+            self._serve_waiting()
+        if self._waiting_too_much() and not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+
+    def _waiting_too_much(self) -> bool:
+        return len(self._waiting) >= PIPELINED_REQUESTS_MAX or self._waiting_bytes >= self._body_bytes_max
+
+    def _send_continue(self) -> None:
+        """Ask for the body, unless an earlier answer is still on its way, which comes first on the wire."""
+        if self._expects_continue and not self._busy and not self._waiting:
+            self._expects_continue = False
+            self.transport.write(_CONTINUE)
+
+    def _refuse(self, head: bytes) -> None:
+        """Answer with this head, and close; earlier requests that are not answered yet stay unanswered."""
+        if not self._closing:
+            self._closing = True
+            self._waiting.clear()
+            if not self._busy:
+                self.transport.write(head)
+            close_once(self.transport)
+
+    # --- answers out ------------------------------------------------------------------------------
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and not self._busy and not self._closing:
+            request = self._waiting.popleft()
+            self._waiting_bytes -= len(request.body)
+            self._busy = True
+            try:
+                answer = self._handler(request)
+            except Exception as fault:
+                self._report(fault)
+                answer = Answer(_INTERNAL_FAILURE, ending=Ending.CLOSE)
+            if type(answer) is Answer and answer.stream is None:
+                self._send(answer, request.keep_alive)
+            else:
+                self._task = spawn(self._send_later(answer, request.keep_alive), self._broke, loop=self._loop)
+        if self._read_paused and not self._waiting_too_much() and not self._closing:
+            self._read_paused = False
+            self.transport.resume_reading()
+        self._send_continue()
+
+    async def _send_later(self, answer: Answer | Awaitable[Answer], keep_alive: bool) -> None:
+        try:
+            ready = answer if isinstance(answer, Answer) else await answer
+            if ready.stream is not None:
+                if not self.transport.is_closing():
+                    self.transport.write(ready.head)
+                chunks = _Chunks(self)
+                await ready.stream(chunks)
+                self._close_callbacks.clear()
+                keep_alive = keep_alive and not chunks.leaving
+                ready = Answer(b"0\r\n\r\n", ending=ready.ending)  # dropped where the client is gone
+        except Exception as fault:
+            self._report(fault)
+            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+        self._task = None
+        self._send(ready, keep_alive)
+        self._serve_waiting()
+
+    def _broke(self, fault: BaseException) -> None:
+        """Tear the connection down, so that the client sees at once that no answer comes any more."""
+        self._report(fault)
+        self.transport.abort()
+
+    def _report(self, fault: BaseException) -> None:
+        self._loop.call_exception_handler(
+            {"message": "the local service failed on a request", "exception": fault, "protocol": self}
+        )
+
+    def _send(self, answer: Answer, keep_alive: bool) -> None:
+        transport = self.transport
+        if transport.is_closing():
+            return
+        self._after = answer
+        self._after_keep_alive = keep_alive
+        body = answer.body
+        if len(body) <= JOINED_BODY_BYTES_MAX:
+            head = answer.head
+            if head or body:
+                transport.write(head + body if body else head)
+        else:
+            transport.write(answer.head)
+            self._view = memoryview(body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write slices until the socket is full or the body is out; then end the answer."""
+        view = self._view
+        while view is not None:
+            if self._write_paused:
+                self._view = view
+                return
+            if self.transport.is_closing():
+                self._view = None
+                return
+            self.transport.write(view[:WRITE_SLICE_BYTES])
+            view = view[WRITE_SLICE_BYTES:] if len(view) > WRITE_SLICE_BYTES else None
+        self._view = None
+        ending = self._after.ending
+        if ending is Ending.RESET or ending is Ending.DISCONNECT:
+            self._reset()
+        elif ending is not Ending.KEEP or not self._after_keep_alive:
+            self._closing = True
+            close_once(self.transport)
+        elif not self._write_paused:
+            self._busy = False
+
+    def _reset(self) -> None:
+        self._closing = True
+        tear_down(self.transport)
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: all that was written is with the socket."""
+        self._write_paused = False
+        self._wake_drain()
+        if self._busy and self._task is None and not self._closing:
+            self._write_on()
+            self._serve_waiting()
+
+    def _wake_drain(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+
+class _Chunks:
+    """The chunked body of one streamed answer."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+        self.leaving = False
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    @property
+    def full(self) -> bool:
+        return self._connection._write_paused
+
+    def send(self, data: bytes) -> None:
+        if data and not self.closed:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def drain(self) -> None:
+        connection = self._connection
+        if connection._write_paused and not self.closed:
+            connection._drained = connection._loop.create_future()
+            await connection._drained
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        if self.closed:
+            callback()
+        else:
+            self._connection._close_callbacks.append(callback)
+
+    def break_off(self, ending: Ending) -> None:
+        if ending is Ending.LEAVE:
+            self.leaving = True
+        elif ending is not Ending.CLOSE:
+            self._connection._reset()
+        else:
+            self._connection._closing = True
+            close_once(self._connection.transport)

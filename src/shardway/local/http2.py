@@ -1,0 +1,653 @@
+"""HTTP/2 on one asyncio connection: many requests at a time, each on a stream of its own.
+
+The handlers and answers are the same as over HTTP/1.1; h2 keeps the protocol's rules and reads and makes its frames.
+Streams with something to send take turns, a frame each, as far as their windows and the socket go. What a
+connection keeps is bounded: bodies that come in by windows, what goes out by ``full`` and :meth:`drain` of
+each stream, and a client that reads nothing at all is not read from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from h2.config import H2Configuration
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+
+from shardway.local.http import (
+    REQUEST_BODY_BYTES_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+    WRITE_SLICE_BYTES,
+    Answer,
+    Ending,
+    HttpConnection,
+    Request,
+    close_once,
+    prepared,
+    tear_down,
+)
+from shardway.local.options import HTTP2_STREAMS_MAX
+from shardway.tasks import spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from h2.events import Event
+
+    from shardway.local.http import Handler, Served
+
+# --- a stream -------------------------------------------------------------------------------------
+# One HTTP/2 stream on the service's side holds a request as it comes in, and its answer as it goes out.
+
+
+class Http2Stream:
+    """The state of one stream. To an answer's ``stream`` it is the :class:`~shardway.local.http.ChunkedOut`."""
+
+    def __init__(
+        self,
+        number: int,
+        headers: dict[bytes, bytes],
+        give: Callable[[Http2Stream], None],
+        end_connection: Callable[[Ending], None],
+    ) -> None:
+        self.number = number
+        self._headers = headers
+        self._give = give
+        self._end_connection = end_connection
+        self.body: list[bytes] = []
+        self.body_bytes = 0
+        """The bytes of the body so far, while the request is not whole."""
+        self.ungranted_bytes = 0
+        """The bytes that were taken from the stream's window and not given back."""
+        self.whole = False
+        """True when nothing more of the request is waited for."""
+        self.ended_by_client = False
+        """True when the client's half is over."""
+        self.out: deque[memoryview] = deque()
+        """The data that is to be sent, in order."""
+        self.ending: Ending | None = None
+        """How the stream ends after this data; None: more data comes."""
+        self.queued = False
+        """True while the stream stands among those that send."""
+        self.streaming = False
+        """True where the answer comes bit by bit and may have no end."""
+        self.task: asyncio.Task[None] | None = None
+        self.closed = False
+        """True once the client is gone, or the answer is out."""
+        self._drained: asyncio.Future[None] | None = None
+        self._close_callbacks: list[Callable[[], None]] = []
+
+    def request(self, peer: str) -> Request:
+        """Return the whole request; an authority counts as ``host``."""
+        headers, body = self._headers, self.body
+        method, target = headers.pop(b":method", b""), headers.pop(b":path", b"/")
+        authority = headers.pop(b":authority", b"")
+        headers.pop(b":scheme", None)
+        if authority:
+            headers[b"host"] = authority
+        self.body, self._headers = [], {}
+        return Request(method, target, headers, body[0] if len(body) == 1 else b"".join(body), True, peer)
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    @property
+    def has_something(self) -> bool:
+        """True when something is to be sent, be it only the end."""
+        return bool(self.out) or self.ending is not None
+
+    def answer(self, answer: Answer) -> None:
+        """Take over the body and the ending of an answer."""
+        if answer.ending is Ending.RESET:
+            self.out.clear()
+        elif answer.body:
+            self.out.append(memoryview(answer.body))
+        if self.ending is None:
+            self.ending = Ending.KEEP if answer.ending is Ending.LEAVE else answer.ending
+
+    def take(self, bytes_max: int) -> memoryview:
+        """Return the next piece to send, of at most ``bytes_max`` bytes."""
+        first = self.out.popleft()
+        if len(first) > bytes_max:
+            self.out.appendleft(first[bytes_max:])
+            first = first[:bytes_max]
+        return first
+
+    def wake(self) -> None:
+        """Let the handler that waits in `drain` go on: all of its data is sent, or lost."""
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def over(self) -> None:
+        """Note that the answer is out, in one way or another."""
+        self.closed = True
+        self._close_callbacks.clear()
+        self.wake()
+
+    def lost(self) -> None:
+        """Note that the client is gone, or wants no more of the stream."""
+        self.closed = True
+        self.out.clear()
+        self.wake()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # --- the face to a streamed answer ------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """True while something waits for the client's window, or for the socket."""
+        return bool(self.out)
+
+    def send(self, data: bytes) -> None:
+        """Send the data as soon as it is this stream's turn."""
+        if data and not self.closed and self.ending is None:
+            self.out.append(memoryview(data))
+            self._give(self)
+
+    async def drain(self) -> None:
+        """Wait until all data was sent, or the client is gone."""
+        if self.out and not self.closed:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the client is gone."""
+        if self.closed:
+            callback()
+        else:
+            self._close_callbacks.append(callback)
+
+    def break_off(self, ending: Ending) -> None:
+        """End the stream (RST_STREAM) or the connection without ending the body, as ``ending`` says."""
+        if self.closed:
+            return
+        if ending in (Ending.LEAVE, Ending.DISCONNECT):
+            self._end_connection(ending)
+            return
+        if ending is Ending.RESET:
+            self.out.clear()
+        self.ending = ending
+        self._give(self)
+
+
+# --- the connection -------------------------------------------------------------------------------
+
+STREAM_WINDOW_BYTES = 1024 * 1024
+"""The bytes that a client may send on a stream ahead of what is granted."""
+CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+BODIES_BYTES_MAX = 64 * 1024 * 1024
+"""The bytes of unfinished bodies on a connection from which on only the oldest body is granted more than its first
+window.
+"""
+WORK_PER_STREAM_MAX = 4
+"""The answers in the making, per stream, beyond which requests are refused: a client that takes its requests back
+leaves such work behind.
+"""
+UNREAD_BYTES_MAX = 1024 * 1024
+"""The unread bytes from which on the client is not read from: pings and refusals are answers, too, and have no window.
+"""
+
+_FIRST_WINDOW_BYTES = 65_535  # a connection's, by RFC 9113, section 6.9.2
+_OF_ONE_CONNECTION = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
+_INTERNAL_FAILURE = Answer(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
+_TOO_LARGE = Answer(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n")
+
+
+def headers_of(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the header fields of HTTP/2 for a head of HTTP/1.1, without those that are about one connection."""
+    status, *lines = head.split(b"\r\n")
+    fields = [(b":status", status[9:12])]
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if colon and name not in _OF_ONE_CONNECTION:
+            fields.append((name, value.strip()))
+    return fields
+
+
+class Http2Connection(asyncio.Protocol):
+    """One client connection of HTTP/2, after its TLS handshake or with the preface as its first bytes."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: set[Served],
+        *,
+        streams_max: int = HTTP2_STREAMS_MAX,
+        body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
+        bodies_bytes_max: int = BODIES_BYTES_MAX,
+        unread_bytes_max: int = UNREAD_BYTES_MAX,
+    ) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._streams_max = streams_max
+        self._body_bytes_max = body_bytes_max
+        self._bodies_bytes_max = bodies_bytes_max
+        self._unread_bytes_max = unread_bytes_max
+        self._streams: dict[int, Http2Stream] = {}  # the streams that are not over, the oldest first
+        self._ready: deque[Http2Stream] = deque()  # streams that have something to send and no known hindrance
+        self._working = 0  # answers that are being made, also for streams that are over
+        self._bodies_bytes = 0  # the bytes of requests that are not whole
+        self._ungranted_bytes = 0  # the bytes taken from the connection's window
+        self._write_paused = False
+        self._read_paused = False
+        self._gone: set[int] = set()  # streams that the client took back in the bytes that are being looked at
+        self._leaving = False
+        self._last_stream = 0  # the last one that is served once it is leaving
+        self._actions: dict[type[Event], Callable[[Any], None]] = {
+            RequestReceived: self._on_request,
+            DataReceived: self._on_data,
+            StreamEnded: self._on_request_end,
+            WindowUpdated: self._on_window,
+            RemoteSettingsChanged: self._on_settings,
+        }
+
+    # --- the connection's life --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected; the settings go out."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._peer = prepared(transport)
+        self._h2 = H2Connection(
+            H2Configuration(
+                client_side=False,
+                header_encoding=None,
+                validate_outbound_headers=False,  # they are our own
+                normalize_outbound_headers=False,
+            )
+        )
+        announced = {
+            SettingCodes.MAX_CONCURRENT_STREAMS: self._streams_max,
+            SettingCodes.MAX_HEADER_LIST_SIZE: REQUEST_HEAD_BYTES_MAX,
+            SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW_BYTES,
+        }
+        self._h2.local_settings = Settings(client=False, initial_values=announced)
+        self._h2.initiate_connection()
+        # h2 would end the connection of a client that opens too many before it has seen the number: they are refused.
+        self._h2.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2**31 - 1
+        self._h2.local_settings.acknowledge()
+        self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
+        self._connections.add(self)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
+        """asyncio: the connection is gone, in order or not."""
+        self._connections.discard(self)
+        self._lose_streams()
+
+    def _lose_streams(self) -> None:
+        self._ready.clear()
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.lost()
+
+    def shut(self) -> None:
+        """Stop serving: tell the client so, and close (answers that are on their way are cut off)."""
+        for stream in self._streams.values():
+            if stream.task is not None:
+                stream.task.cancel()
+        if not self.transport.is_closing():
+            self.go_away()
+            self.transport.abort()  # what the socket has taken still arrives
+
+    def go_away(self) -> None:
+        """Take no further requests (GOAWAY), answer those that are here, then close."""
+        if self._leaving or self.transport.is_closing():
+            return
+        self._leave()
+        self._flush()
+        # The frame is made by hand: h2 takes a connection for closed as soon as h2 has sent a goodbye.
+        self.transport.write(GoAwayFrame(0, last_stream_id=self._last_stream).serialize())
+        self._close_if_done()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._last_stream = self._h2.highest_inbound_stream_id
+
+    def _close_if_done(self) -> None:
+        if self._leaving and not self._streams:
+            close_once(self.transport)
+
+    # --- bytes in ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come in."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        try:
+            events = self._h2.receive_data(data)
+        except ProtocolError:
+            self._flush()  # h2 has put down why
+            self._lose_streams()
+            close_once(transport)
+            return
+        self._gone = set()
+        for event in events:  # before all else: to h2 these streams are over by now, and nothing may be sent on them
+            if type(event) is StreamReset:
+                self._on_reset(event)
+            elif type(event) is ConnectionTerminated:
+                self._on_goodbye(event)
+        for event in events:
+            action = self._actions.get(type(event))
+            if action is not None:
+                action(event)
+                if transport.is_closing():
+                    return
+        self._send_on()
+        if not self._read_paused and transport.get_write_buffer_size() > self._unread_bytes_max:
+            self._read_paused = True
+            transport.pause_reading()
+
+    def _on_request(self, event: RequestReceived) -> None:
+        number = event.stream_id
+        if number in self._gone:
+            return
+        if (
+            len(self._streams) >= self._streams_max
+            or self._working >= self._streams_max * WORK_PER_STREAM_MAX
+            or (self._leaving and number > self._last_stream)
+        ):
+            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            return
+        headers = dict(event.headers or ())
+        self._streams[number] = Http2Stream(number, headers, self._make_ready, self._end)
+        if headers.get(b"expect", b"").lower() == b"100-continue":
+            self._h2.send_headers(number, [(b":status", b"100")])
+
+    def _on_data(self, event: DataReceived) -> None:
+        took = event.flow_controlled_length or 0
+        self._ungranted_bytes += took
+        if self._ungranted_bytes >= CONNECTION_WINDOW_BYTES // 2:
+            self._h2.increment_flow_control_window(self._ungranted_bytes)
+            self._ungranted_bytes = 0
+        stream = self._streams.get(event.stream_id)
+        if stream is None or stream.whole:
+            return
+        data = event.data or b""
+        stream.body.append(data)
+        stream.body_bytes += len(data)
+        stream.ungranted_bytes += took
+        self._bodies_bytes += len(data)
+        if stream.body_bytes > self._body_bytes_max:
+            self._request_is_over(stream)
+            self._respond(stream, _TOO_LARGE)
+        else:
+            self._grant(stream)
+
+    def _grant(self, stream: Http2Stream) -> None:
+        """Let the client send on, unless too much data of other streams is here already."""
+        if stream.whole or stream.ungranted_bytes < STREAM_WINDOW_BYTES // 2:
+            return
+        if self._bodies_bytes < self._bodies_bytes_max or stream is self._oldest_unfinished():
+            self._h2.increment_flow_control_window(stream.ungranted_bytes, stream.number)
+            stream.ungranted_bytes = 0
+
+    def _oldest_unfinished(self) -> Http2Stream | None:
+        return next((stream for stream in self._streams.values() if not stream.whole), None)
+
+    def _request_is_over(self, stream: Http2Stream) -> None:
+        """Note that nothing more of this request is waited for; others may have waited for its room."""
+        if stream.whole:
+            return
+        stream.whole = True
+        crowded = self._bodies_bytes >= self._bodies_bytes_max
+        self._bodies_bytes -= stream.body_bytes
+        stream.body_bytes = 0
+        if crowded:
+            for other in self._streams.values():
+                self._grant(other)
+
+    def _on_request_end(self, event: StreamEnded) -> None:
+        stream = self._streams.get(event.stream_id)
+        if stream is None or stream.whole:
+            return
+        stream.ended_by_client = True
+        self._request_is_over(stream)
+        self._serve(stream, stream.request(self._peer))
+
+    def _on_reset(self, event: StreamReset) -> None:
+        self._gone.add(event.stream_id)
+        stream = self._streams.pop(event.stream_id, None)
+        if stream is not None:
+            self._request_is_over(stream)
+            stream.lost()
+
+    def _on_window(self, event: WindowUpdated) -> None:
+        if event.stream_id:
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                self._queue(stream)
+        else:
+            self._on_settings(None)
+
+    def _on_settings(self, _event: RemoteSettingsChanged | None) -> None:
+        for stream in self._streams.values():
+            self._queue(stream)
+
+    def _on_goodbye(self, event: ConnectionTerminated) -> None:
+        """Take the client's GOAWAY: it opens no more streams. Its requests are answered, and answers without end are
+        ended.
+
+        A client that closes may wait for its streams (Netty does, for ten seconds and more).
+        """
+        if event.error_code:
+            self._lose_streams()
+            close_once(self.transport)
+        else:
+            self._h2.state_machine.state = ConnectionState.CLIENT_OPEN  # h2 would send nothing more
+            self._leave()
+            for stream in [one for one in self._streams.values() if one.streaming]:
+                self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
+                del self._streams[stream.number]
+                stream.lost()
+
+    # --- answers out ------------------------------------------------------------------------------
+
+    def _serve(self, stream: Http2Stream, request: Request) -> None:
+        try:
+            answer = self._handler(request)
+        except Exception as fault:
+            self._report(fault)
+            answer = _INTERNAL_FAILURE
+        if type(answer) is Answer and answer.stream is None:
+            self._respond(stream, answer)
+        else:
+            self._working += 1
+            stream.task = spawn(self._serve_later(stream, answer), self._broke, loop=self._loop)
+
+    async def _serve_later(self, stream: Http2Stream, answer: Answer | Awaitable[Answer]) -> None:
+        try:
+            ready = answer if isinstance(answer, Answer) else await answer
+            if ready.stream is not None:
+                if not stream.closed:
+                    self._h2.send_headers(stream.number, headers_of(ready.head))
+                    self._flush()  # before there is anything to send
+                self._end(ready.ending)
+                stream.streaming = True
+                await ready.stream(stream)
+                ready = Answer(b"", ending=ready.ending)
+        except Exception as fault:
+            self._report(fault)
+            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+        finally:
+            self._working -= 1
+        stream.task = None
+        self._respond(stream, ready)
+        self._send_on()
+
+    def _broke(self, fault: BaseException) -> None:
+        """Tear the connection down, so that the client sees at once that no answer comes any more."""
+        self._report(fault)
+        self.transport.abort()
+
+    def _report(self, fault: BaseException) -> None:
+        self._loop.call_exception_handler(
+            {"message": "the local service failed on a request", "exception": fault, "protocol": self}
+        )
+
+    def _respond(self, stream: Http2Stream, answer: Answer) -> None:
+        """Queue a whole answer."""
+        if stream.closed:
+            return
+        self._end(answer.ending)
+        if self.transport.is_closing():
+            return
+        if answer.head:
+            self._h2.send_headers(stream.number, headers_of(answer.head))
+        stream.answer(answer)
+        self._queue(stream)
+
+    def _end(self, ending: Ending) -> None:
+        """Do what an answer's ending asks of the connection."""
+        if ending is Ending.LEAVE:
+            self.go_away()
+        elif ending is Ending.DISCONNECT:
+            tear_down(self.transport)
+
+    def _queue(self, stream: Http2Stream) -> None:
+        if not stream.queued and stream.has_something:
+            stream.queued = True
+            self._ready.append(stream)
+
+    def _make_ready(self, stream: Http2Stream) -> None:
+        """Put a stream that has something to send among those that send."""
+        self._queue(stream)
+        self._send_on()
+
+    def _send_on(self) -> None:
+        """Send what there is, a frame of each stream in turn, until the windows are used up or the socket is full."""
+        ready = self._ready
+        while True:
+            room = WRITE_SLICE_BYTES
+            while ready and room > 0 and not self._write_paused:
+                room -= self._send_frame(ready.popleft())
+            self._flush()
+            if self._write_paused or not ready:
+                break
+        self._close_if_done()
+
+    def _send_frame(self, stream: Http2Stream) -> int:
+        """Send one frame of a stream, or its end, and return the bytes sent. A stream without window waits for its
+        update.
+        """
+        stream.queued = False
+        if stream.closed:
+            return 0
+        h2, data = self._h2, memoryview(b"")
+        if stream.out:
+            room = min(h2.local_flow_control_window(stream.number), h2.max_outbound_frame_size)
+            if room <= 0:
+                return 0
+            data = stream.take(room)
+        ends = not stream.out and stream.ending is Ending.KEEP
+        if data or ends:
+            h2.send_data(stream.number, data, end_stream=ends)
+        if stream.out:
+            self._queue(stream)
+        elif stream.ending is None:
+            stream.wake()
+        else:
+            self._over(stream)
+        return len(data)
+
+    def _over(self, stream: Http2Stream) -> None:
+        """End a stream whose answer is out, or as much of it as was to go out."""
+        if stream.ending is Ending.CLOSE:
+            self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
+        elif stream.ending is Ending.RESET:
+            self._h2.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)
+        elif not stream.ended_by_client:  # the client still sends, and no handler reads it
+            self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+        self._streams.pop(stream.number, None)
+        self._request_is_over(stream)
+        stream.over()
+
+    def _flush(self) -> None:
+        data = self._h2.data_to_send()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """asyncio: all that was written is with the socket."""
+        self._write_paused = False
+        if self._read_paused and not self.transport.is_closing():
+            self._read_paused = False
+            self.transport.resume_reading()
+        self._send_on()
+
+
+# --- which HTTP a connection speaks ---------------------------------------------------------------
+# TLS (ALPN), or the first bytes of a new connection, say which HTTP it speaks.
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""The first bytes of HTTP/2 (RFC 9113, section 3.4)."""
+
+
+class Undecided(asyncio.Protocol):
+    """A connection whose client has not shown yet which HTTP it speaks. Once the client has, the protocol for that HTTP
+    gets the transport.
+    """
+
+    def __init__(self, handler: Handler, connections: set[Served], *, streams_max: int) -> None:
+        self._connections = connections
+        self._http1: Callable[[], asyncio.Protocol] = lambda: HttpConnection(handler, connections)
+        self._http2: Callable[[], asyncio.Protocol] = lambda: Http2Connection(
+            handler, connections, streams_max=streams_max
+        )
+        self._seen = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client has connected, after its TLS handshake if there is one."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+        tls = transport.get_extra_info("ssl_object")
+        chosen = None if tls is None else tls.selected_alpn_protocol()
+        if chosen is not None:
+            self._hand_over(self._http2 if chosen == "h2" else self._http1)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: the first bytes have come in."""
+        self._seen += data
+        if self._seen.startswith(PREFACE):
+            self._hand_over(self._http2)
+        elif not PREFACE.startswith(self._seen):
+            self._hand_over(self._http1)
+
+    def _hand_over(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self._connections.discard(self)
+        protocol = make()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if self._seen:
+            protocol.data_received(self._seen)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
+        """asyncio: the connection is gone before the client sent anything."""
+        self._connections.discard(self)
+
+    def shut(self) -> None:
+        """Close the connection."""
+        self._transport.abort()

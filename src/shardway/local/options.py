@@ -1,0 +1,122 @@
+"""The options of the local service, and the environment of its clients."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from shardway.errors import OptionError
+from shardway.local.model.limits import PAGE_SPAN_S
+
+PORT_MAX = 65_535
+DEFAULT_REGION = "us-east-1"
+DEFAULT_ACCOUNT_ID = "123456789012"
+"""The account of the streams, and of moto, which answers for DynamoDB, CloudWatch and STS."""
+
+
+HTTP2_STREAMS_MAX = 128
+"""The requests at a time on one HTTP/2 connection. AWS documents no number; RFC 9113 asks for 100 or more."""
+
+
+def is_region(name: str) -> bool:
+    """Return True for a name that a region may have."""
+    return len(name) <= 63 and re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", name, re.ASCII) is not None
+
+
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a local service. ``port`` 0 lets the system choose a port."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    region: str = DEFAULT_REGION
+    """The home region: ``streams`` are made in it, and calls without a region are for it. Calls that are signed for
+    another region find the streams of that region.
+    """
+    account_id: str = DEFAULT_ACCOUNT_ID
+    limits: bool = False
+    """True: AWS's limits per shard (reads, writes) and per operation are enforced. It can be switched later."""
+    page_span_s: Annotated[float, msgspec.Meta(gt=0)] = PAGE_SPAN_S
+    """The seconds of a shard's log that one GetRecords crosses at most, in the time of the arrivals: silence is
+    answered by empty pages that are behind, as AWS does. It can be switched later (``set_limits``).
+    """
+    shard_quota: int = 1000
+    stream_settle_s: float = 0.0
+    """How long a stream stays CREATING, UPDATING or DELETING, in the service's time."""
+    streams: dict[str, int] = {}
+    """Streams to create at the start unless they exist: name to number of shards."""
+    data: str | None = None
+    """The folder that keeps the streams across restarts; None: they are in memory only. Data of the services for which
+    moto answers is never kept.
+    """
+    fsync: bool = False
+    """True: every change is on the disk before its call is answered. False: a machine that fails may lose changes."""
+    tls: bool = False
+    certificate: str | None = None
+    """The PEM file of the certificate, as ``key`` is that of its key; None: TLS uses a certificate made for this run.
+    """
+    key: str | None = None
+    http2: bool = True
+    """True: the service speaks HTTP/2, too (with h2 installed): over TLS to clients that ask for it (ALPN), without TLS
+    to clients that begin with its preface.
+    """
+    http2_streams_max: int = HTTP2_STREAMS_MAX
+    """The streams that each HTTP/2 connection may have (SETTINGS_MAX_CONCURRENT_STREAMS); further streams are refused
+    (REFUSED_STREAM).
+    """
+    clock_start_s: float | None = None
+    """The time at which the service's clock begins, in epoch seconds; None: now."""
+    clock_running: bool = True
+    """False: the clock moves only when it is advanced."""
+    seed: int | None = None
+    """The seed of the service's random choices (stream ids); faults have seeds of their own."""
+    neighbour_endpoint_url: str | None = None
+    """The endpoint that answers for DynamoDB, CloudWatch and STS; None: moto does, started at the first use."""
+    dynamodb_endpoint_url: str | None = None
+    """The endpoint that answers for DynamoDB alone (moto makes some 460 conditional writes/s)."""
+    origins: tuple[str, ...] = ()
+    """The origins of web pages that may call the service (``http://localhost:3000``); ``*``: any. Without an origin no
+    page may: else a page of any site that is open in a browser on this machine could read and write all of the service.
+    """
+    credentials: dict[str, str] = {}
+    """Access keys and their secrets. With any, only these are accepted, and signature, region and date of each Kinesis
+    call are verified. Without, any credentials will do.
+    """
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not 0 <= self.port <= PORT_MAX:
+            faults.append(f"port {self.port}: a port is 1 to {PORT_MAX}, or 0 for a free one")
+        if not re.fullmatch(r"[0-9]{12}", self.account_id, re.ASCII):
+            faults.append("account_id: an account is twelve digits")
+        if not is_region(self.region):
+            faults.append(f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)")
+        if not 0 <= self.stream_settle_s < float("inf"):
+            faults.append(f"stream_settle_s {self.stream_settle_s}: a time is wanted, from 0 on")
+        if self.key is not None and self.certificate is None:
+            faults.append("key is given without certificate")
+        if faults:
+            raise OptionError(faults)
+
+    @property
+    def secure(self) -> bool:
+        """True when the service serves HTTPS."""
+        return self.tls or self.certificate is not None
+
+
+# --- the environment of a client ------------------------------------------------------------------
+# These variables make an AWS SDK use the local service.
+
+
+def environment(endpoint_url: str, region: str, ca_file: str | None = None) -> dict[str, str]:
+    """Return environment variables for a client of the service at this address. The credentials are made up."""
+    variables = {
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    return variables if ca_file is None else variables | {"AWS_CA_BUNDLE": ca_file}

@@ -1,0 +1,384 @@
+"""Decode raw records to values, and set apart what could not be decoded.
+
+Every ``decode_...`` function keeps the columns of the source and adds two: ``value``, and ``reason``, which is null
+where the value is good and says why there is none where it is not. ``split`` parts the two.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from shardway.errors import OptionError
+from shardway.pipeline.spark_calls import Selection, schema_of, with_column, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+# --- JSON types -----------------------------------------------------------------------------------
+# This part makes JSON types as strict as a schema says them, from Spark's own expressions.
+#
+# ``from_json`` turns any JSON value into text where a string is wanted, and forgets which fields are required. So
+# required fields are looked at after parsing, and text that could be that of a number, ``true``, ``false``, an object
+# or an array is parsed once more, as a variant, whose type can be asked for. A variant costs about twice what a string
+# does, so a record whose strings all look like nothing else is parsed once.
+
+_NO_NUMBER = "[^-+.0-9eE]"
+
+
+def has_string(of: DataType) -> bool:
+    """True when a string lies anywhere in this type."""
+    if isinstance(of, StructType):
+        return any(has_string(field.dataType) for field in of.fields)
+    if isinstance(of, ArrayType):
+        return has_string(of.elementType)
+    if isinstance(of, MapType):
+        return has_string(of.valueType)
+    return isinstance(of, StringType)
+
+
+def parsed_as(of: DataType, *, variants: bool) -> DataType:
+    """Return the type for ``from_json``, which may give null for all of it: nothing is required. ``variants``: every
+    string is parsed as a variant, so that it can be told from other values.
+    """
+    if isinstance(of, StructType):
+        fields = [StructField(field.name, parsed_as(field.dataType, variants=variants)) for field in of.fields]
+        return StructType(fields)
+    if isinstance(of, ArrayType):
+        return ArrayType(parsed_as(of.elementType, variants=variants))
+    if isinstance(of, MapType):
+        return MapType(of.keyType, parsed_as(of.valueType, variants=variants))
+    return VariantType() if variants and isinstance(of, StringType) else of
+
+
+def restored(column: Column, of: DataType) -> Column:
+    """Return a column that was parsed with variants in the type that was asked for: the variants are made strings."""
+    if not has_string(of):
+        return column
+    if isinstance(of, StructType):
+        fields = [restored(column.getField(f.name), f.dataType).alias(f.name) for f in of.fields]
+        return fn.when(column.isNotNull(), fn.struct(*fields))
+    if isinstance(of, ArrayType):
+        element = of.elementType
+        return fn.transform(column, lambda item: restored(item, element))
+    if isinstance(of, MapType):
+        value = of.valueType
+        return fn.transform_values(column, lambda _, item: restored(item, value))
+    return column.cast(of)
+
+
+def may_be_no_strings(column: Column, of: DataType) -> Column:
+    """True where a string of this type, as ``from_json`` gives it, could be the text of another JSON value. Never
+    null.
+    """
+    if isinstance(of, StructType):
+        return _any(may_be_no_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType))
+    if isinstance(of, ArrayType):
+        element = of.elementType
+        found = fn.exists(column, lambda item: may_be_no_strings(item, element))
+    elif isinstance(of, MapType):
+        value = of.valueType
+        found = fn.exists(fn.map_values(column), lambda item: may_be_no_strings(item, value))
+    else:
+        # Texts are compared as bytes: a string may have a collation by which others are equal to it. The first byte
+        # rules out most of them, and costs least.
+        text = column.cast("binary")
+        number = _begins(text, b"-", b":") & ~column.cast("string").rlike(_NO_NUMBER)
+        words = (text == fn.lit(b"true")) | (text == fn.lit(b"false"))
+        found = number | _begins(text, b"[", b"\\") | _begins(text, b"{", b"|") | words
+    return fn.coalesce(found, fn.lit(False))
+
+
+def _begins(text: Column, first: bytes, behind: bytes) -> Column:
+    """True where the first byte of a text is ``first``, or a later one that lies before ``behind``."""
+    return (text >= fn.lit(first)) & (text < fn.lit(behind))
+
+
+def strings_are_strings(column: Column, of: DataType) -> Column:
+    """True where every string of this type was a JSON string (or null, or absent)."""
+    if isinstance(of, StructType):
+        return _all(
+            strings_are_strings(column.getField(f.name), f.dataType) for f in of.fields if has_string(f.dataType)
+        )
+    if isinstance(of, ArrayType):
+        element = of.elementType
+        return column.isNull() | fn.forall(column, lambda item: strings_are_strings(item, element))
+    if isinstance(of, MapType):
+        value = of.valueType
+        return column.isNull() | fn.forall(fn.map_values(column), lambda item: strings_are_strings(item, value))
+    return column.isNull() | fn.schema_of_variant(column).isin("STRING", "VOID")
+
+
+def has_required(of: DataType) -> bool:
+    """True when something inside of this type may not be null."""
+    if isinstance(of, StructType):
+        return any(not field.nullable or has_required(field.dataType) for field in of.fields)
+    if isinstance(of, ArrayType):
+        return not of.containsNull or has_required(of.elementType)
+    if isinstance(of, MapType):
+        return not of.valueContainsNull or has_required(of.valueType)
+    return False
+
+
+def required_are_there(column: Column, of: DataType, *, required: bool = True) -> Column:
+    """True where nothing that the type requires is null.
+
+    ``required``: the column itself may not be null either. What lies inside of an optional value is required where that
+    value is there.
+    """
+    inside = fn.lit(True)
+    if isinstance(of, StructType):
+        inside = _all(
+            required_are_there(column.getField(f.name), f.dataType, required=not f.nullable)
+            for f in of.fields
+            if not f.nullable or has_required(f.dataType)
+        )
+    elif isinstance(of, ArrayType) and has_required(of):
+        element, needed = of.elementType, not of.containsNull
+        inside = fn.forall(column, lambda item: required_are_there(item, element, required=needed))
+    elif isinstance(of, MapType) and has_required(of):
+        value, needed = of.valueType, not of.valueContainsNull
+        inside = fn.forall(fn.map_values(column), lambda item: required_are_there(item, value, required=needed))
+    return column.isNotNull() & inside if required else column.isNull() | inside
+
+
+def fields_of(of: StructType, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
+    """Yield every field with the path to it, also those of nested structs, parents first."""
+    for field in of.fields:
+        path = (*at, field.name)
+        yield path, field
+        if isinstance(field.dataType, StructType):
+            yield from fields_of(field.dataType, path)
+
+
+def _any(checks: Iterator[Column]) -> Column:
+    return reduce(or_, checks)
+
+
+def _all(checks: Iterator[Column]) -> Column:
+    result = fn.lit(True)
+    for check in checks:
+        result = result & check
+    return result
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+VALUE = "value"
+"""The column that holds what was decoded."""
+
+REASON = "reason"
+"""The column that says why there is no value; null where there is one."""
+
+NOT_UTF8 = "not valid UTF-8"
+NOT_ONE_OBJECT = "not exactly one JSON object"
+WRONG_TYPE = "a field is not of its type"
+MISSING = "a required field is missing"
+
+_DATA = "data"
+_TEXT, _PARSED, _STRICT = "_shardway_text", "_shardway_parsed", "_shardway_strict"
+_END, _BROKEN = "end", "_shardway_broken"
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _BROKEN,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def decode_bytes(records: DataFrame) -> DataFrame:
+    """``value`` is the data as it is, BINARY. Nothing is undecodable."""
+    return _with(records, value=fn.col(_DATA), reason=fn.lit(None).cast("string"))
+
+
+def decode_text(records: DataFrame) -> DataFrame:
+    """``value`` is the data as text, STRING. What is not valid UTF-8 is undecodable."""
+    text = fn.try_validate_utf8(fn.col(_DATA).cast("string"))
+    return _with(records, value=text, reason=fn.when(text.isNull(), fn.lit(NOT_UTF8)))
+
+
+def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
+    """``value`` is the data as one JSON object of this schema, a STRUCT.
+
+    ``schema`` is a StructType or its DDL (``"order_id STRING NOT NULL, amount DECIMAL(10,2)"``). Undecodable is
+    what is not valid UTF-8, what is not exactly one JSON object (cut off, two in one record, an array), what has
+    a field of another type than the schema says, and what lacks a field that the schema calls NOT NULL, or has
+    null there. Fields that the schema does not name are ignored. A number is not taken from a string, nor a string
+    from a number; but a DECIMAL may stand in a string and is rounded to its scale, and dates and timestamps are
+    strings as Spark's JSON reader takes them.
+
+    Raises OptionError for a schema that is no struct or has no field.
+    """
+    wanted = _struct(schema)
+    parsed = _parse(records, parsed_as(wanted, variants=False))
+    strict, extra = parsed, [_TEXT, _PARSED]
+    if has_string(wanted):
+        # This is a column of its own: else Spark would parse the record again for each of its strings.
+        doubtful = may_be_no_strings(fn.col(f"{_PARSED}.{VALUE}"), wanted)
+        strict = with_column(parsed, _STRICT, fn.when(doubtful, _parsed(parsed_as(wanted, variants=True))))
+        extra.append(_STRICT)
+    checked = with_column(strict, REASON, _reason(wanted))
+    good = fn.when(fn.col(REASON).isNull(), fn.col(f"{_PARSED}.{VALUE}"))
+    return without(with_column(checked, VALUE, good), *extra)
+
+
+def explain_json(dead_letters: DataFrame, schema: StructType | str) -> DataFrame:
+    """Return dead letters of ``decode_json`` with reasons that name the fields: ``amount is not decimal(10,2)``.
+
+    Give the same schema. Data is looked at a second time, which is why ``decode_json`` does not do this for all.
+    What was in a field is never shown.
+    """
+    wanted = _struct(schema)
+    parsed = _parse(dead_letters, parsed_as(wanted, variants=True))
+    return without(with_column(parsed, REASON, _explained(wanted), new=False), _TEXT, _PARSED)
+
+
+class JsonFaults:
+    """Does what ``explain_json`` does for dead letters of the same columns, batch by batch: the questions to Spark are
+    made once.
+    """
+
+    def __init__(self, schema: StructType | str, columns: Sequence[str]) -> None:
+        self._schema = schema
+        self._columns = list(columns)
+        self._steps = [
+            Selection(lambda: [fn.col("*"), _text().alias(_TEXT)]),
+            Selection(lambda: [fn.col("*"), _parsed(parsed_as(self._wanted, variants=True)).alias(_PARSED)]),
+            Selection(self._explained),
+        ]
+
+    def of(self, dead_letters: DataFrame) -> DataFrame:
+        """Return the dead letters with reasons that name the fields."""
+        return reduce(lambda rows, step: step.of(rows), self._steps, dead_letters)
+
+    @property
+    def _wanted(self) -> StructType:
+        return _struct(self._schema)
+
+    def _explained(self) -> list[Column]:
+        reason = _explained(self._wanted).alias(REASON)
+        return [reason if name == REASON else fn.col(name) for name in self._columns]
+
+
+def split(decoded: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return (what was decoded, what was not) of a DataFrame that a ``decode_...`` function made.
+
+    The first has no ``reason``, and keeps ``data`` beside the ``value``. The second, the dead letters, has no
+    ``value``: it keeps the position, the raw ``data`` and the ``reason``.
+    Both read the DataFrame: inside of ``foreachBatch``, put ``read_once`` around them.
+    """
+    good = without(decoded.where(fn.col(REASON).isNull()), REASON)
+    dead = without(decoded.where(fn.col(REASON).isNotNull()), VALUE)
+    return good, dead
+
+
+def _with(records: DataFrame, *, value: Column, reason: Column) -> DataFrame:
+    return with_column(with_column(records, VALUE, value), REASON, reason)
+
+
+def _struct(schema: StructType | str) -> StructType:
+    wanted = schema_of(schema) if isinstance(schema, str) else schema
+    if not isinstance(wanted, StructType) or not wanted.fields:
+        raise OptionError("the schema of a JSON object is a StructType, or its DDL, with at least one field")
+    return wanted
+
+
+def _parse(records: DataFrame, of: DataType) -> DataFrame:
+    """Add the data as text (null where it is not UTF-8) and as Spark's JSON reader sees it."""
+    return with_column(with_column(records, _TEXT, _text()), _PARSED, _parsed(of))
+
+
+def _text() -> Column:
+    return fn.try_validate_utf8(fn.col(_DATA).cast("string"))
+
+
+def _parsed(wanted: DataType) -> Column:
+    """Return the text as Spark's JSON reader sees it."""
+    # The object is parsed inside of another one: what follows it in the record, which from_json by itself would
+    # not look at, then breaks the outer object, or hides its second field.
+    outer = StructType(
+        [
+            StructField(VALUE, wanted),
+            StructField(_END, BooleanType()),
+            StructField(_BROKEN, StringType()),
+        ]
+    )
+    wrapped = fn.concat(fn.lit(f'{{"{VALUE}":'), fn.col(_TEXT), fn.lit(f',"{_END}":true}}'))
+    return fn.from_json(wrapped, outer, _JSON_OPTIONS)
+
+
+def _explained(wanted: StructType) -> Column:
+    """Return the reason of a dead letter that was parsed again, with the names of fields."""
+    value = restored(fn.col(f"{_PARSED}.{VALUE}"), wanted)
+    return (
+        fn.when(fn.col(REASON) == WRONG_TYPE, fn.coalesce(_wrong_types(wanted), fn.col(REASON)))
+        .when(fn.col(REASON) == MISSING, fn.coalesce(_missing(value, wanted), fn.col(REASON)))
+        .otherwise(fn.col(REASON))
+    )
+
+
+def _reason(wanted: StructType) -> Column:
+    """Return the first fault of a parsed record; null where there is none."""
+    parsed = fn.col(f"{_PARSED}.{VALUE}")
+    wrong_type = fn.col(f"{_PARSED}.{_BROKEN}").isNotNull()
+    if has_string(wanted):
+        strict = fn.col(f"{_STRICT}.{VALUE}")
+        wrong_type = wrong_type | (fn.col(_STRICT).isNotNull() & ~strings_are_strings(strict, wanted))
+    faults = (
+        fn.when(fn.col(_TEXT).isNull(), fn.lit(NOT_UTF8))
+        .when(fn.col(f"{_PARSED}.{_END}").isNull() | parsed.isNull(), fn.lit(NOT_ONE_OBJECT))
+        .when(wrong_type, fn.lit(WRONG_TYPE))
+    )
+    if has_required(wanted):
+        faults = faults.when(~required_are_there(parsed, wanted), fn.lit(MISSING))
+    return faults
+
+
+def _wrong_types(wanted: StructType) -> Column:
+    """Name the fields that are in the text, but not of their type; null where none is found."""
+    wrong = []
+    for path, field in fields_of(wanted):
+        parsed = _at(fn.col(f"{_PARSED}.{VALUE}"), path)
+        json_path = "$" + "".join(f"['{name}']" for name in path)
+        is_wrong = parsed.isNull() & fn.get_json_object(fn.col(_TEXT), json_path).isNotNull()
+        is_object = isinstance(field.dataType, StructType)
+        if has_string(field.dataType) and not is_object:
+            is_wrong = is_wrong | ~strings_are_strings(parsed, field.dataType)
+        kind = "an object" if is_object else field.dataType.simpleString()
+        wrong.append(fn.when(is_wrong, fn.lit(f"{'.'.join(path)} is not {kind}")))
+    return _listed(wrong)
+
+
+def _missing(value: Column, wanted: StructType) -> Column:
+    """Name the required fields that are not there; null where none is found."""
+    missing = []
+    for path, field in fields_of(wanted):
+        if not field.nullable:
+            # A field of an optional object that is not there is not missing.
+            is_missing = _at(value, path[:-1]).isNotNull() & _at(value, path).isNull()
+            missing.append(fn.when(is_missing, fn.lit(f"{'.'.join(path)} is missing")))
+    return _listed(missing)
+
+
+def _at(column: Column, path: tuple[str, ...]) -> Column:
+    return reduce(lambda parent, name: parent.getField(name), path, column)
+
+
+def _listed(faults: list[Column]) -> Column:
+    """Join the texts that are not null by commas; null when there is none."""
+    return fn.nullif(fn.concat_ws(", ", *faults), fn.lit(""))

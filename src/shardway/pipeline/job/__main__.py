@@ -1,0 +1,7 @@
+"""Run a job file: ``python -m shardway.pipeline.job job.toml``."""
+
+import sys
+
+from shardway.pipeline.job.running import main
+
+sys.exit(main())

@@ -1,0 +1,450 @@
+"""Write one batch of a job for ``foreachBatch``: read it once, part it, transform it, and write it to every sink.
+
+Where all good rows go to one folder as they are, the batch is written in one pass: its good rows are staged beside the
+folder, what the write showed of the dead letters is written, and then the staged files are put in place. Else the batch
+is kept while it is counted, and written to one place after the other. Either way dead letters come first.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+
+from shardway.errors import ShardwayError
+from shardway.pipeline.batches import POSITION, read_once
+from shardway.pipeline.decode import REASON, VALUE, JsonFaults, split
+from shardway.pipeline.job import steps
+from shardway.pipeline.job.account import (
+    ExitCode,
+    SecondPass,
+    StepError,
+    by_the_data,
+    failed_before_writing,
+    source_failed,
+    state_cannot_be_read,
+    state_cannot_be_stored,
+)
+from shardway.pipeline.job.session import told_not_stored, told_unread
+from shardway.pipeline.job.writing import FolderTarget, FormatTarget, dead_letter_target, target_of
+from shardway.pipeline.parquet_folder import FILES_MAX
+from shardway.pipeline.spark_calls import Py4JError, Selection, java_column, java_seq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from pyspark.sql import SparkSession
+
+    from shardway.pipeline.job.files import JobFile
+    from shardway.pipeline.job.running import Stopping
+
+# --- one pass -------------------------------------------------------------------------------------
+# One write of a batch's good rows shows the others too: how many there are, and the dead letters themselves.
+#
+# A batch that is written to one folder needs no cache: its good rows are staged, and Spark's observed metrics bring
+# what was set apart to the driver, in the same pass. They go to their own place then, and the staged files after them.
+#
+# What comes that way is bounded: at most ``LETTERS_MAX`` letters, none of them long. Where there are more, `Told.came`
+# is false and the batch is read once more, in the way that keeps all its rows.
+
+LETTERS_MAX = 10_000
+"""The largest number of dead letters of a batch that come to the driver with the write."""
+PARTITIONS_IF_UNKNOWN = 1_000
+LETTER_BYTES_MAX = 4_096
+"""The most bytes of data of a dead letter that comes to the driver with the write."""
+TOLD_S = 30.0
+"""Seconds to wait for what was observed: Spark reports it after the write, by a thread of its own, and may lose it
+where that thread has much to do.
+"""
+_LOOK_S = 0.002
+
+_NTH, _COUNTED_BITS = "_shardway_nth", 33
+_COUNTS, _LETTERS = ("rows", "dead", "first", "left"), "letters"
+"""The names of what is observed, in this order."""
+_OBSERVATION = "org.apache.spark.sql.Observation"
+
+
+class Told(NamedTuple):
+    """The numbers and the dead letters that were observed of a batch."""
+
+    rows: int
+    dead: int
+    """Rows that are dead letters."""
+    letters: DataFrame | None
+    """The dead letters, without ``value``; None where there are none, and where they did not come."""
+    came: bool
+    """False where the dead letters are too many or too long to come to the driver."""
+    first_is_empty: bool
+    """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
+
+
+class Watching:
+    """Makes the batches of one query report their dead letters. Its questions to Spark's JVM are asked once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """The names of a dead letter's columns."""
+        self._letter: Any = None
+        """The schema of a dead letter, as the JVM has it."""
+        self._asked: dict[int, _Asked] = {}
+        """The questions that a batch is asked, by the largest number of dead letters that come from one partition."""
+
+    def of(self, batch: DataFrame, partitions: int | None) -> Watched:
+        """Return the batch, watched. ``partitions``: the number of its partitions, if that is known."""
+        spark: Any = batch.sparkSession
+        if not self.names:
+            kept = [field for field in batch.schema.fields if field.name != VALUE]
+            self._letter = spark._jsparkSession.parseDataType(StructType(kept).json())
+            self.names = [field.name for field in kept]
+        each = max(1, LETTERS_MAX // max(1, partitions or PARTITIONS_IF_UNKNOWN))
+        if each not in self._asked:
+            nth, observed = self._observed(each)
+            numbered = java_seq(spark, [java_column(fn.col("*")), java_column(nth)])
+            first, *others = (java_column(column) for column in observed)
+            kind = getattr(spark._jvm, _OBSERVATION)
+            self._asked = {
+                each: _Asked(self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark))
+            }
+        return Watched(batch, self._asked[each])
+
+    def _observed(self, each: int) -> tuple[Column, list[Column]]:
+        dead = fn.col(REASON).isNotNull()
+        short = fn.coalesce(fn.octet_length("data"), fn.lit(0)) <= LETTER_BYTES_MAX
+        # This counts the rows of a partition that it is asked for, and it is asked for dead letters only.
+        nth = fn.when(dead & short, fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _COUNTED_BITS) - 1)))
+        taken = dead & fn.coalesce(fn.col(_NTH) < each, fn.lit(False))
+        letter = fn.struct(*[fn.col(name) for name in self.names])
+        first = fn.col(REASON).isNull() & (fn.spark_partition_id() == 0)
+        observed = [
+            fn.count(fn.lit(1)),
+            fn.count(REASON),
+            fn.count(fn.when(first, 1)),
+            fn.count(fn.when(dead & ~taken, 1)),
+            fn.collect_list(fn.when(taken, letter)),
+        ]
+        named = [column.alias(name) for column, name in zip(observed, (*_COUNTS, _LETTERS), strict=True)]
+        return nth.alias(_NTH), named
+
+
+class _Asked(NamedTuple):
+    """The questions that a batch is asked, as the JVM has them."""
+
+    letter: Any
+    """The schema of a letter."""
+    kind: Any
+    """Spark's class of an observation."""
+    numbered: Any
+    """All columns, and the one that counts dead letters."""
+    first: Any
+    others: Any
+    """The columns that are observed behind the first one."""
+    is_row: bool
+    """True where Spark reports what was observed as a row."""
+
+
+class Watched:
+    """A batch whose dead letters are reported by the first action on ``rows``, which has its rows and a column more."""
+
+    def __init__(self, batch: DataFrame, asked: _Asked) -> None:
+        self._spark: Any = batch.sparkSession
+        self._letter = asked.letter
+        self._is_row = asked.is_row
+        self._observation: Any = asked.kind()
+        java: Any = batch._jdf
+        observed = java.select(asked.numbered).observe(self._observation, asked.first, asked.others)
+        self.rows = DataFrame(observed, batch.sparkSession)
+
+    def told(self, *, once: bool) -> Told | None:
+        """Return what the action showed; None where Spark does not report it. ``once``: each row was surely observed
+        once, as in an action's last stage; any other stage may run again, and reports its rows twice.
+        """
+        future = self._observation.future()
+        deadline_s = time.monotonic() + TOLD_S
+        while not future.isCompleted():
+            if time.monotonic() > deadline_s:
+                return None
+            time.sleep(_LOOK_S)
+        told = future.value().get().get()  # it is a row; before Spark 4.1, a map of the same
+        if self._is_row and not told.length():
+            # The step that observes was taken out of the plan while it ran. The folder sees to it that it stays
+            # (``with_what_is_observed``); what else may take it out is not known.
+            return None
+        rows, dead, first, left = _counts_of_row(told) if self._is_row else _counts_of_map(told)
+        letters = None
+        if dead and not left:
+            found = told.getList(len(_COUNTS)) if self._is_row else _letters_of_map(self._spark, told)
+            letters = DataFrame(self._spark._jsparkSession.createDataFrame(found, self._letter), self._spark)
+            if not once:
+                letters = letters.dropDuplicates(list(POSITION))
+        return Told(rows, dead, letters, came=not left, first_is_empty=first == 0)
+
+
+def _tells_rows(spark: SparkSession) -> bool:
+    return tuple(int(number) for number in spark.version.split(".")[:2]) >= (4, 1)
+
+
+def _counts_of_row(row: Any) -> list[int]:
+    return [int(row.getLong(number)) for number in range(len(_COUNTS))]
+
+
+def _counts_of_map(told: Any) -> list[int]:
+    return [int(told.apply(name)) for name in _COUNTS]
+
+
+def _letters_of_map(spark: Any, told: Any) -> Any:
+    rows = getattr(getattr(spark._jvm, "org.apache.spark.sql.Row$"), "MODULE$")
+    return rows.fromSeq(told.get(_LETTERS).toList()).getList(0)  # a row makes a Java list of what Scala holds
+
+
+def partitions_of(batch: DataFrame) -> int | None:
+    """Return the number of partitions of a query's batch; None where Spark does not say."""
+    try:
+        plan: Any = batch._jdf.logicalPlan()
+        return int(plan.rdd().getNumPartitions())
+    except (Py4JError, AttributeError, TypeError, ShardwayError):
+        return None
+
+
+# --- a batch --------------------------------------------------------------------------------------
+
+
+class StoppedError(ShardwayError):
+    """A batch was not begun, because the run is to end. The next start does it."""
+
+
+class _NotToldError(ShardwayError):
+    """The write did not bring all dead letters of its batch to the driver."""
+
+
+KEPT_BATCHES = 16
+"""The number of batches that are not written in one pass after one whose dead letters did not come with the write."""
+ROWS_PER_FILE = 50_000
+"""The number of rows for each partition of a batch from which on a folder gets a file of each; where partitions are few
+it does so with fewer rows too.
+"""
+
+
+class Batches:
+    """Writes the batches of one query, in turn. ``out`` is where the console sink shows rows."""
+
+    def __init__(self, job_file: JobFile, stopping: Stopping, out: TextIO, *, counts: bool = False) -> None:
+        """``counts``: what is written to streams is counted, for `written_of`."""
+        self.file = job_file
+        self._counts = counts
+        self._written: dict[int, dict[str, int]] = {}
+        self._job = job_file.job
+        self._stopping = stopping
+        self.busy = False
+        """True while a batch is written. Any thread may ask."""
+        self._dead_letters: dict[int, int] = {}
+        self._run_twice: dict[int, int] = {}
+        """The number of rows of each batch that was run twice, by the batch's id."""
+        self._watching = Watching()
+        self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
+        self._good_columns: list[str] = []
+        self._faults: JsonFaults | None = None
+        self._kept_batches = 0
+        """The number of the next batches that are kept and not written in one pass."""
+        self._rows_before = 0
+        """The rows of the batch that was written last in one pass."""
+        self.failure: StepError | None = None
+        """What went wrong, and in which step: Spark says only that a function failed."""
+        self.refused = False
+        """True once a batch was not begun because of the end."""
+        self.targets = [target_of(sink, job_file.folder, out) for sink in self._job.sinks]
+        self.dead_letters = None if self._job.dead_letters is None else dead_letter_target(self._job.dead_letters)
+
+    def dead_letters_of(self, batch_id: int) -> int:
+        """Return how many dead letters a batch had, and forget it: this is asked once, when the batch is committed."""
+        return self._dead_letters.pop(batch_id, 0)
+
+    def written_of(self, batch_id: int) -> dict[str, int]:
+        """Return how many rows a batch has written, by the names of the streams among the sinks, and forget it: this is
+        asked once, when the batch is committed.
+        """
+        written = dict.fromkeys(self.streams, 0) | self._written.pop(batch_id, {})
+        return written if self._counts else {}
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of the streams among the sinks."""
+        return [target.stream for target in self.targets if isinstance(target, FormatTarget) and target.stream]
+
+    def second_pass_of(self, batch_id: int) -> SecondPass | None:
+        """Return what came of one run of a batch that was run twice, and forget it; None where it was run once."""
+        rows = self._run_twice.pop(batch_id, None)
+        if rows is None:
+            return None
+        stamps = self._job.stamps
+        is_shuffled = self._job.deduplicate is not None or (stamps is not None and stamps.window is not None)
+        return SecondPass(rows, is_shuffled)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one batch, as ``foreachBatch`` calls it. Raises StoppedError, or StepError that names the step."""
+        if self._stopping.asked:
+            self.refused = True
+            raise StoppedError("the run is to end")
+        self.busy = True
+        try:
+            self._write(batch, batch_id)
+        except StepError as error:
+            self.failure = error
+            raise
+        finally:
+            self.busy = False
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
+        folder = self._one_folder()
+        if self._job.decode.format == "bytes" and len(self.targets) == 1 and folder is None:
+            # Nothing is set apart and there is one output: the stream is read once also without keeping the batch.
+            self._write_good(batch, batch_id)
+            return
+        if folder is not None and not self._kept_batches:
+            try:
+                self._write_in_one_pass(batch, batch_id, folder)
+            except _NotToldError:
+                self._run_twice[batch_id] = 0
+                self._kept_batches = KEPT_BATCHES + 1
+            else:
+                return
+        with read_once(batch) as rows:
+            with self._step("source", batch_id, ExitCode.FAILED):
+                # This reads and decodes. What fails after it is not the stream.
+                counted = rows.agg(fn.count(fn.lit(1)), fn.count(REASON)).first()
+            assert counted is not None
+            total, dead = counted
+            self._dead_letters[batch_id] = dead
+            if batch_id in self._run_twice:
+                self._run_twice[batch_id] = total
+            self._kept_batches = max(0, self._kept_batches - 1)
+            self._write_dead(rows, batch_id, dead)
+            if total > dead:
+                self._write_good(rows, batch_id)
+            else:
+                self._write_nothing(rows, batch_id)
+
+    def _one_folder(self) -> FolderTarget | None:
+        """Return the folder that all good rows go to as they are, where there is no other sink.
+
+        A transform may ask for its rows twice, or for some of them only, and a sink's own query too.
+        """
+        if len(self.targets) != 1 or self._job.transform is not None:
+            return None
+        target = self.targets[0]
+        return target if isinstance(target, FolderTarget) and not target.has_query else None
+
+    def _write_in_one_pass(self, batch: DataFrame, batch_id: int, folder: FolderTarget) -> None:
+        """Write a batch to one folder in one pass. Raises _NotToldError where another pass has to look for the dead
+        letters; nothing is in place then.
+        """
+        partitions = partitions_of(batch)
+        watched = self._watching.of(batch, partitions)
+        with self._step("transform", batch_id, ExitCode.TRANSFORM):
+            good = self._good.of(watched.rows)
+            self._good_columns = self._good_columns or good.columns
+        few = partitions is not None and partitions <= max(FILES_MAX, self._rows_before // ROWS_PER_FILE)
+        with ExitStack() as open_:
+            with self._sink_step(0, batch_id, staging=True):
+                staged = open_.enter_context(folder.staged(good, batch_id, as_divided=few, columns=self._good_columns))
+            told = watched.told(once=staged.is_direct)
+            if told is None or not (told.came or self.dead_letters is None):
+                raise _NotToldError("the dead letters did not come with the write")
+            self._dead_letters[batch_id] = told.dead
+            self._rows_before = told.rows
+            self._write_letters(told.letters, batch, batch_id, told.dead)
+            with self._sink_step(0, batch_id):
+                if told.rows > told.dead:
+                    staged.put(first_is_empty=told.first_is_empty)
+                else:
+                    staged.put_nothing()
+
+    def _write_letters(self, letters: DataFrame | None, batch: DataFrame, batch_id: int, dead: int) -> None:
+        """Write the dead letters that came with a write."""
+        if self.dead_letters is None:
+            return
+        with self._step("dead_letters", batch_id, ExitCode.SINK):
+            if not dead or letters is None:
+                self.dead_letters.write_nothing(batch, batch_id)
+                return
+            if self._job.decode.format == "json":
+                if self._faults is None:
+                    self._faults = JsonFaults(steps.schema_text(self._job, self.file.folder), self._watching.names)
+                letters = self._faults.of(letters)
+            few = letters.coalesce(1)
+            if isinstance(self.dead_letters, FolderTarget):
+                self.dead_letters.write_few(few, batch_id, self._watching.names)
+            else:
+                self.dead_letters.write(few, batch_id)
+
+    def _write_dead(self, rows: DataFrame, batch_id: int, dead: int) -> None:
+        if self.dead_letters is None:
+            return
+        with self._step("dead_letters", batch_id, ExitCode.SINK):
+            letters = split(rows)[1]
+            if dead:
+                self.dead_letters.write(steps.explained(letters, self._job, self.file.folder), batch_id)
+            else:
+                self.dead_letters.write_nothing(letters, batch_id)
+
+    def _write_good(self, rows: DataFrame, batch_id: int) -> None:
+        made = self._transformed(rows, batch_id)
+        if self._job.transform is None or len(self.targets) == 1:
+            self._write_all(made, batch_id)
+            return
+        # A transform runs once, so that all sinks get the same rows also where it draws lots or asks the time.
+        with read_once(made) as kept:
+            self._write_all(kept, batch_id)
+
+    def _write_all(self, rows: DataFrame, batch_id: int) -> None:
+        for number, target in enumerate(self.targets):
+            with self._sink_step(number, batch_id):
+                if not (self._counts and isinstance(target, FormatTarget) and target.stream):
+                    target.write(rows, batch_id)
+                elif (count := target.write_counted(rows)) is not None:
+                    of_batch = self._written.setdefault(batch_id, {})
+                    of_batch[target.stream] = of_batch.get(target.stream, 0) + count
+
+    def _write_nothing(self, rows: DataFrame, batch_id: int) -> None:
+        made = self._transformed(rows, batch_id)
+        for number, target in enumerate(self.targets):
+            with self._sink_step(number, batch_id):
+                target.write_nothing(made, batch_id)
+
+    def _transformed(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        with self._step("transform", batch_id, ExitCode.TRANSFORM):
+            return steps.transformed(split(rows)[0], self._job, self.file.folder)
+
+    def _sink_step(self, number: int, batch_id: int, *, staging: bool = False) -> AbstractContextManager[None]:
+        step = f"sinks[{number}] {self._job.sinks[number].label}"
+        return self._step(step, batch_id, ExitCode.SINK, staging=staging)
+
+    @contextmanager
+    def _step(self, step: str, batch_id: int, code: ExitCode, *, staging: bool = False) -> Iterator[None]:
+        """Raise what fails in the block as a StepError that names the step. ``staging``: the step reads, decodes and
+        removes duplicates, too.
+        """
+        try:
+            yield
+        except Exception as error:
+            what = self.file.told_of(error)
+            if source_failed(error):
+                step, code = "source", ExitCode.SOURCE
+            elif state_cannot_be_read(error):
+                step, code = "state", ExitCode.FAILED
+                what = told_unread(self._job.checkpoint, what)
+            elif state_cannot_be_stored(error):
+                step, code = "state", ExitCode.FAILED
+                what = told_not_stored(self._job.checkpoint, what)
+            elif staging and failed_before_writing(error):
+                step, code = "source", ExitCode.FAILED
+            elif code is ExitCode.SINK and self._job.transform is not None and by_the_data(error):
+                # Spark runs a transform when its rows are written.
+                step, code = "transform", ExitCode.TRANSFORM
+            raise StepError(
+                f"{step} failed in batch {batch_id}: {what}", step=step, code=code, batch_id=batch_id
+            ) from error

@@ -1,0 +1,202 @@
+"""Say what is wrong in a job file, each fault with its line, and find the line on which each value stands."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardway.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+# --- lines ----------------------------------------------------------------------------------------
+# This part finds the line on which each value of a TOML text stands: the standard library's parser does not say.
+#
+# The text has been parsed by it before, so it is valid, and this only has to find its way: which key is where, and
+# what is inside of a string. A value's place is its path, names and numbers: ``("sinks", 1, "path")``.
+
+KeyPath = tuple[str | int, ...]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)+")
+_SPACE = re.compile(r"[ \t]+")
+_PLAIN = re.compile(r"[^,\]}\n#]*")
+_STRING = re.compile(
+    r'"""(?:\\.|(?!""").)*"""(?:"{0,2})' r"|'''(?:(?!''').)*'''(?:'{0,2})" r'|"(?:\\.|[^"\\])*"' r"|'[^']*'", re.DOTALL
+)
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
+_ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([btnfr"\\]))')
+
+
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """Return the line (from 1) of every table, key and item of an array in a valid TOML text."""
+    scanner = _Scanner(text.replace("\r\n", "\n"))
+    scanner.document()
+    return scanner.lines
+
+
+def line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:
+    """Return the line of a path, or of the nearest thing around it; 1 where there is none."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return 1
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._line, self._counted = 1, 0
+        self._items: dict[KeyPath, int] = {}
+        """The number of the newest table of each array of tables, by the array's path."""
+        self.lines: dict[KeyPath, int] = {}
+
+    def document(self) -> None:
+        """Find the lines of the whole text."""
+        table: KeyPath = ()
+        while self._skip(_BLANK) or self._at < len(self._text):
+            if self._at >= len(self._text):
+                return
+            if self._text[self._at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _header(self) -> KeyPath:
+        line, many = self._here(), self._text.startswith("[[", self._at)
+        self._at += 2 if many else 1
+        names = self._key()
+        self._at += 2 if many else 1
+        path: KeyPath = ()
+        for name in names[:-1]:
+            path = self._inside((*path, name))
+        last = (*path, names[-1])
+        if many:
+            self._items[last] = self._items.get(last, -1) + 1
+            self.lines.setdefault(last, line)
+        last = self._inside(last)
+        self._note(last, line)
+        return last
+
+    def _inside(self, path: KeyPath) -> KeyPath:
+        return (*path, self._items[path]) if path in self._items else path
+
+    def _pair(self, table: KeyPath) -> None:
+        line = self._here()
+        path = (*table, *self._key())
+        self._at += 1  # the sign =
+        self._note(path, line)
+        self._value(path)
+
+    def _value(self, path: KeyPath) -> None:
+        self._skip(_SPACE)
+        opening = self._text[self._at]
+        if opening in "\"'":
+            self._skip(_STRING)
+        elif opening == "[":
+            self._at += 1
+            number = 0
+            while self._skip(_BLANK) or self._text[self._at] != "]":
+                if self._text[self._at] == "]":
+                    break
+                if self._text[self._at] == ",":
+                    self._at += 1
+                    continue
+                self._note((*path, number), self._here())
+                self._value((*path, number))
+                number += 1
+            self._at += 1
+        elif opening == "{":
+            self._at += 1
+            while self._skip(_BLANK) or self._text[self._at] != "}":
+                if self._text[self._at] == "}":
+                    break
+                if self._text[self._at] == ",":
+                    self._at += 1
+                    continue
+                self._pair(path)
+            self._at += 1
+        else:
+            self._skip(_PLAIN)
+
+    def _key(self) -> list[str]:
+        names = []
+        while True:
+            self._skip(_SPACE)
+            names.append(self._name())
+            self._skip(_SPACE)
+            if self._text[self._at] != ".":
+                return names
+            self._at += 1
+
+    def _name(self) -> str:
+        start = self._at
+        if self._text[start] in "\"'":
+            self._skip(_STRING)
+            name = self._text[start + 1 : self._at - 1]
+            return _ESCAPE.sub(_escaped, name) if self._text[start] == '"' else name
+        self._skip(_BARE)
+        return self._text[start : self._at]
+
+    def _note(self, path: KeyPath, line: int) -> None:
+        for length in range(1, len(path) + 1):  # a dotted key stands for the tables in it too
+            self.lines.setdefault(path[:length], line)
+
+    def _skip(self, what: re.Pattern[str]) -> bool:
+        found = what.match(self._text, self._at)
+        if found is None or found.end() == self._at:
+            return False
+        self._at = found.end()
+        return True
+
+    def _here(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = found[1] or found[2]
+    return chr(int(code, 16)) if code else _ESCAPES[found[3]]
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+class Fault(NamedTuple):
+    """One fault: where in the file it is, and what is wrong."""
+
+    path: KeyPath
+    what: str
+
+    @property
+    def place(self) -> str:
+        """The place of the fault as messages call it, such as ``sinks[1].path``."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+
+class JobFileError(OptionError):
+    """A job file is wrong, or does not fit what is there. ``faults`` has every fault as ``file:line: what``."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__(list(faults))
+
+    def __str__(self) -> str:
+        """Return a line for each fault."""
+        return "\n".join(self.faults)
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return ``: did you mean ...?``, or the names there are when they are few, or nothing."""
+    by_lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    if near:
+        return f": did you mean {by_lower[near[0]]}?"
+    return f" (there are {', '.join(sorted(names))})" if 0 < len(names) <= 12 else ""

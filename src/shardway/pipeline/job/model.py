@@ -1,0 +1,259 @@
+"""The module has a job as its file declares it (one read of one stream, steps, and sinks), the JSON schema of the file,
+and its options as text.
+
+``load_job`` gives the structs, a TOML file is checked against them, and the JSON schema is made from them; their texts
+are those that an editor shows. Rules between fields are in ``files``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shardway.spark.options import READ_OPTIONS, parse_sink_options, sink_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+Scalar = str | int | float | bool
+"""The types that an option may have in the file; Spark gets it as text."""
+
+Options = dict[str, Scalar]
+
+Text = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, Meta(gt=0)]
+Span = Annotated[str, Meta(pattern=r"^\s*\d+\s*(millisecond|second|minute|hour|day)s?\s*$")]
+Function = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+
+SPAN_EXAMPLE = '"10 seconds"'
+FUNCTION_EXAMPLE = '"orders:clean"'
+
+
+class Stamps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The stream was written with stamps: its envelopes are opened."""
+
+    window: Annotated[
+        Span | None, Meta(description="Remove duplicates by their stamps, up to this far apart in time.")
+    ] = None
+
+
+class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says how a record's data becomes the column ``value``."""
+
+    format: Annotated[
+        Literal["json", "text", "bytes", "avro", "protobuf"],
+        Meta(description="avro and protobuf need Spark's own packages of these names."),
+    ]
+    schema: Annotated[Text | None, Meta(description="json: the fields as DDL. avro: the schema as JSON.")] = None
+    schema_file: Annotated[
+        Text | None, Meta(description="The schema in a file, beside the job file; protobuf: a descriptor set.")
+    ] = None
+    message: Annotated[Text | None, Meta(description="protobuf: the name of the message.")] = None
+
+
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says where records go that cannot be decoded: into a folder, into a stream, or only into the count."""
+
+    path: Annotated[Text | None, Meta(description="A folder, in files by the hour of arrival.")] = None
+    format: Annotated[Literal["parquet", "json"], Meta(description="The format of the files in the folder.")] = (
+        "parquet"
+    )
+    stream: Annotated[
+        Options | None,
+        Meta(description='Options of format("shardway") for writing. The stream gets the data as it came.'),
+    ] = None
+    discard: Annotated[bool, Meta(description="true: dead letters are counted, and not kept.")] = False
+
+
+class Deduplicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keep the first of rows with equal keys."""
+
+    keys: Annotated[
+        tuple[Text, ...], Meta(min_length=1, description='Columns, or fields of the value: "value.order_id".')
+    ]
+    window: Annotated[
+        Span,
+        Meta(description='How far a duplicate may lie behind the row that stays, such as "10 minutes".'),
+    ]
+    time: Annotated[Text, Meta(description="The TIMESTAMP column that time is taken from.")] = (
+        "approximate_arrival_timestamp"
+    )
+    exact: Annotated[
+        bool,
+        Meta(
+            description="true: rows further apart than `window` are never removed, which takes longer. false: some are."
+        ),
+    ] = False
+
+
+class Transform(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says what becomes of the decoded rows of a batch. Give one of the three fields."""
+
+    sql: Annotated[Text | None, Meta(description="A query over the view `records`.")] = None
+    sql_file: Annotated[Text | None, Meta(description="The query in a file, beside the job file.")] = None
+    function: Annotated[
+        Function | None,
+        Meta(description="module:function, from DataFrame to DataFrame. The check calls it with one without rows."),
+    ] = None
+
+
+class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One place that each batch is written to."""
+
+    format: Annotated[
+        Text | None,
+        Meta(
+            description="parquet, json, orc, csv, delta, iceberg, console, shardway (another stream), or any other "
+            "format of Spark."
+        ),
+    ] = None
+    function: Annotated[
+        Function | None, Meta(description="In place of a format: module:function, called with (batch, batch_id).")
+    ] = None
+    path: Annotated[Text | None, Meta(description="The folder of files, or what the format uses as a path.")] = None
+    table: Annotated[
+        Text | None, Meta(description="A table of Spark's catalog, in place of a path. iceberg needs one.")
+    ] = None
+    partition_by: Annotated[
+        tuple[Text, ...],
+        Meta(description="Columns that folders are made of. `hour` is made of `time` where rows have no such column."),
+    ] = ()
+    time: Annotated[Text, Meta(description="The TIMESTAMP column that `hour` is made of.")] = (
+        "approximate_arrival_timestamp"
+    )
+    key: Annotated[
+        Text | None,
+        Meta(
+            description="For folders: rows are sorted by this column and by position; those of one key are in one file."
+        ),
+    ] = None
+    sql: Annotated[Text | None, Meta(description="A query over the view `rows`, whose result this sink gets.")] = None
+    mode: Annotated[
+        Literal["append", "overwrite", "ignore", "error"], Meta(description="Spark's save mode, for other formats.")
+    ] = "append"
+    options: Annotated[Options, Meta(description="Options of the format. Values from the environment never show.")] = {}
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in messages and progress: its format, and its table, path or stream."""
+        what = self.format or f"function {self.function}"
+        where = self.table or self.path or ""
+        if self.format == "shardway":
+            where = str(self.options.get("streamName") or self.options.get("streamARN") or "")
+        return f"{what} {where}".strip()
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says when Spark makes a batch. Without either option, one batch follows the other."""
+
+    every: Annotated[Span | None, Meta(description='Time between the starts of batches, such as "10 seconds".')] = None
+    available_now: Annotated[bool, Meta(description="true: the job reads what is in the stream now, and ends.")] = False
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says where the job's numbers go, beside the lines that it writes. They go to each place that is given."""
+
+    port: Annotated[
+        Port | None, Meta(description="/metrics for Prometheus, and probes, on this port; 0 takes a free one.")
+    ] = None
+    host: Annotated[Text, Meta(description="The address that this port is on.")] = "127.0.0.1"
+    otlp_url: Annotated[
+        Text | None, Meta(description="An OpenTelemetry collector, such as http://localhost:4318/v1/metrics.")
+    ] = None
+    cloudwatch: Annotated[
+        Literal["SUMMARY", "DETAILED"] | None,
+        Meta(description="The level of what CloudWatch gets, by the KCL's names."),
+    ] = None
+    emf: Annotated[bool, Meta(description="true: lines for CloudWatch's logs on standard error.")] = False
+    every_s: Annotated[Seconds, Meta(description="Time between what is sent to the collector or CloudWatch.")] = 60.0
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline: one query and one read of a stream, whatever the number of sinks."""
+
+    name: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$", description="Names the query, in logs and progress.")
+    ]
+    checkpoint: Annotated[
+        Text,
+        Meta(description="Spark's checkpoint directory, by which the job goes on after a stop. One for each job."),
+    ]
+    source: Annotated[Options, Meta(description='The options of format("shardway") for reading.')]
+    sinks: Annotated[
+        tuple[Sink, ...], Meta(min_length=1, description="The job writes each batch to them in this order.")
+    ]
+    decode: Annotated[Decode, Meta(description="Without it, `value` is the data as it is.")] = Decode(format="bytes")
+    stamps: Stamps | None = None
+    dead_letters: DeadLetters | None = None
+    deduplicate: Deduplicate | None = None
+    transform: Transform | None = None
+    trigger: Trigger = Trigger()
+    metrics: Metrics = Metrics()
+    spark: Annotated[
+        Options, Meta(description="Settings of the Spark session. Those of spark-submit override them.")
+    ] = {}
+
+
+# --- options --------------------------------------------------------------------------------------
+# These functions give options of a job file as Spark and ``format("shardway")`` take them.
+
+
+def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:
+    """Return options as text, with ``true`` and ``false`` as Spark writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def check_stream_columns(rows: DataFrame, options: Mapping[str, str]) -> None:
+    """Raises OptionError when rows do not have what a stream takes."""
+    sink_columns(rows.schema, parse_sink_options(options))
+
+
+# --- JSON schema ----------------------------------------------------------------------------------
+# Editors complete and check TOML by the JSON schema of a job file.
+
+_REFERENCE = {"type": "string", "pattern": r"\$\{"}
+"""The schema of a value that comes from the environment, as any value may: it is text in the file then."""
+
+
+def job_schema() -> dict[str, Any]:
+    """Return the JSON schema of a job file, as JSON values."""
+    schema: dict[str, Any] = msgspec.json.schema(Job)
+    definitions = {name: _open(definition) for name, definition in schema["$defs"].items()}
+    job = definitions.pop("Job")
+    job["properties"]["source"] = {
+        "description": job["properties"]["source"]["description"],
+        "type": "object",
+        "properties": {
+            option.name: {"description": f"{option.type}; default {option.default}. {option.about}"}
+            for option in READ_OPTIONS
+            if option.stream
+        },
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A Shardway job",
+        **{name: value for name, value in job.items() if name != "title"},
+        "$defs": definitions,
+    }
+
+
+def _open(value: Any) -> Any:
+    """Let ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
+    if isinstance(value, list):
+        return [_open(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    opened = {name: _open(one) if name != "default" else one for name, one in value.items()}
+    if isinstance(opened.get("properties"), dict):
+        for name, one in opened["properties"].items():
+            told = {key: one.pop(key) for key in ("description", "default") if key in one}
+            choices = one.get("anyOf", [one])
+            narrow = any("pattern" in kind or "enum" in kind or kind.get("type") == "boolean" for kind in choices)
+            opened["properties"][name] = {**told, "anyOf": [*choices, _REFERENCE]} if narrow else {**told, **one}
+    return opened

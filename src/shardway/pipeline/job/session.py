@@ -1,0 +1,419 @@
+"""Start the Spark session of a job, and choose the store of its state."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import py4j  # type: ignore[import-untyped]
+import pyspark
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from shardway.pipeline.hadoop_files import LocalFiles
+from shardway.pipeline.job.account import ExitCode, StepError
+from shardway.pipeline.job.java_archive import OPTIONS, with_archive
+from shardway.pipeline.job.model import as_options
+from shardway.pipeline.job.packages import file_to_send, packages_named, spark_home
+from shardway.pipeline.job.repositories import with_repositories
+from shardway.pipeline.job.stream_check import in_thread
+from shardway.pipeline.job.writing import with_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from subprocess import Popen
+
+    from shardway.pipeline.job.files import JobFile
+    from shardway.pipeline.job.model import Job
+    from shardway.pipeline.job.stream_check import StreamCheck
+
+# --- the store of a state -------------------------------------------------------------------------
+# The store of a job's state is RocksDB for a new checkpoint directory, in bounded memory.
+#
+# Spark's own store keeps every key in the heap of its Java, twice, and copies its table in each batch: a window of
+# millions of keys needs gigabytes. RocksDB keeps keys on the local disk. With changelog checkpoints each batch stores
+# what it changed and nothing else.
+#
+# Spark writes the store's class into the log of offsets with the first batch, and takes it from there at each start.
+# So a checkpoint directory keeps the store that it began with, whatever is set here, and these settings are for new
+# ones.
+
+_STATE = "spark.sql.streaming.stateStore."
+ROCKSDB_MEMORY_MB_MAX = 512
+"""Megabytes of block cache and write buffers for all partitions in one Java process; indexes and filters are in the
+cache.
+"""
+
+STATE_SETTINGS = {
+    f"{_STATE}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}rocksdb.boundedMemoryUsage": "true",
+    f"{_STATE}rocksdb.maxMemoryUsageMB": str(ROCKSDB_MEMORY_MB_MAX),
+}
+"""The settings of a job with a state, where neither its file nor ``spark-submit`` nor Spark's files say otherwise."""
+
+
+def has_state(job: Job) -> bool:
+    """True for a job that removes duplicates, by keys or by stamps."""
+    return job.deduplicate is not None or (job.stamps is not None and job.stamps.window is not None)
+
+
+def set_state_store(spark: SparkSession, job: Job) -> None:
+    """Give the session those of ``STATE_SETTINGS`` that are not given."""
+    if not has_state(job):
+        return
+    given = spark.conf.getAll
+    for name, value in STATE_SETTINGS.items():
+        if name not in given:
+            spark.conf.set(name, value)
+
+
+def told_not_stored(checkpoint: str, what: str) -> str:
+    """Return the message on a state that cannot be written. ``what``: how Spark found out."""
+    return (
+        f"the state of the de-duplication, in {checkpoint}/state, cannot be stored: {what}. The disk may be full, or "
+        "its storage out of reach. Nothing of this batch is in place: the next start does it again"
+    )
+
+
+def told_unread(checkpoint: str, what: str) -> str:
+    """Return the message on a state that cannot be read. ``what``: how Spark found out."""
+    return (
+        f"the state of the de-duplication, in {checkpoint}/state, cannot be read: {what}. Its storage cannot be "
+        "reached, or a file of it was removed, cut off or never copied. Nothing of this batch is in place, and its "
+        "records are in the stream. Put back the files, or a copy of the whole checkpoint directory; or give the job a "
+        "new checkpoint directory, and a startingPosition where the old one ended (with an applicationName it is "
+        "known): keys that came before that are not known then, so duplicates of them are kept"
+    )
+
+
+# --- the Python of Spark --------------------------------------------------------------------------
+# Spark starts a Python for each kind of its work, five of them before a job's first batch, and puts its zipped copy of
+# PySpark before that Python's own packages. Python compiles what it imports from a zip file anew in each process, which
+# takes 0.4 s of CPU. Where the same PySpark is among the packages, ``unzipped_python`` starts the Python without it.
+
+_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_UNZIPPED_PYTHON = os.path.join(os.path.dirname(__file__), "unzipped_python")
+_PYTHON, _ZIPS = "SHARDWAY_PYTHON", "SHARDWAY_ZIPS"
+"""The variables of ``unzipped_python``: the Python, and the folder whose files it takes from the path."""
+
+
+def _leave_zips_out(settings: Mapping[str, str]) -> None:
+    """Have Spark start this Python by ``unzipped_python``, where it would start this Python and needs no zip file."""
+    zips = zips_left_out(settings)
+    if zips is not None:
+        os.environ |= {_PYTHON: sys.executable, _ZIPS: zips}
+        os.environ |= {name: _UNZIPPED_PYTHON for name in _PYTHONS if name in os.environ}
+
+
+def zips_left_out(settings: Mapping[str, str]) -> str | None:
+    """Return the folder of the zipped PySpark that Spark's Pythons do without; None where one of them may need it, or
+    where Spark's Java runs already, since it hands its environment to them.
+    """
+    spark = os.path.dirname(pyspark.__file__)
+    packages = os.path.dirname(spark)
+    may = (
+        SparkContext._gateway is None
+        and not any(name in settings for name in ("spark.pyspark.python", "spark.pyspark.driver.python"))
+        and all(_is_this_python(os.environ[name]) for name in _PYTHONS if name in os.environ)
+        and os.path.realpath(spark_home()) == os.path.realpath(spark)
+        and packages in (*site.getsitepackages(), site.getusersitepackages())
+        and os.path.dirname(os.path.dirname(py4j.__file__)) == packages
+        and _IN_THREADS.fullmatch(_master_of(settings)) is not None
+        and os.access(_UNZIPPED_PYTHON, os.X_OK)  # a file of the package, which may lie where no program may
+    )
+    return spark if may else None
+
+
+def _is_this_python(name: str) -> bool:
+    if name == _UNZIPPED_PYTHON:
+        return os.environ.get(_PYTHON) == sys.executable
+    found = shutil.which(name)
+    if found is None:
+        return False
+    # An environment's Python is a link to the one that it was made with: its folder tells them apart.
+    folders = [os.path.realpath(os.path.dirname(python)) for python in (found, sys.executable)]
+    return folders[0] == folders[1] and os.path.samefile(found, sys.executable)
+
+
+# --- the session ----------------------------------------------------------------------------------
+
+_OVER_CONNECT = (
+    "a job runs in Spark's own process, not over Spark Connect: take SPARK_REMOTE out of the environment, and "
+    "spark.remote and spark.api.mode out of [spark]; from a Connect client use the functions of shardway.pipeline"
+)
+_REDACTED = "(?i)url|secret|password|token|access[.]?key"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_IN_THREADS = re.compile(r"local(\[.*\])?")
+JAVA_MIN = 17
+JAVA_TIMEOUT_S = 30.0
+_LOCAL = {
+    "spark.ui.showConsoleProgress": "false",
+    # PySpark would tell the JVM for each call from which line of Python it comes, at several questions each; the line
+    # stands in what a job's message leaves out.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+_UI_HOST, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
+_UI_ENABLED = "spark.ui.enabled"
+_STANDARD_ERROR = 2
+_ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
+_LOG4J = os.path.join(os.path.dirname(__file__), "log4j2.properties")
+_LOG4J_FILE = "LOG4J_CONFIGURATION_FILE"
+"""The variable by which log4j itself is given a configuration."""
+_JAVA_OPTIONS = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_FILE_SYSTEM = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+)
+"""Spark's class that writes checkpoints through Hadoop's older interface: its name since Spark 4.1, and before."""
+
+
+def submitted() -> bool:
+    """True under spark-submit, which has started Spark's JVM by now, with settings of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) -> SparkSession:
+    """Start Spark, or take the session that is there. Without a master it runs in this machine's threads.
+
+    Raises StepError (NOT_READY) when Spark cannot start, and at once the mistake that ``check`` finds.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    job = job_file.job
+    settings = as_options(job.spark)
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or is_remote()
+    if remote or settings.get("spark.api.mode", "classic") != "classic":
+        raise StepError(_OVER_CONNECT, step="spark", code=ExitCode.NOT_READY)
+    for name in ("spark.sql.redaction.options.regex", "spark.redaction.regex"):
+        if job_file.secrets.options and name not in settings:
+            hidden = "|".join(sorted(re.escape(option) for option in job_file.secrets.options))
+            settings[name] = f"{_REDACTED}|{hidden}"
+    try:
+        if submitted():
+            SparkContext._ensure_initialized()
+            given = SparkConf()
+            settings = {name: value for name, value in with_tables(job, settings).items() if not given.contains(name)}
+        else:
+            settings = with_archive({**_LOCAL, **with_tables(job, settings)})
+            if not _master_of(settings):
+                settings["spark.master"] = "local[*]"
+            _keep_to_loopback(settings)
+            _leave_zips_out(settings)
+            settings = with_repositories(with_quiet_start(settings))
+            if log_level is not None:
+                settings.setdefault("spark.log.level", log_level)
+        settings = {"spark.app.name": job.name, **settings}
+        _start_java(settings, check)
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        check.raise_mistake()
+    except StepError:
+        raise
+    except Exception as error:
+        raise StepError(_told(job_file, error), step="spark", code=ExitCode.NOT_READY) from error
+    if log_level is not None:
+        spark.sparkContext.setLogLevel(log_level)
+    least_work(spark, job.checkpoint)
+    set_state_store(spark, job)
+    _send_modules(spark, job_file)
+    return spark
+
+
+def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
+    """Start Spark's Java, which may fetch packages first, and wait for it, or for a mistake that ``check`` finds: that
+    is raised at once, and the Java is ended.
+    """
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    processes = _JavaProcesses()
+
+    def start() -> None:
+        with processes.recorded():
+            SparkContext._ensure_initialized(conf=conf)
+
+    java = in_thread(start, "shardway-java")
+    try:
+        either: list[Future[Any]] = [java, check.mistake]
+        wait(either, return_when=FIRST_COMPLETED)
+        check.raise_mistake()
+        wait([java])
+        java.result()
+        check.raise_mistake()
+    except StepError:
+        processes.end()
+        raise
+
+
+class _JavaProcesses:
+    """The processes that PySpark starts for its Java. Each is a shell at first, and Java itself in the shell's place
+    later. `end` ends them all, also one that begins after it.
+
+    They stay in the process group of the program. So Ctrl-Z stops Java together with the program, a signal to the group
+    reaches both, and a terminal that stops background groups at their output (`stty tostop`) does not stop Java.
+    """
+
+    def __init__(self) -> None:
+        self._processes: list[Popen[bytes]] = []
+        self._ended = False
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record what PySpark starts meanwhile. PySpark itself gives its process away only once Java is up."""
+        module: Any = java_gateway  # Any: the name that is replaced is one that the module imports.
+        launch = module.Popen
+
+        def launch_recorded(*args: Any, **kwargs: Any) -> Popen[bytes]:
+            # What Java says, such as how packages are fetched, goes to standard error: standard output has our lines.
+            process: Popen[bytes] = launch(*args, stdout=_STANDARD_ERROR, **kwargs)
+            self._processes.append(process)
+            # The list is longer by now: either this sees that `end` was called, or `end` sees the process.
+            if self._ended:
+                self.end()
+            return process
+
+        module.Popen = launch_recorded
+        try:
+            yield
+        finally:
+            module.Popen = launch
+
+    def end(self) -> None:
+        """Ask all of them to end. Spark's launcher, the shell's own child, only prints a command to the shell, and ends
+        by itself when the shell is gone.
+        """
+        self._ended = True
+        for process in self._processes:
+            process.terminate()
+
+
+def _keep_to_loopback(settings: dict[str, str]) -> None:
+    """Have Spark's pages, which let a visitor end a job, on this machine's loopback address where Spark runs in threads
+    of it, and nowhere else, unless the environment, Spark's files or the job says otherwise.
+
+    Spark takes the pages' address from an environment variable alone, which also says where executors find the driver:
+    so there are no pages where executors are on other machines.
+    """
+    if _UI_HOST in os.environ or SparkContext._gateway is not None:
+        return
+    if _IN_THREADS.fullmatch(_master_of(settings)) is None:
+        settings.setdefault(_UI_ENABLED, "false")
+    elif not any(name in settings for name in _ADDRESSES):
+        os.environ[_UI_HOST] = _LOOPBACK
+
+
+def with_quiet_start(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's settings, with a configuration of log4j by which Java says nothing of its start, unless the job,
+    the environment or Spark's files have a configuration, or give Java's options where these would replace them.
+    """
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(spark_home(), "conf")
+    with suppress(OSError):
+        if any(name.startswith("log4j2.") and not name.endswith(".template") for name in os.listdir(home)):
+            return dict(settings)
+    defaults = ""
+    with suppress(OSError), open(os.path.join(home, "spark-defaults.conf"), encoding="utf-8", errors="replace") as file:
+        defaults = file.read()
+    given = " ".join([*(os.environ.get(name, "") for name in _JAVA_OPTIONS), settings.get(OPTIONS, "")])
+    # Java's options are split at spaces.
+    if "log4j" in given or OPTIONS in f"{given} {defaults}" or "--driver-java-options" in given or " " in _LOG4J:
+        return dict(settings)
+    if _LOG4J_FILE in os.environ:
+        return dict(settings)
+    return {**settings, OPTIONS: f"{settings.get(OPTIONS, '')} -Dlog4j2.configurationFile={_LOG4J}".strip()}
+
+
+def in_threads(spark: SparkSession) -> bool:
+    """True where driver and executors are threads of one process."""
+    return _IN_THREADS.fullmatch(spark.sparkContext.master or "") is not None
+
+
+def least_work(spark: SparkSession, checkpoint: str) -> None:
+    """Make settings by which a batch costs less and promises the same, where the job and Spark's files say nothing."""
+    _few_partitions(spark)
+    _few_programs(spark, checkpoint)
+
+
+def _few_partitions(spark: SparkSession) -> None:
+    """Give a shuffle a partition for each thread, where Spark runs in this machine's threads: Spark's own 200 would
+    each be a task, and a state to load and to store, in every batch. A checkpoint directory keeps the number that it
+    began with.
+    """
+    context = spark.sparkContext
+    if in_threads(spark) and not context.getConf().contains(_SHUFFLE_PARTITIONS):
+        spark.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
+
+
+def _few_programs(spark: SparkSession, checkpoint: str) -> None:
+    """Write a checkpoint directory on this machine's disks through Hadoop's older interface. With the newer one
+    each file of it takes eight runs of ``readlink`` beside the two of ``chmod``, and a batch with a state writes four
+    files and more. Both write beside the file, look whether it is there, and rename; elsewhere Spark's choice stays.
+    """
+    if spark.sparkContext.getConf().contains(_CHECKPOINT_FILES) or LocalFiles(spark).local(checkpoint) is None:
+        return
+    there = [name for name in _BY_FILE_SYSTEM if type(getattr(spark._jvm, name)).__name__ == "JavaClass"]
+    if there:
+        spark.conf.set(_CHECKPOINT_FILES, there[0])
+
+
+def _master_of(settings: Mapping[str, str]) -> str:
+    """Return the master that is given; an empty text where none is."""
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return settings.get("spark.master", arguments if "--master" in arguments else "")
+
+
+def _told(job_file: JobFile, error: Exception) -> str:
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        named = packages_named(job_file.job.spark)
+        return job_file.secrets.hide(_why_java_ended(java_version(), named))
+    return f"Spark cannot start: {job_file.told_of(error)}"
+
+
+def java_version() -> int | None:
+    """Return the major version of the Java that Spark would start; None where there is none that runs."""
+    home = os.environ.get("JAVA_HOME")
+    try:
+        said = subprocess.run(  # noqa: S603
+            [os.path.join(home, "bin", "java") if home else "java", "-version"],
+            capture_output=True, text=True, errors="replace", timeout=JAVA_TIMEOUT_S, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def _why_java_ended(version: int | None, packages: list[str]) -> str:
+    """Return what is known of a JVM that ended while it started. The JVM wrote the reason to standard error itself."""
+    if version is None or version < JAVA_MIN:
+        found = "none runs here" if version is None else f"here it is Java {version}"
+        return f"Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says; {found}"
+    if packages:
+        return (
+            f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so look at the "
+            f"packages first: {', '.join(packages)}. Each must exist under this name and version in a repository that "
+            "this machine reaches; else at the other settings under [spark]"
+        )
+    return (
+        f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so it does not take "
+        "one of the settings under [spark], or of Spark's own files"
+    )
+
+
+def _send_modules(spark: SparkSession, job_file: JobFile) -> None:
+    """Send modules beside the job file to the executors: functions that they define may run there."""
+    job = job_file.job
+    functions: list[Any] = [sink.function for sink in job.sinks] + [job.transform.function if job.transform else None]
+    files = {file_to_send(name, job_file.folder) for name in functions if name is not None}
+    for file in sorted(str(file) for file in files if file is not None):
+        spark.sparkContext.addPyFile(file)

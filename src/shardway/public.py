@@ -1,0 +1,27 @@
+"""A public module loads what it names: each name from its own module, when it is first used (PEP 562)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a module that names what stands elsewhere: ``homes`` has the module of each name."""
+
+    def load(name: str) -> object:
+        if name not in homes:
+            if not name.startswith("_"):  # The import machinery asks for `__path__`.
+                from shardway.core.given import withdrawn
+
+                # An AttributeError would lose its text on the way through `from shardway import ...`.
+                if gone := withdrawn(module, [name]) or withdrawn("shardway", [name]):
+                    raise ImportError(gone[0])
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return vars(sys.modules[module]).setdefault(name, getattr(importlib.import_module(homes[name]), name))
+
+    return load

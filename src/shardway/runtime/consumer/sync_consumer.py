@@ -1,0 +1,466 @@
+"""`SyncConsumer` is the consumer for threads. It reads on an event loop in a thread of its own.
+
+A record is settled by the thread that says so (`shardway.runtime.shard.batch`). A call that waits, waits for the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from shardway.core.given import not_callable, shows_arguments
+from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
+from shardway.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
+from shardway.runtime.consumer.core import CLOSED, ConsumerCore
+from shardway.runtime.consumer.driving import collect
+from shardway.runtime.consumer.shards import ShardFace
+from shardway.runtime.loops import LoopThread
+from shardway.runtime.shard.batch import Delivered
+from shardway.tasks import logged, thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Iterable, Sequence
+    from concurrent.futures import Executor
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from shardway.core.leases.row import Checkpoint
+    from shardway.model import Position, Record, StartingPosition
+    from shardway.ports import RecordSource
+    from shardway.runtime.consumer.counting import ConsumerStatistics
+    from shardway.runtime.consumer.driving import Collection, Concurrency
+    from shardway.runtime.consumer.shards import AssignedShard, Located
+    from shardway.runtime.shard.batch import Batch, PendingCheckpoint
+    from shardway.runtime.shard.shard_reader import ShardReader
+    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
+
+    Told = Callable[[Sequence[AssignedShard]], object]
+
+R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=bytes)
+else:
+    T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+
+HANDLERS_MAX = 32
+"""The most threads for handlers, unless the program asks for more."""
+
+
+class SyncConsumer(Generic[T]):
+    """`Consumer` for plain threads; it reads on an event loop in a thread of its own.
+
+    ::
+
+        with SyncConsumer("orders", application="billing") as consumer:
+            for batch in consumer:
+                with batch:
+                    handle(batch.records)
+
+    Arguments, errors and guarantees are those of `Consumer`. Callbacks are plain functions, called in a thread of their
+    own; ``on_event`` is called on the loop's thread. Any number of threads may use it. A call that waits raises
+    RuntimeError on the loop's own thread (in ``on_event``, ``split``, a key), since it would wait for itself, and in a
+    process that was forked off.
+    """
+
+    @overload
+    def __init__(
+        self: SyncConsumer[bytes],
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: None = ...,
+        split: None = ...,
+        **arguments: Unpack[SyncConsumerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: None = ...,
+        split: Callable[[Record], Iterable[T]],
+        **arguments: Unpack[SyncConsumerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: Callable[[bytes], T],
+        split: None = ...,
+        **arguments: Unpack[SyncConsumerArguments],
+    ) -> None: ...
+
+    @shows_arguments(SyncConsumerArguments, ConsumerOptions().arguments())
+    def __init__(
+        self,
+        stream: str | RecordSource | Sequence[str | RecordSource],
+        *,
+        application: str,
+        deserializer: Callable[[bytes], T] | None = None,
+        split: Callable[[Record], Iterable[T]] | None = None,
+        **arguments: Unpack[SyncConsumerArguments],
+    ) -> None:
+        given: dict[str, Any] = {**arguments, "split": split}
+        callbacks = {name: given.get(name) for name in CALLBACKS}
+        if faults := not_callable(callbacks, CALLBACKS):
+            raise OptionError(faults)
+        self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="shardway-callbacks")
+        given |= {name: self._in_thread(callback) for name, callback in callbacks.items()}
+        self._core = self._core_of(stream, application, deserializer, given)
+        self.application = application
+        self.options = self._core.options
+        self._thread = LoopThread("shardway-consumer")
+        self._closing = threading.Lock()
+        self._last: ConsumerStatistics | None = None
+
+    def _core_of(self, *given: Any) -> ConsumerCore:
+        """See `Consumer`: this does the same for threads."""
+        return ConsumerCore(*given)
+
+    @property
+    def worker_id(self) -> str:
+        """See `Consumer.worker_id`: it is the same."""
+        return self._core.worker_id
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; ``with`` does it. Raises what `Consumer.start` raises."""
+        self._thread.run(self._core.start())
+
+    def close(self) -> None:
+        """Hand over all shards, and end. Iterations in other threads end, too. It may be called again."""
+        self._close(self._core.close)
+
+    def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._closing:
+            if self._last is not None:
+                return
+            try:
+                self._thread.run(close())
+            finally:
+                self._last = self._thread.run(self._statistics())
+                self._thread.close()
+                self._callbacks.shutdown(wait=False)
+
+    @property
+    def closed(self) -> bool:
+        """See `Consumer.closed`."""
+        return self._core.closed or self._thread.is_closed
+
+    def deregister(self) -> None:
+        """See `Consumer.deregister`: this does the same for threads."""
+        self._thread.run(self._core.deregister())
+
+    def close_on_signals(self, *numbers: int) -> None:
+        """See `Consumer.close_on_signals`: this does the same for threads. The main thread has to call it."""
+        awaited = numbers or (signal.SIGTERM, signal.SIGINT)
+
+        def close(received: int, _: object) -> None:
+            for number in awaited:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+            async def close_by_signal() -> None:
+                self._core.close_by_signal(signal.Signals(received).name)
+                await self._core.close()
+
+            # A thread closes it: the main one may wait for the very loop that closes.
+            begin = partial(self._close, close_by_signal)
+            thread(begin, "shardway-close", logged("closing the consumer has failed"), daemon=False)
+
+        for number in awaited:
+            signal.signal(number, close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Generator[Batch[T], None, None]:
+        """See `Consumer.__aiter__`: this does the same for threads."""
+        return each(self._thread, self._core.batches)
+
+    def records(self) -> Generator[Delivered[T], None, None]:
+        """See `Consumer.records`: this does the same for threads."""
+        with contextlib.closing(iter(self)) as batches:
+            for batch in batches:
+                for index in range(len(batch)):
+                    if not batch._may_go_on(index):
+                        break
+                    yield Delivered(batch, index)
+
+    def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
+        """See `Consumer.getmany`: this does the same for threads."""
+        if wait_s is not None and self.closed:
+            raise ConsumerClosedError(CLOSED.format(application=self.application))
+        return self._unless_closed(lambda: self._thread.run(self._core.getmany(records_max, wait_s))) or []
+
+    def shards(self) -> Generator[SyncShard[T], None, None]:
+        """See `Consumer.shards`: this does the same for threads. Iterate each shard in a thread of its own."""
+        with contextlib.closing(each(self._thread, self._core.readers)) as readers:
+            for reader in readers:
+                yield SyncShard(reader, self._thread)
+
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> Generator[Collection[T], None, None]:
+        """See `Consumer.collect`: this does the same for one thread. ``key`` is called on the loop's thread, so it
+        returns at once. What waits when the iteration is left is delivered again: where the program goes on behind it,
+        leave it with `contextlib.closing`.
+        """
+        return each(self._thread, lambda: collect(self._core.batches(), key, records=records, age_s=age_s))
+
+    def run_batches(
+        self,
+        handler: Callable[[Batch[T]], object],
+        *,
+        concurrency: Concurrency | None = None,
+        handlers_max: int = HANDLERS_MAX,
+    ) -> None:
+        """See `Consumer.run_batches`: this does the same with a plain function, which is called in at most
+        ``handlers_max`` threads. It returns when the consumer is closed, by another thread or by the handler.
+        """
+        self._run(handler, concurrency, handlers_max, each_record=False)
+
+    def run_records(
+        self,
+        handler: Callable[[Delivered[T]], object],
+        *,
+        concurrency: Concurrency | None = None,
+        handlers_max: int = HANDLERS_MAX,
+    ) -> None:
+        """See `Consumer.run_records`: this does the same with a plain function, which threads call as for
+        `run_batches`.
+        """
+        self._run(handler, concurrency, handlers_max, each_record=True)
+
+    def _run(
+        self, handler: Callable[[Any], object], concurrency: Concurrency | None, handlers_max: int, *, each_record: bool
+    ) -> None:
+        if handlers_max < 1:
+            raise ValueError("handlers_max must be at least 1")
+        pool = ThreadPoolExecutor(handlers_max, thread_name_prefix="shardway-handler")
+
+        async def call(given: Any) -> None:
+            await in_thread(pool, handler, given)
+
+        try:
+            driving = self._core.run(call, concurrency, handlers_max, each_record=each_record)
+            self._unless_closed(lambda: self._thread.run(driving))
+        except ThreadExitError as left:
+            raise left.error from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- checkpoints in two phases ---------------------------------------------------------------
+
+    def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
+        """See `Consumer.prepare`: this does the same for threads."""
+        return self._stored(lambda: self._core.prepare(batch, state, index=index))
+
+    def commit(self, pending: PendingCheckpoint) -> None:
+        """See `Consumer.commit`: this does the same for threads."""
+        self._stored(lambda: self._core.commit(pending))
+
+    def abandon(self, pending: PendingCheckpoint) -> None:
+        """See `Consumer.abandon`: this does the same for threads."""
+        self._stored(lambda: self._core.abandon(pending))
+
+    def pending(self, shard: str | Located) -> PendingCheckpoint | None:
+        """See `Consumer.pending`: this does the same for threads."""
+        return self._call(lambda: self._core.pending(shard))
+
+    def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Ask the loop for a write and wait for it. Raises CheckpointError also once the consumer is closed."""
+        try:
+            return self._thread.run(ask())
+        except RuntimeError as error:
+            if not self._thread.is_closed:
+                raise
+            raise CheckpointError("the consumer is closed: no checkpoint can be stored any more") from error
+
+    # --- steering -------------------------------------------------------------------------------
+
+    def pause(self, *shards: str | Located) -> None:
+        """See `Consumer.pause`: this does the same for threads."""
+        self._call(lambda: self._core.pause(*shards))
+
+    def resume(self, *shards: str | Located) -> None:
+        """See `Consumer.resume`: this does the same for threads."""
+        self._call(lambda: self._core.resume(*shards))
+
+    def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
+        """See `Consumer.seek`: this does the same for threads."""
+        self._call(lambda: self._core.seek(shard, to))
+
+    def position(self, shard: str | Located) -> Position | None:
+        """See `Consumer.position`: this does the same for threads."""
+        return self._call(lambda: self._core.position(shard))
+
+    def statistics(self) -> ConsumerStatistics:
+        """See `Consumer.statistics`: this does the same for threads. Once the consumer is closed, they are as they were
+        then.
+        """
+        if self._thread.is_current():  # A subscriber asks.
+            return self._core.statistics()
+        with self._closing:
+            return self._last or self._thread.run(self._statistics())
+
+    def metrics(self) -> ConsumerSnapshot:
+        """See `Consumer.metrics`: this does the same for threads."""
+        return self._core.metrics()
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    async def _statistics(self) -> ConsumerStatistics:
+        return self._core.statistics()
+
+    def _call(self, work: Callable[[], R]) -> R:
+        return on_loop(self._thread, work)
+
+    def _unless_closed(self, work: Callable[[], R]) -> R | None:
+        return unless_closed(self._thread, work)
+
+    def _in_thread(self, callback: Told | None) -> Callable[[Sequence[AssignedShard]], Awaitable[object]] | None:
+        if callback is None:
+            return None
+        called = callback
+
+        async def call(shards: Sequence[AssignedShard]) -> None:
+            try:
+                await in_thread(self._callbacks, called, shards)
+            except ThreadExitError as left:
+                raise RuntimeError(f"a callback ended with {type(left.error).__name__}") from left.error
+
+        return call
+
+
+class SyncShard(ShardFace[T]):
+    """A shard while a `SyncConsumer` holds it: iterate it for its batches, in a thread of its own. It ends when the
+    tenure does.
+    """
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, reader: ShardReader, thread: LoopThread) -> None:
+        super().__init__(reader)
+        self._thread = thread
+
+    def __iter__(self) -> Generator[Batch[T], None, None]:
+        """See `Shard.__aiter__`: this does the same for threads."""
+        return each(self._thread, lambda: aiter(self._reader))
+
+    def next_batch(self) -> Batch[T] | None:
+        """See `Shard.next_batch`: this does the same for threads."""
+        return unless_closed(self._thread, lambda: self._thread.run(self._reader.next_batch()))
+
+    def until_stored(self, checkpoint: Checkpoint) -> bool:
+        """See `Shard.until_stored`: this does the same for threads."""
+        waited = unless_closed(self._thread, lambda: self._thread.run(self._reader.until_stored(checkpoint)))
+        return self.stored >= checkpoint if waited is None else waited
+
+    def collect(
+        self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
+    ) -> Generator[Collection[T], None, None]:
+        """See `SyncConsumer.collect`: this does the same for the records of this shard."""
+        return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
+
+
+# --- what runs on the loop, for threads that wait for it ------------------------------------------
+
+
+def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
+    """Do the work on the loop's thread. Raises RuntimeError once that thread has ended."""
+    if thread.is_current():
+        return work()
+
+    async def ask() -> R:
+        return work()
+
+    return thread.run(ask())
+
+
+def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
+    """Do the work, and return its result; None once the loop has ended, also while this waited for it."""
+    try:
+        return work()
+    except RuntimeError:
+        if not thread.is_closed:
+            raise
+        return None
+
+
+def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
+    """Iterate over what an iteration on the loop gives, one by one. Leaving this iteration leaves that one; it ends
+    with the loop.
+    """
+    found = unless_closed(thread, lambda: on_loop(thread, iterate))
+    if found is None:
+        return
+    try:
+        while (item := unless_closed(thread, lambda: thread.run(_next(found)))) is not None:
+            yield item
+    finally:
+        unless_closed(thread, lambda: thread.run(_left(found)))
+
+
+class ThreadExitError(BaseException):
+    """An error that a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt
+    would end the loop itself, and with it the leases.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
+async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
+    """Call a function in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
+    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
+    if isinstance(error, Exception):
+        raise error
+    if error is not None:
+        raise ThreadExitError(error)
+
+
+def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
+    """Return what the function raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard
+    of again.
+    """
+    try:
+        function(given)
+    except BaseException as error:
+        return error
+    return None
+
+
+async def _next(found: AsyncIterator[I]) -> I | None:
+    return await anext(found, None)
+
+
+async def _left(found: Any) -> None:
+    await found.aclose()

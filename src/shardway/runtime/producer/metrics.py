@@ -1,0 +1,443 @@
+"""A producer's counts: the producer adds to a `ProducerMeter`; a caller that asks gets a `ProducerSnapshot`.
+
+Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the one
+since the start, those of several producers the whole.
+
+These are the counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Per-stream values are the
+fields,
+per-shard values are ``per_shard``:
+
+=====================================  =======================================================================
+KPL                                    here
+=====================================  =======================================================================
+UserRecordsReceived                    ``user_records_accepted``
+UserRecordsPending                     ``user_records_pending``
+UserRecordsPut                         ``user_records_put``; its mean (failures are zeros) is ``success_rate``
+UserRecordsDataPut                     ``user_bytes_put``
+UserRecordExpired                      ``user_records_expired``
+KinesisRecordsPut                      ``records_put``; its mean: against ``records_failed_attempts``
+KinesisRecordsDataPut                  ``record_bytes_put``; each record's size in ``record_bytes``
+ErrorsByCode                           ``records_failed_attempts`` and ``requests_failed``
+AllErrors                              ``errors``
+RetriesPerRecord                       ``attempts`` (one more: the first attempt counts)
+BufferingTime                          ``buffering_s``
+RequestTime                            ``request_s``
+UserRecordsPerKinesisRecord            ``user_records_per_record``
+KinesisRecordsPerPutRecordsRequest     ``request_records``
+UserRecordsPerPutRecordsRequest        ``request_user_records``
+UnhealthyDaemon                        none: there is no second process
+=====================================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from shardway.core.batching import settling as facts
+from shardway.core.batching.settling import THROTTLED
+from shardway.core.histogram import Histogram
+from shardway.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
+from shardway.telemetry.snapshots import Snapshot, sum_of_fields
+
+if TYPE_CHECKING:
+    from shardway.core.batching.settling import Fact
+    from shardway.events import Event
+
+SHARDS_MAX = 10_000
+"""The most shards that are told apart in ``per_shard`` (shards that closed stay in it)."""
+OTHER_SHARDS = "others"
+"""The name under which further shards are counted."""
+
+
+class ShardSnapshot(msgspec.Struct, kw_only=True):
+    """The figures of one shard: the one that took the records, or was predicted for those that it did not take."""
+
+    records_put: int = 0
+    """The number of Kinesis records put: an aggregate is one."""
+    record_bytes_put: int = 0
+    """The bytes of data and partition key of the records put."""
+    records_refused: int = 0
+    """The number of records that were refused for the shard's limits, each time anew."""
+    records_failed_attempts: int = 0
+    """The number of times that a record came back with an error, refusals included."""
+    user_records_put: int = 0
+    """The number of user records that were written, as their results say."""
+    user_bytes_put: int = 0
+    """The data bytes of the user records put, without keys."""
+    attempts: int = 0
+    """The number of requests that carried the user records which were put, summed over them."""
+
+    def __add__(self, other: ShardSnapshot) -> ShardSnapshot:
+        if not isinstance(other, ShardSnapshot):
+            return NotImplemented
+        return sum_of_fields(self, other)
+
+
+class ProducerSnapshot(Snapshot, kw_only=True):
+    """The figures of a producer from ``period_start_s`` to ``period_end_s`` (both of the clock that the producer uses).
+
+    ``a + b`` covers both periods: counters and histograms add up. The two gauges (``user_records_pending``,
+    ``buffer_bytes``) are levels at ``period_end_s``: the later one counts, and those of the same moment, which are of
+    different producers, add up.
+
+    A user record ends as exactly one of put, failed, expired, withdrawn; until then it is pending.
+    """
+
+    _is_of: ClassVar[str] = "producer"
+    _rates: ClassVar[tuple[str, ...]] = ("success_rate", "records_per_s", "bytes_per_s", "attempts_mean")
+
+    user_records_accepted: int = 0
+    """The number of user records that were taken into the buffer."""
+    user_records_put: int = 0
+    """The number of user records that were written, as their results say."""
+    user_records_failed: int = 0
+    """The number of user records that were given up because of an error that repeating does not mend."""
+    user_records_expired: int = 0
+    """The number of user records that were not put within their time to live."""
+    user_records_withdrawn: int = 0
+    """The number of user records that the caller took back before they were sent."""
+    user_bytes_put: int = 0
+    """The data bytes of the user records put, without keys."""
+    records_put: int = 0
+    """The number of Kinesis records put: an aggregate is one."""
+    record_bytes_put: int = 0
+    """The bytes of data and partition key of the records put, as the service counts them."""
+    records_refused: int = 0
+    """The number of records that were refused for a shard's limits, each time anew."""
+    records_failed_attempts: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of times that a record came back, by error code, refusals included; all but the last attempt are
+    retried.
+    """
+    requests: int = 0
+    """The number of PutRecords requests that ended, failed ones included."""
+    requests_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of requests that failed as a whole, by error code."""
+    aggregates: int = 0
+    """The number of records put that are aggregates."""
+    aggregates_repeated: int = 0
+    """The number of aggregates that landed on a shard which does not hold all their user records, and were put again by
+    shard.
+    """
+    duplicates_possible: int = 0
+    """The number of user records put that the stream may hold twice."""
+
+    user_records_pending: int = 0
+    """The number of user records that were taken, and had no outcome at the period's end: a gauge."""
+    buffer_bytes: int = 0
+    """The bytes that the pending user records count against ``buffer_bytes_max``: a gauge."""
+
+    latency_s: Histogram = msgspec.field(default_factory=Histogram)
+    """Seconds from the put of a user record to its outcome (put, failed or expired)."""
+    attempts: Histogram = msgspec.field(default_factory=Histogram)
+    """The number of requests that carried a user record until its outcome."""
+    buffering_s: Histogram = msgspec.field(default_factory=Histogram)
+    """Seconds from the put of a user record to the first request that carried it."""
+    request_s: Histogram = msgspec.field(default_factory=Histogram)
+    """Seconds that a request took, failed ones included."""
+    request_records: Histogram = msgspec.field(default_factory=Histogram)
+    """The number of records in a request."""
+    request_user_records: Histogram = msgspec.field(default_factory=Histogram)
+    """The number of user records in a request's records."""
+    request_bytes: Histogram = msgspec.field(default_factory=Histogram)
+    """The bytes of data and partition keys of a request's records."""
+    record_bytes: Histogram = msgspec.field(default_factory=Histogram)
+    """The bytes of data and partition key of each record put."""
+    user_records_per_record: Histogram = msgspec.field(default_factory=Histogram)
+    """The number of user records in a record put; 1 for one that is no aggregate."""
+
+    per_shard: dict[str, ShardSnapshot] = msgspec.field(default_factory=dict)
+    """The figures of each shard, by shard id; empty unless asked for."""
+
+    def __add__(self, other: ProducerSnapshot) -> ProducerSnapshot:
+        if not isinstance(other, ProducerSnapshot):
+            return NotImplemented
+        end_s = max(self.period_end_s, other.period_end_s)
+        last = [one for one in (self, other) if one.period_end_s == end_s]
+        return sum_of_fields(
+            self,
+            other,
+            period_start_s=min(self.period_start_s, other.period_start_s),
+            period_end_s=end_s,
+            user_records_pending=sum(one.user_records_pending for one in last),
+            buffer_bytes=sum(one.buffer_bytes for one in last),
+        )
+
+    @property
+    def success_rate(self) -> float | None:
+        """The part of the user records with an outcome (withdrawn ones aside) that was put. None without any."""
+        ended = self.user_records_put + self.user_records_failed + self.user_records_expired
+        return self.user_records_put / ended if ended else None
+
+    @property
+    def records_per_s(self) -> float:
+        """User records put per second of the period; 0.0 for an empty period."""
+        return self.user_records_put / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of user data put per second of the period; 0.0 for an empty period."""
+        return self.user_bytes_put / self.period_s if self.period_s > 0 else 0.0
+
+    @property
+    def attempts_mean(self) -> float | None:
+        """The mean number of requests that carried a user record until its outcome. None without any."""
+        return self.attempts.mean
+
+    @property
+    def errors(self) -> int:
+        """The number of records that came back with an error, and of requests that failed as a whole, together."""
+        return sum(self.records_failed_attempts.values()) + sum(self.requests_failed.values())
+
+
+class ProducerMeter:
+    """Counts for a producer: each method counts a batch in a microsecond or two. Any thread may ask for the figures;
+    the methods that the producer calls have a lock for that.
+
+    The clock is the caller's: ``now_s`` is of any clock that does not go back.
+    """
+
+    __slots__ = ("_before", "_lock", "_now", "_shards", "buffer_bytes", "per_shard")
+
+    def __init__(self, now_s: float, *, per_shard: bool = False) -> None:
+        self.buffer_bytes = 0
+        """The level now, in bytes: the producer keeps it up to date."""
+        self.per_shard = per_shard
+        """True: the figures are counted by shard, too."""
+        self._lock = threading.RLock()  # A signal handler may ask for the numbers in the middle of a call.
+        self._before = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)  # It sums all that ended.
+        self._now = ProducerSnapshot(period_start_s=now_s, period_end_s=now_s)
+        self._shards: set[str] = set()
+
+    def start_over(self) -> None:
+        """Make a new lock in a process that was forked off: a thread that is not here may hold the old one."""
+        self._lock = threading.RLock()
+
+    # --- user records -----------------------------------------------------------------------------
+
+    def accepted(self, count: int = 1) -> None:
+        """Count user records that were taken into the buffer."""
+        with self._lock:
+            self._now.user_records_accepted += count
+
+    def sent_first(self, buffering_s: float, count: int = 1) -> None:
+        """Count user records that are sent for the first time; they waited ``buffering_s`` seconds."""
+        with self._lock:
+            self._now.buffering_s.add(buffering_s, count)
+
+    def settled(
+        self,
+        count: int,
+        payload_bytes: int,
+        latency_s: float,
+        attempts: int,
+        *,
+        shard_id: str | None = None,
+        duplicates_possible: bool = False,
+    ) -> None:
+        """Count user records that were put: ``count`` with these data in total, this latency and this many attempts
+        each.
+        """
+        now = self._now
+        now.user_records_put += count
+        now.user_bytes_put += payload_bytes
+        now.latency_s.add(latency_s, count)
+        now.attempts.add(attempts, count)
+        if duplicates_possible:
+            now.duplicates_possible += count
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.user_records_put += count
+            shard.user_bytes_put += payload_bytes
+            shard.attempts += attempts * count
+
+    def data_put(self, data_bytes: int, *, shard_id: str | None = None) -> None:
+        """Count data of user records that was put, for callers that know it by record and not by ``settled``."""
+        self._now.user_bytes_put += data_bytes
+        if self.per_shard and shard_id:
+            self._shard(shard_id).user_bytes_put += data_bytes
+
+    def failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+        """Count user records that were given up, after this time and this many attempts each, where they are known."""
+        self._now.user_records_failed += count
+        self._ended(count, latency_s, attempts)
+
+    def expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+        """Count user records that ran out of time, after this many attempts each (0: never sent), where that is
+        known.
+        """
+        self._now.user_records_expired += count
+        self._ended(count, latency_s, attempts)
+
+    def withdrawn(self, count: int = 1) -> None:
+        """Count user records that the caller took back, unsent."""
+        self._now.user_records_withdrawn += count
+
+    # --- records of Kinesis, and requests -----------------------------------------------------------
+
+    def record_put(
+        self,
+        record_bytes: int,
+        user_records: int = 1,
+        *,
+        aggregate: bool = False,
+        shard_id: str | None = None,
+        records: int = 1,
+    ) -> None:
+        """Count a record that the service took: its data and key, and how many user records are in it.
+
+        ``records`` is the number of records that it took; bytes and user records are those of all of them, and the
+        histograms count their means.
+        """
+        now = self._now
+        now.records_put += records
+        now.record_bytes_put += record_bytes
+        now.record_bytes.add(record_bytes / records, records)
+        now.user_records_per_record.add(user_records / records, records)
+        if aggregate:
+            now.aggregates += records
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.records_put += records
+            shard.record_bytes_put += record_bytes
+
+    def records_not_put(
+        self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None
+    ) -> None:
+        """Count records that came back with an error of their own; ``refused``: for the limits of their shard."""
+        now = self._now
+        codes = now.records_failed_attempts
+        codes[error_code] = codes.get(error_code, 0) + count
+        if refused:
+            now.records_refused += count
+        if self.per_shard and shard_id:
+            shard = self._shard(shard_id)
+            shard.records_failed_attempts += count
+            shard.records_refused += count if refused else 0
+
+    def aggregates_repeated(self, count: int = 1) -> None:
+        """Count aggregates that landed on a shard that does not hold all of them, and are put again by shard."""
+        self._now.aggregates_repeated += count
+
+    def request(
+        self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
+    ) -> None:
+        """Count a PutRecords request that ended; ``error_code`` when it failed as a whole."""
+        with self._lock:
+            now = self._now
+            now.requests += 1
+            now.request_s.add(duration_s)
+            now.request_records.add(records)
+            now.request_user_records.add(user_records)
+            now.request_bytes.add(request_bytes)
+            if error_code is not None:
+                now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
+
+    def note(self, fact: Fact) -> None:
+        """Count a fact that the batcher has noted."""
+        with self._lock:
+            match fact:
+                case facts.Written():
+                    self.settled(
+                        fact.user_records,
+                        0,
+                        fact.latency_s,
+                        fact.attempts,
+                        shard_id=fact.shard_id,
+                        duplicates_possible=fact.doubtful,
+                    )
+                case facts.Landed():
+                    self.data_put(fact.data_bytes, shard_id=fact.shard_id)
+                    self.record_put(
+                        fact.record_bytes,
+                        fact.user_records,
+                        records=fact.records,
+                        aggregate=fact.user_records > fact.records,
+                        shard_id=fact.shard_id,
+                    )
+                case facts.Refused():
+                    is_refused = fact.error_code == THROTTLED
+                    self.records_not_put(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
+                case facts.Expired():
+                    self.expired(fact.user_records, fact.latency_s, fact.attempts)
+                case facts.Failed():
+                    self.failed(fact.user_records, fact.latency_s, fact.attempts)
+                case facts.Withdrawn():
+                    self.withdrawn(fact.user_records)
+                case facts.Repeated():
+                    self.aggregates_repeated(fact.aggregates)
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    @property
+    def user_records_pending(self) -> int:
+        """The number of user records in the buffer or under way: accepted, without an outcome."""
+        return sum(
+            one.user_records_accepted
+            - one.user_records_put
+            - one.user_records_failed
+            - one.user_records_expired
+            - one.user_records_withdrawn
+            for one in (self._before, self._now)
+        )
+
+    def snapshot(self, now_s: float) -> ProducerSnapshot:
+        """Return the figures since the start."""
+        with self._lock:
+            self._close(now_s)
+            whole = self._before + self._now
+            whole.period_end_s = max(now_s, self._before.period_end_s)
+            return whole
+
+    def interval(self, now_s: float) -> ProducerSnapshot:
+        """Return the figures since the last interval, or since the start. All intervals add up to the snapshot."""
+        with self._lock:
+            self._close(now_s)
+            done = self._now
+            self._before += done
+            end_s = done.period_end_s
+            self._now = ProducerSnapshot(period_start_s=end_s, period_end_s=end_s)
+            return done
+
+    def _close(self, now_s: float) -> None:
+        # The end is never the same twice: of two snapshots of one producer, one has to be the later.
+        self._now.period_end_s = max(now_s, math.nextafter(self._now.period_start_s, math.inf))
+        self._now.user_records_pending = self.user_records_pending
+        self._now.buffer_bytes = self.buffer_bytes
+
+    def _ended(self, count: int, latency_s: float | None, attempts: int | None) -> None:
+        if latency_s is not None:
+            self._now.latency_s.add(latency_s, count)
+        if attempts is not None:
+            self._now.attempts.add(attempts, count)
+
+    def _shard(self, shard_id: str) -> ShardSnapshot:
+        if shard_id not in self._shards:
+            if len(self._shards) >= SHARDS_MAX:
+                shard_id = OTHER_SHARDS
+            else:
+                self._shards.add(shard_id)
+        shards = self._now.per_shard
+        found = shards.get(shard_id)
+        if found is None:
+            found = shards[shard_id] = ShardSnapshot()
+        return found
+
+
+def event_of(stream: str, fact: Fact) -> Event | None:
+    """Return the event for a fact; None for a fact that is only counted."""
+    match fact:
+        case facts.Refused(shard_id, records, error_code):
+            return RecordsRefused(stream, shard_id, records, error_code)
+        case facts.Expired():
+            return RecordsExpired(stream, fact.shard_id, fact.user_records, fact.doubtful)
+        case facts.Failed():
+            return RecordsFailed(stream, fact.shard_id, fact.user_records, fact.error_code)
+        case facts.Repeated(shard_id, aggregates, user_records):
+            return AggregatesRepeated(stream, shard_id, aggregates, user_records)
+        case facts.Unknown(records, reason):
+            return UnknownOutcome(stream, records, reason)
+    return None

@@ -1,0 +1,213 @@
+"""`Producer` puts records into a stream, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from shardway.core.given import shows_arguments
+from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
+from shardway.options import ProducerArguments, ProducerOptions
+from shardway.runtime.producer.core import core_of
+from shardway.runtime.producer.handles import PutHandle, Puts
+from shardway.runtime.producer.intake import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Unpack
+
+    from shardway.core.batching import Chunk
+    from shardway.model import OutRecord, PutResult
+    from shardway.ports import RecordSink
+    from shardway.runtime.producer.metrics import ProducerSnapshot
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
+    T = DefaultedTypeVar("T", default=OutRecord)
+else:
+    T = TypeVar("T")
+
+
+class Producer(Generic[T]):
+    """Puts records into a stream: batched and paced; aggregated and in order where the options say so.
+
+    ::
+
+        async with Producer("orders") as producer:
+            result = await producer.put(OutRecord(b"...", "customer-17"))
+
+    ``stream`` is the name or ARN of a stream, which ``connection`` says how to reach (by default as the AWS SDK would),
+    or any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
+    hears what happens (`shardway.events`), on the loop; ``tracing`` makes spans
+    (`shardway.telemetry.OpenTelemetryTracing`). A producer belongs to the event loop that it is first used on;
+    `SyncProducer` is the producer for threads.
+
+    Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
+    """
+
+    @overload
+    def __init__(
+        self: Producer[OutRecord],
+        stream: str | RecordSink,
+        *,
+        serializer: None = None,
+        **arguments: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        stream: str | RecordSink,
+        *,
+        serializer: Callable[[T], OutRecord] | None = None,
+        **arguments: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @shows_arguments(ProducerArguments, {})
+    def __init__(
+        self,
+        stream: str | RecordSink,
+        *,
+        serializer: Callable[[T], OutRecord] | None = None,
+        **arguments: Unpack[ProducerArguments],
+    ) -> None:
+        self.options = arguments.get("options") or ProducerOptions()
+        self._serializer = serializer
+        self._core = core_of(stream, self.options, PutHandle, arguments)
+
+        self._put = self._core.put_nowait if serializer is None else self._put_serialized
+
+    # --- putting --------------------------------------------------------------------------------
+
+    async def put(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> PutResult:
+        """Put a record and wait until it is written.
+
+        Raises InvalidRecordError, BufferFullError (with ``raise_when_full``; else it waits for room),
+        ProducerClosedError; PutError when it was not written. If it is cancelled, the record is withdrawn; one that
+        was sent by then is not, it goes on to its end as if nothing had happened, and ``flush`` waits for it.
+        """
+        handle = await self._put_waiting(record, record_ttl_s)
+        try:
+            return await handle
+        except asyncio.CancelledError:
+            handle.withdraw()
+            raise
+
+    def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> PutHandle:
+        """Put a record without waiting for anything. Raises what ``put`` raises, and BufferFullError when there is no
+        room.
+        """
+        return self._put(record, record_ttl_s)  # type: ignore[arg-type]
+
+    async def put_many(
+        self, records: Iterable[T | OutRecord | tuple[str, bytes]], *, record_ttl_s: float | None = None
+    ) -> Puts:
+        """Put many records; returns when all are taken, which may be before they are written.
+
+        ``records`` are OutRecords, or pairs of partition key and data, which are faster (with a serializer: its
+        values). All are checked first. Raises for one of them what ``put`` raises; with InvalidRecordError and
+        BufferFullError none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
+        """
+        core, serializer = self._core, self._serializer
+        portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
+        if self.options.raise_when_full:
+            return Puts(core.take_all(portions, record_ttl_s))
+        taken: list[Chunk] = []
+        puts = Puts(taken)
+        try:
+            for portion in portions:
+                if taken:
+                    # What was taken is sent before more comes, while it is in the processor's cache.
+                    await asyncio.sleep(0)
+                core.check_open()
+                claim = Claim(portion.held_bytes)
+                try:
+                    await self._wait_for_room(claim)
+                    taken.append(core.take_portion(portion, record_ttl_s, claim))
+                finally:
+                    core.intake.room.release(claim)
+        except (asyncio.CancelledError, ProducerClosedError):
+            await core.withdraw_in_steps(taken)
+            raise
+        return puts
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    async def flush(self, deadline_s: float | None = None) -> None:
+        """Wait until every record that was put before has its outcome. Nothing lingers meanwhile.
+
+        Raises FlushTimeoutError after ``deadline_s`` seconds; it has each record without an outcome.
+        """
+        await self._core.flush(deadline_s)
+
+    def metrics(self) -> ProducerSnapshot:
+        """Return what the producer did since its start. Any thread may ask; on another than the loop's, what was put in
+        the last moment may not be in it yet.
+        """
+        return self._core.metrics()
+
+    def oldest_pending_s(self) -> float:
+        """Return the age of the oldest record without an outcome, in seconds; 0.0 if there is none. Any thread
+        may ask.
+        """
+        return self._core.oldest_pending_s()
+
+    async def start(self) -> None:
+        """List the stream's shards, so that the first put need not wait for that; ``async with`` does it.
+
+        Raises what the listing raises: NotFoundError, AccessDeniedError, CredentialsError, TransportError, OptionError.
+        """
+        await self._core.start()
+
+    async def close(self, deadline_s: float | None = None) -> None:
+        """Flush, then end. Raises FlushTimeoutError after ``deadline_s``; what had no outcome then is given up.
+
+        Without a deadline it ends when the last record is written or its time to live has passed.
+        """
+        await self._core.close(deadline_s)
+
+    async def __aenter__(self) -> Producer[T]:
+        try:
+            await self.start()
+        except BaseException:
+            with contextlib.suppress(FlushTimeoutError):  # What was put before has its outcome: withdrawn.
+                await self.close(0)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _put_serialized(self, record: Any, record_ttl_s: float | None) -> PutHandle:
+        assert self._serializer is not None
+        return self._core.put_nowait(self._serializer(record), record_ttl_s)
+
+    async def _put_waiting(self, record: T | OutRecord, record_ttl_s: float | None) -> PutHandle:
+        core = self._core
+        if self._serializer is not None:
+            record = self._serializer(record)  # type: ignore[arg-type]
+        try:
+            return core.put_nowait(record, record_ttl_s)  # type: ignore[arg-type]
+        except BufferFullError:
+            if self.options.raise_when_full:
+                raise
+        checked = core.intake.check.one(record)  # type: ignore[arg-type]
+        claim = core.intake.claim_for(checked, alone=True)
+        try:
+            await self._wait_for_room(claim)
+            return core.put_claimed(checked, record_ttl_s, claim)
+        finally:
+            core.intake.room.release(claim)
+
+    async def _wait_for_room(self, claim: Claim) -> None:
+        """Take what the claim wants as soon as it is there."""
+        future = self._core.ask_for_room(claim, asyncio.get_running_loop().create_future)
+        if future is not None:
+            await future

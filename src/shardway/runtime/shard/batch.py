@@ -1,0 +1,592 @@
+"""Batches are what a handler gets: records of one shard, or a single record, and the ways to say what became of them.
+
+A settlement is a plain call that any thread may make: it changes the ledger under the lock of the shard's reader, and
+what follows from that is left to the loop that reads the shard (`shardway.runtime.loops`). So there is one class of
+each for programs on an event loop and for those in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from bisect import bisect_right
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from shardway.core.shard.checkpoints import PendingChoice
+from shardway.errors import OptionError
+from shardway.events import PendingCheckpointFound
+from shardway.model import Position
+from shardway.runtime.feeds import datas_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    from shardway.core.leases import LeaseRow
+    from shardway.core.leases.row import Checkpoint
+    from shardway.core.ledger.book import Delivery, Placed
+    from shardway.core.ledger.ledger import Ledger
+    from shardway.core.shard.checkpoints import Pending
+    from shardway.events import LedgerEvent
+    from shardway.model import Record, Tags
+    from shardway.ports import BatchSpan, Tracer
+    from shardway.runtime.shard.shard_reader import ShardReader
+
+    OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
+
+# --- what is delivered ----------------------------------------------------------------------------
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Reader(Protocol):
+    """The part of the shard's reader that a batch knows."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """The lock that is held while the ledger is asked or told: the ledger may be another loop's."""
+
+    @property
+    def now_s(self) -> float:
+        """The time of the ledger, in seconds."""
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """The tracer that makes spans; None: the program does not trace."""
+
+    @property
+    def writes_letters(self) -> bool:
+        """True when an option says where dead letters go."""
+
+    def may_deliver(self) -> bool:
+        """True while no other worker can have the shard."""
+
+    def emit(self, events: Sequence[LedgerEvent]) -> None:
+        """Emit these events to the program. The caller does not hold the lock: this runs functions of the program."""
+
+    def handled(self, duration_s: float) -> None:
+        """Note that the program has had a batch for ``duration_s`` seconds, and is done with it. The caller does not
+        hold the lock.
+        """
+
+    def touched(self) -> bool:
+        """Note that something was settled. The caller does not hold the lock. False: the loop that would look at it is
+        over.
+        """
+
+
+_NO_SPAN = nullcontext()
+
+
+def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractContextManager[object]:
+    """Return a context around the settling of a block that is left. ``span``: the block's, if the program traces."""
+    if span is None:
+        return _NO_SPAN
+    span.processed(error)
+    return _Settling(span)
+
+
+class _Settling:
+    """Ends a span after the settling, whatever that raises."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: BatchSpan) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._span.settled()
+
+
+class Settleable:
+    """The records that a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes
+    no further. Where an error is raised through it that is no `Exception` (a cancellation, an interrupt), they are
+    delivered again.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def nack(self) -> bool:
+        """Deliver the records again."""
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> bool:
+        """Fail the records: the retry policy says what follows."""
+
+    @abstractmethod
+    def _left(self) -> bool:
+        """Settle what the block that has ended well did not put off or give up before."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._left()
+            return False
+        if not isinstance(error, Exception):  # The records are not to blame for it.
+            self.nack()
+            return False
+        self.fail(error)
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self.__exit__(kind, error, trace)
+
+
+class Batch(Settleable, Generic[T_co]):
+    """Records of one shard, in order, and what the consumer's deserializer made of them (``T``).
+
+    Settle them in any order, from any task or thread, as a whole or by index. Used with ``with``, a batch is settled at
+    the end of the block, and an exception of the block is a failure, which the retry policy takes from there: the batch
+    comes again, and the exception goes no further, so the program goes on behind the block (``async with`` does the
+    same). An error that is no `Exception` goes on. In a process that was forked off, each of these calls raises
+    RuntimeError.
+    """
+
+    __slots__ = (
+        "_begun_s", "_delivery", "_ledger", "_lock", "_reader", "_span", "_values", "millis_behind_latest", "shard_id",
+        "stream", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ledger: Ledger[Record],
+        delivery: Delivery[Record],
+        reader: Reader,
+        *,
+        token: int,
+        millis_behind_latest: int | None,
+        values: Sequence[T_co] | None = None,
+    ) -> None:
+        """``ledger`` is the ledger that the delivery is of; after a seek the reader has another one."""
+        self._ledger = ledger
+        self._values = values
+        self._delivery = delivery
+        self.stream = reader.stream
+        self.shard_id = reader.shard_id
+        self.token = token
+        """A number that grows with every owner of the shard: an output that refuses lower ones than it knows refuses
+        late writers (`shardway.fences`). A token says nothing about records that come again.
+        """
+        self.millis_behind_latest = millis_behind_latest
+        """The time by which the read was behind the shard's tip when these records were fetched, in milliseconds; 0 at
+        the tip, None: it is not known.
+        """
+        self._reader = reader
+        self._lock = reader.lock
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records, in the shard's order; where records are split, each is a `Part`, with all that a record has."""
+        return self._delivery.records
+
+    @property
+    def values(self) -> Sequence[T_co]:
+        """The values that the consumer's deserializer made of the records, in the same order; without one, the records'
+        data. For parts they are what the splitting function made: the same as each `Part.value`.
+        """
+        if self._values is None:
+            self._values = datas_of(self._delivery.records)
+        return self._values
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt; it is 1 when the records are delivered for the first time."""
+        return self._delivery.attempt
+
+    def __len__(self) -> int:
+        return len(self._delivery.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._delivery.records)
+
+    @property
+    def counts(self) -> bool:
+        """False once the tenure is over: a settlement counts for nothing then, and the next owner has all of the
+        records.
+        """
+        return not self._ledger.closed
+
+    @property
+    def leaving(self) -> bool:
+        """True when the shard is about to be handed over, and waits for what is in flight to be settled."""
+        return self._ledger.draining
+
+    @property
+    def _is_held_up(self) -> bool:
+        """True while nothing more of the shard is fetched, because what came is not settled."""
+        with self._lock:
+            return self.counts and self._ledger.is_full
+
+    def _is_settled(self, indices: Sequence[int]) -> bool:
+        """True when the records at these indices are settled."""
+        with self._lock:
+            return self._ledger.is_settled(self._delivery.ticket, self._places(indices) or ())
+
+    def unsettled(self) -> list[Position]:
+        """Return the positions of this batch's records that are not settled, and were not delivered again: what
+        `settle_through` the last one, or `ack`, would settle.
+        """
+        index = {place: at for at, place in enumerate(self._delivery.places)}
+        records = self._delivery.records
+        with self._lock:
+            remaining = self._ledger.remaining(self._delivery)
+        return [_position(records[index[place]]) for place in remaining]
+
+    # --- what became of them; each returns False once the tenure is over: then it counts for nothing -----
+
+    def ack(self, *indices: int) -> bool:
+        """Settle all records, or those at these indices: they are done."""
+        # This is called for each record that is settled alone, as `_left` is: so it goes no further way by `_settle`.
+        ledger = self._ledger
+        with self._lock:
+            counts = ledger.ack(self._delivery.ticket, self._places(indices))
+            told = ledger.events and ledger.take_events()
+        return self._settled(counts, told)
+
+    def settle_through(self, record: int | Record) -> bool:
+        """Settle the given record (or the one at this index), and all that were delivered of the shard before it, in
+        this batch or in earlier ones. Raises ValueError for a record of another batch, and with `ByKey`.
+        """
+        index = record if isinstance(record, int) else self._index(record)
+        return self._settle(self._ledger.settle_through, self._delivery.places[index])
+
+    def nack(self, *indices: int, delay_s: float = 0.0) -> bool:
+        """Deliver all records, or those at these indices, again, not before ``delay_s`` seconds. Raises ValueError for
+        a delay that is none.
+        """
+        if not delay_s >= 0:  # This is also for what is not a number.
+            raise ValueError(f"delay_s must be at least 0, not {delay_s}")
+        return self._settle(self._ledger.nack, self._reader.now_s, self._places(indices), delay_s=delay_s)
+
+    def skip(self, *indices: int, reason: str = "skipped") -> bool:
+        """Settle all records, or those at these indices, without having been processed; an event says so."""
+        return self._settle(self._ledger.skip, self._places(indices), reason=reason)
+
+    def dead_letter(self, *indices: int, error: BaseException | None = None) -> bool:
+        """Give all records, or those at these indices, up: each becomes a dead letter, and counts as settled once that
+        is written. Raises OptionError where no option says where dead letters go.
+        """
+        if not self._reader.writes_letters:
+            raise OptionError("dead_letter: say by dead_letters=... where they go, or skip the record")
+        return self._settle(self._ledger.dead_letter, self._reader.now_s, self._places(indices), error=error)
+
+    def fail(self, error: BaseException, *indices: int) -> bool:
+        """Fail the records (all, or those at these indices) that are not settled: the retry policy says what
+        follows.
+        """
+        return self._settle(self._ledger.fail, error, self._reader.now_s, self._places(indices))
+
+    def __enter__(self) -> Self:
+        self._begun_s = self._reader.now_s
+        tracer = self._reader.tracer
+        self._span = None if tracer is None else tracer.processing(self.stream, self.shard_id, self.records)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._reader.handled(self._reader.now_s - self._begun_s)
+        with processed(self._span, error):
+            return super().__exit__(kind, error, trace)
+
+    def _may_go_on(self, index: int) -> bool:
+        """False when this record, and those behind it, must not be delivered for now: another worker may have the
+        shard. They come again, if no other worker has it.
+        """
+        if not self._ledger.closed and self._reader.may_deliver():
+            return True
+        self.nack(*range(index, len(self)))
+        return False
+
+    def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+        """Settle the records (all, or those at these rising indices) that the handler did not put off or give up: it
+        has come to an end with them. ``chosen``: they were picked out of several batches.
+        """
+        if indices is None:
+            ledger = self._ledger
+            with self._lock:
+                counts = ledger.ack(self._delivery.ticket)
+                told = ledger.events and ledger.take_events()
+            return self._settled(counts, told)
+        return self._settle(self._ledger.leave, self._places(indices) or (), chosen=chosen)
+
+    def _holds_up(self, index: int) -> bool:
+        """True when the record was put off, and those behind it have to wait for it."""
+        with self._lock:
+            return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
+
+    def _ack_chosen(self, indices: Sequence[int]) -> bool:
+        """Settle records that were picked out of several batches, as `ack` does: one at a time is no sign then that the
+        others are forgotten.
+        """
+        places = [self._delivery.places[index] for index in indices]
+        return self._settle(self._ledger.ack, places, chosen=True)
+
+    def _settle(self, settle: Callable[..., bool], *given: Any, **chosen: Any) -> bool:
+        """Call one of the ledger's methods that settle; they differ in the arguments beside the ticket."""
+        with self._lock:
+            counts = settle(self._delivery.ticket, *given, **chosen)
+            told = self._ledger.take_events()
+        return self._settled(counts, told)
+
+    def _settled(self, counts: bool, told: Sequence[LedgerEvent]) -> bool:
+        # The lock is not held: an event runs the program's functions, which may take long, or settle other records.
+        if told:
+            self._reader.emit(told)
+        return self._reader.touched() and counts
+
+    def _places(self, indices: Sequence[int]) -> Sequence[int] | None:
+        places = self._delivery.places
+        if len(indices) == 1:  # It is so with each record that is settled alone.
+            return (places[indices[0]],)
+        return [places[index] for index in indices] if indices else None
+
+    def _index(self, record: Record) -> int:
+        """Return the index of a record of this batch. Several may have one position: parts of one record."""
+        records, position = self._delivery.records, _position(record)
+        index = bisect_right(records, position, key=_position) - 1
+        first = index
+        while first >= 0 and _position(records[first]) == position:
+            if records[first] is record:
+                return first
+            first -= 1
+        if index < 0 or first == index:
+            raise ValueError(
+                f"the record at {tuple(position)} is not of this batch: call settle_through of the batch that it is in"
+            )
+        return index
+
+
+class Delivered(Settleable, Generic[T_co]):
+    """A record out of a batch, with all that a `Record` has. Used with ``with`` it is settled at the end of the block;
+    an exception of the block is a failure of this record alone, and goes no further: the program goes on behind the
+    block. Any thread may settle it.
+    """
+
+    __slots__ = ("_batch", "_index", "_span")
+
+    def __init__(self, batch: Batch[T_co], index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def record(self) -> Record:
+        """The record, with its position, key, time and data."""
+        return self._batch.records[self._index]
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the record; for a part, those of the whole record."""
+        return self.record.data
+
+    @property
+    def value(self) -> T_co:
+        """The value that the deserializer made of the record; without one, its bytes. For a part, what
+        ``split`` made.
+        """
+        return self._batch.values[self._index]
+
+    @property
+    def partition_key(self) -> str | None:
+        """The record's partition key."""
+        return self.record.partition_key
+
+    @property
+    def sequence_number(self) -> int:
+        """The record's sequence number; that of its aggregate, where it came out of one."""
+        return self.record.sequence_number
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """The 0-based index inside an aggregate; 0 for a plain record."""
+        return self.record.sub_sequence_number
+
+    @property
+    def approximate_arrival_timestamp(self) -> dt.datetime:
+        """The time at which the service took the record."""
+        return self.record.approximate_arrival_timestamp
+
+    @property
+    def explicit_hash_key(self) -> int | None:
+        """See `Record.explicit_hash_key`."""
+        return self.record.explicit_hash_key
+
+    @property
+    def aggregated(self) -> bool:
+        """True for a record out of an aggregate."""
+        return self.record.aggregated
+
+    @property
+    def tags(self) -> Tags:
+        """See `Record.tags`."""
+        return self.record.tags
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self._batch.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The id of the shard from which the record was read."""
+        return self._batch.shard_id
+
+    @property
+    def token(self) -> int:
+        """See `Batch.token`."""
+        return self._batch.token
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt; it is 1 when the record is delivered for the first time."""
+        return self._batch.attempt
+
+    def ack(self) -> bool:
+        """Settle the record: it is done. False once the tenure is over: then it counts for nothing, as with the other
+        calls.
+        """
+        return self._batch.ack(self._index)
+
+    def settle_through(self) -> bool:
+        """Settle the record, and all that were delivered of its shard before it."""
+        return self._batch.settle_through(self._index)
+
+    def nack(self, delay_s: float = 0.0) -> bool:
+        """Deliver the record again, not before ``delay_s`` seconds."""
+        return self._batch.nack(self._index, delay_s=delay_s)
+
+    def skip(self, reason: str = "skipped") -> bool:
+        """Settle the record without having been processed; an event says so."""
+        return self._batch.skip(self._index, reason=reason)
+
+    def dead_letter(self, error: BaseException | None = None) -> bool:
+        """Give the record up: it becomes a dead letter."""
+        return self._batch.dead_letter(self._index, error=error)
+
+    def fail(self, error: BaseException) -> bool:
+        """Fail the record: the retry policy says what follows."""
+        return self._batch.fail(error, self._index)
+
+    def __enter__(self) -> Self:
+        tracer = self._batch._reader.tracer
+        self._span = None if tracer is None else tracer.processing(self.stream, self.shard_id, (self.record,))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        with processed(self._span, error):
+            return super().__exit__(kind, error, trace)
+
+    def _may_go_on(self) -> bool:
+        return self._batch._may_go_on(self._index)
+
+    def _left(self) -> bool:
+        return self._batch._left((self._index,))
+
+
+def _position(record: Placed) -> Position:
+    return Position(record.sequence_number, record.sub_sequence_number)
+
+
+# --- pending checkpoints --------------------------------------------------------------------------
+# A program has checkpoints in two phases: `prepare` stores one as pending, `commit` makes it the checkpoint.
+#
+# They lie in the KCL's columns for pending checkpoints, so the next owner, of whatever kind, is told of a checkpoint
+# that was prepared and not committed. `shardway.core.shard.checkpoints` says what may be asked for when.
+
+
+class FoundPending(NamedTuple):
+    """A pending checkpoint that the former owner of a shard left."""
+
+    stream: str
+    shard_id: str
+    position: Position | None
+    """The position up to which all was prepared; None: the whole shard, to its end."""
+    state: bytes | None
+    """The bytes that the application stored with the checkpoint."""
+
+
+class PendingCheckpoint:
+    """A checkpoint that is stored as pending. Commit it once what it stands for is done, or abandon it: the consumer
+    has a call for each, which waits until that is stored.
+    """
+
+    __slots__ = ("_reader", "_value")
+
+    def __init__(self, reader: ShardReader, value: Pending) -> None:
+        self._reader = reader
+        self._value = value
+
+    @property
+    def stream(self) -> str:
+        """The stream's name or ARN, as it was given."""
+        return self._reader.stream
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self._reader.shard_id
+
+    @property
+    def position(self) -> Position | None:
+        """The last position that the checkpoint covers; None: the whole shard, to its end."""
+        return _covered(self._value.checkpoint)
+
+    @property
+    def state(self) -> bytes | None:
+        """The bytes that the application stored with the checkpoint."""
+        return self._value.state
+
+
+def choose(
+    row: LeaseRow,
+    on_pending: OnPending | None,
+    *,
+    stream: str,
+    shard_id: str,
+    on_event: Callable[[LedgerEvent], None],
+) -> PendingChoice:
+    """Return what becomes of a checkpoint that the former owner left pending, if there is one: the program says it."""
+    pending = row.pending
+    if pending is None:
+        return PendingChoice.ABANDON
+    position, choice = _covered(pending), PendingChoice.ABANDON
+    if on_pending is not None:
+        try:
+            choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
+        except Exception as error:
+            told = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+            choice = PendingChoice.KEEP
+    on_event(PendingCheckpointFound(stream, shard_id, position, choice.value))
+    return choice
+
+
+def _covered(checkpoint: Checkpoint) -> Position | None:
+    return checkpoint.position if checkpoint.is_position else None

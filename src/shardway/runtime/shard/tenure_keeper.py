@@ -1,0 +1,184 @@
+"""The keeper keeps one lease: it runs the machine of its tenure on the event loop, and carries its writes to
+the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from shardway.core.leases.tenure import (
+    Abandon,
+    Alive,
+    Answered,
+    Began,
+    End,
+    Lost,
+    NotTaken,
+    Saw,
+    Send,
+    Settled,
+    State,
+    Tick,
+    step,
+)
+from shardway.core.leases.writes import Unknown, creates
+from shardway.tasks import spawn, wait_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardway.core.leases import LeaseRow, Write
+    from shardway.core.leases.tenure import Command, Input, Result
+    from shardway.ports import LeaseTable
+
+
+class TenureKeeper:
+    """Keeps one tenure. ``run`` lives as long as it does; the shard's reader asks `may_deliver` before each
+    delivery.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        begun: Result,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's)."""
+        self.tenure, first = begun
+        self._table = table
+        self.lost: Lost | None = None
+        """The loss of the lease, where the tenure ended by it."""
+        self._hear: Callable[[Command], None] | None = None
+        self._unheard: deque[Command] = deque()
+        self._clock = clock or asyncio.get_running_loop().time
+        self._commands = deque(first)
+        self._inputs: deque[Input] = deque()
+        self._more = asyncio.Event()
+        self._over = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self.began: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """A future: True once the lease is held, False when it is not to be had."""
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as it was last confirmed."""
+        return self.tenure.row
+
+    @property
+    def token(self) -> int:
+        """A number that grows with every owner of the lease; 0 before the tenure has begun."""
+        return self.tenure.token
+
+    def listen(self, hear: Callable[[Command], None]) -> None:
+        """Tell ``hear`` all that the tenure says, but for its writes: first what it has said so far, then what
+        follows.
+        """
+        self._hear = hear
+        while self._unheard:
+            hear(self._unheard.popleft())
+
+    def may_deliver(self) -> bool:
+        """True while no other worker can have the lease."""
+        return self.tenure.may_deliver(self._clock())
+
+    def tell(self, given: Input) -> None:
+        """Hand the machine an input; what it leads to happens soon."""
+        if self._inputs and isinstance(given, Settled) and _rides(given):
+            last = self._inputs[-1]
+            if isinstance(last, Settled) and _rides(last):
+                # Thousands of records may be settled one by one before the machine comes to its turn.
+                if last.checkpoint < given.checkpoint:
+                    self._inputs[-1] = given
+                return
+        self._inputs.append(given)
+        self._more.set()
+
+    def alive(self, sent_s: float) -> None:
+        """Note that a write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
+        if self.tenure.state is State.HELD and not self._inputs and self.may_deliver():
+            # The input only puts off what is waited for. A thousand keepers that are woken up for that are most of the
+            # work of a worker that has much to show. A keeper that may not deliver has to know: the machine may have
+            # slept.
+            self._take(Alive(sent_s))
+        else:
+            self.tell(Alive(sent_s))
+
+    def saw(self, row: LeaseRow) -> None:
+        """Note a row that a look at the table showed. A row that shows nothing new wakes nothing up: a scan
+        shows all.
+        """
+        if row.counter > self.row.counter or row.checkpoint_owner is not None:
+            self.tell(Saw(row))
+
+    async def end(self, to: str | None = None) -> None:
+        """Give the lease to a worker, or free it, and wait until the tenure is over."""
+        self.tell(End(to))
+        await self.over()
+
+    def abandon(self) -> None:
+        """Let the row be as it is, and do nothing more for the tenure."""
+        self.tell(Abandon())
+
+    async def over(self) -> None:
+        """Wait until the tenure is over."""
+        await self._over.wait()
+
+    async def run(self) -> None:
+        """Run the tenure to its end. If this is cancelled, others have to wait for the lease's failover time."""
+        try:
+            self._do()
+            while self.tenure.state is not State.OVER:
+                now_s, wake_at_s = self._clock(), self.tenure.wake_at_s
+                wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
+                if not self._inputs and wait_s != 0.0:
+                    self._more.clear()
+                    await wait_set(self._more, wait_s)
+                self._take(self._inputs.popleft() if self._inputs else Tick())
+        finally:
+            if self.tenure.state is not State.OVER:
+                self._take(Abandon())
+            if self._writing is not None:
+                self._writing.cancel()
+            if not self.began.done():
+                self.began.set_result(False)
+            self._over.set()
+
+    def _take(self, given: Input) -> None:
+        self.tenure, commands = step(self.tenure, given, self._clock())
+        self._commands += commands
+        self._do()
+
+    def _do(self) -> None:
+        while self._commands:
+            command = self._commands.popleft()
+            if isinstance(command, Send):
+                self._writing = spawn(self._write(command.write), self._unanswered)
+                continue
+            if isinstance(command, Began | NotTaken) and not self.began.done():
+                self.began.set_result(isinstance(command, Began))
+            if isinstance(command, Lost):
+                self.lost = command
+            if self._hear is None:
+                self._unheard.append(command)
+            else:
+                self._hear(command)
+
+    async def _write(self, write: Write) -> None:
+        try:
+            born = creates(write)
+            outcome = await (self._table.write(write) if born is None else self._table.create(born))
+        except Exception as error:  # Denied, no such table: the machine tries until its time is over.
+            self._unanswered(error)
+        else:
+            self.tell(Answered(outcome))
+
+    def _unanswered(self, error: BaseException) -> None:
+        self.tell(Answered(Unknown(type(error).__name__)))
+
+
+def _rides(given: Settled) -> bool:
+    """True for a checkpoint that goes with the next renewal."""
+    return not (given.at_once or given.commit)

@@ -1,0 +1,588 @@
+"""A worker reads its share of streams' shards, beside other workers, through a lease table.
+
+It shows itself in a row of its own (`Presence`), and looks at the others' rows and the leases (`sight`). A function
+(`shardway.core.worker`) decides what follows, in each round, and whenever something happens between rounds. The worker
+does what that answers: by the tenures of its leases (`holding`), the shards that it reads ahead (`reading_ahead`), and
+the leases to create and to delete (`shard_leases`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardway.core.assignment.kcl import Fleet
+from shardway.core.handoff import ReceiverState
+from shardway.core.leases import Done, writes
+from shardway.core.leases.membership import WRITES_PER_FAILOVER
+from shardway.core.leases.row import process_name
+from shardway.core.leases.tenure import claim, receive
+from shardway.core.worker import (
+    SLOW,
+    CreateMissing,
+    Deliver,
+    Discard,
+    EndTenure,
+    Follow,
+    Freed,
+    FreeRows,
+    GaveUp,
+    KeepUp,
+    LeaseSeen,
+    Leave,
+    LookAt,
+    Measure,
+    Mine,
+    ReadAhead,
+    Resume,
+    Show,
+    Stir,
+    Stop,
+    Take,
+    Terms,
+    UpkeepOver,
+    View,
+    WarmUp,
+    Work,
+    WorkersSeen,
+    step,
+)
+from shardway.errors import ServiceError, ShardwayError
+from shardway.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
+from shardway.ports import SharedWithKcl
+from shardway.runtime.background import Chores, emits_failure
+from shardway.runtime.loops import SteadyClock
+from shardway.runtime.shard.shard_reader import ShardReader
+from shardway.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.runtime.worker.holding import Holding
+from shardway.runtime.worker.reading_ahead import ReadingAhead
+from shardway.runtime.worker.shard_leases import ShardLeases
+from shardway.runtime.worker.sight import KclTimes, KclWatch, Sight
+from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from random import Random
+
+    from shardway.core.leases import LeaseRow
+    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.worker import Action, Input, Slow
+    from shardway.options import ConsumerOptions
+    from shardway.ports import LeaseTable
+    from shardway.runtime.worker.holding import Readers
+
+
+class Worker:
+    """The part of an application that is one process. ``run`` goes on until cancelled, or until ``stop`` has handed
+    over all.
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        table: LeaseTable,
+        options: ConsumerOptions,
+        *,
+        readers: Readers,
+        rng: Random,
+        on_event: Callable[[Any], None],
+        on_reader: Callable[[ShardReader], None],
+    ) -> None:
+        """``readers`` are of one stream, or of several with keys; the worker opens and closes their place for dead
+        letters. ``on_reader`` hears of each shard that this worker begins to hold.
+        """
+        self.id = worker_id
+        self.options, self._times, retry_s = options, options.times, options.times.lease.retry_s
+        self._parts = parts = readers.parts
+        self._letters = readers.letters
+        self._table = table
+        self._on_event = on_event
+        self._on_reader = on_reader
+        self._clock = clock = SteadyClock(asyncio.get_running_loop())
+        self._look_now = asyncio.Event()
+        self._stopped = asyncio.Event()  # This is set when all is handed over.
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._unreadable: set[str] = set()
+        self._todo: deque[Action] = deque()
+        self._is_doing = False
+        self._mine = mine = Mine(_terms(worker_id, options), options.leases.assignment, rng)
+        self._chores = chores = Chores(self._fail)
+        self._presence = Presence(table, mine, self._shown, retry_s=retry_s, clock=clock)
+        self._kcl = _kcl_watch(worker_id, table, options, clock)
+        self._sight = Sight(
+            mine, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
+        )
+        self._shards = ShardLeases(
+            table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
+        )
+        self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, tell=self._hear)
+        self._holding = Holding(
+            mine,
+            readers=readers,
+            ahead=self._ahead,
+            sight=self._sight,
+            shards=self._shards,
+            chores=chores,
+            tell=self._hear,
+        )
+        self.held = self._holding.held
+
+    def _shown(self, now_s: float, counter: int) -> WorkerRow:
+        """Return the worker's own row as it is written now, with what those want to know that look from outside."""
+        service_s = next(iter(self._parts.values())).stream.now_s
+        row = self._mine.shown(now_s, counter)
+        return replace(row, written_ms=int(service_s * 1000), unsettled=self._holding.unsettled(now_s))
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Share shards until the end. Raises what cannot be mended by trying again: no permission, no such stream,
+        options that fault.
+
+        An error that ends the reading of a shard is raised here too, once all other shards are handed over.
+        """
+        try:
+            if await self._begun():
+                await self._share()
+        finally:
+            self._over.set()
+            await self._chores.end()
+            await self._ahead.close()
+            if self._letters is not None:
+                await self._letters.close()
+            if self._stopped.is_set():
+                with contextlib.suppress(ShardwayError):  # The others find out what is left in the table.
+                    await self._leave()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _begun(self) -> bool:
+        """Make sure that tables and streams are there and fit each other. False: this worker is to leave before they
+        were.
+
+        What cannot be reached is tried again, here as in each later round: a table that is away for a while must not
+        end the workers that start meanwhile.
+        """
+        begins_anew, retry_s = self.options.leases.other_stream_begins_anew, self._times.lease.retry_s
+        while not self._mine.leaving:
+            self._look_now.clear()
+            try:
+                await self._table.ensure()
+                anew = await self._shards.claim_stream(
+                    begins_anew=begins_anew, failover_s=self.options.leases.failover_s
+                )
+            except ShardwayError as error:
+                if not error.retryable:
+                    raise
+            else:
+                for stream, count in anew.items():
+                    self._on_event(LeasesBegunAnew(self._table.name, stream, count))
+                return await self._letters_begun()
+            await wait_set(self._look_now, retry_s)
+        return False
+
+    async def _letters_begun(self) -> bool:
+        """Make sure that dead letters can be written. False: this worker is to leave before they could."""
+        if self._letters is None:
+            return True
+        tell = emits_failure(
+            self._on_event,
+            (", ".join(part.name for part in self._parts.values()), None),
+            "opening the place for dead letters",
+            "it is tried again; no shard is read before that",
+        )
+        while not self._mine.leaving:
+            self._look_now.clear()
+            try:
+                await self._letters.start()
+            except ShardwayError as error:
+                if not error.retryable:
+                    raise
+                tell(error)
+            else:
+                return True
+            await wait_set(self._look_now, self._times.lease.retry_s)
+        return False
+
+    async def _share(self) -> None:
+        """Look and act, round after round, until nothing is held any more by a worker that leaves."""
+        announcing = self._chores.spawn(self._presence.run(self._holding.alive))
+        announcing.add_done_callback(lambda _: self._look_now.set())
+        while self._presence.alive_s is None and not self._mine.leaving:
+            if announcing.done():
+                await announcing  # A worker that the others cannot see must hold no lease.
+            await wait_set(self._look_now, 0.01)
+        while not self._stopped.is_set():
+            if announcing.done():
+                await announcing
+            self._look_now.clear()
+            try:
+                waits = await self._round()
+            except ShardwayError as error:
+                if not error.retryable:
+                    raise
+                waits = False
+                # The table cannot be reached as a whole. Leases are kept by their own writes meanwhile.
+                await asyncio.sleep(self._times.lease.retry_s)
+            interval_s = self._times.wait_interval_s if waits else self._times.look_interval_s
+            await wait_set(self._look_now, interval_s)
+
+    async def stop(self) -> None:
+        """Hand over everything, and leave: `run` ends when the worker holds nothing any more."""
+        self._hear(Leave())
+        await self._over.wait()
+
+    def leases(self) -> Collection[LeaseRow]:
+        """Return the leases of all shards of the worker's streams, as they were read last."""
+        return self._sight.leases.values()
+
+    def leases_without_owner(self) -> int:
+        """Return how many of these leases could be read, and have no worker that lives."""
+        return self._sight.without_owner()
+
+    def give_up(self, key: str, cool_down_s: float) -> None:
+        """Let another worker have a lease, or free it, and do not take it again for a while."""
+        self._hear(GaveUp(key, cool_down_s))
+
+    async def _leave(self) -> None:
+        """Take away this worker's row, and free what was given to it while it left.
+
+        The row goes first. A giver looks at it after its give: so either the giver finds that the row has gone, and
+        frees the lease, or the lease was given before the row went, and is found here.
+        """
+        if self._kcl is not None:
+            await self._kcl.leave()
+        await self._table.delete_worker(self.id)
+        listing = await self._table.scan(consistent=True)
+        mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
+        await self._free(mine)
+        if given := {*self._mine.given}:
+            rows = await self._table.workers(consistent=True)
+            await self._take_back(given, {row.worker_id: row for row in rows})
+
+    def _fail(self, error: BaseException) -> None:
+        """Hand over the rest, then raise the error: reading has met what repeating does not mend."""
+        if self._failure is None:
+            self._failure = error
+        self._hear(Leave())
+
+    # --- a round --------------------------------------------------------------------------------
+
+    async def _round(self) -> bool:
+        """Look, decide, act. Return True while something is waited for that may come at any moment."""
+        slow = self._tell(self._view(await self._look()))
+        if any(isinstance(one, CreateMissing) for one in slow):
+            await self._shards.missing(self._sight.leases)
+            return True
+        await self._do(slow)
+        if self._mine.is_done:
+            self._stopped.set()
+        return self._mine.looks_often
+
+    async def _look(self) -> list[str]:
+        """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
+        sight, mine, before, fleet = self._sight, self._mine, self._sight.scanned_s, self._sight.fleet
+        given = {*mine.given}
+        silent = await sight.look(closely=mine.looks_closely, scans=mine.waits_for_many(len(sight.leases)))
+        await self._take_back(given, sight.members.rows)
+        if sight.scanned_s != before:
+            for key in sight.unreadable.keys() - self._unreadable:
+                self._on_event(LeaseUnreadable(self._table.name, key, sight.unreadable[key]))
+            self._unreadable = {*sight.unreadable}
+            for key, held in self.held.items():
+                if (row := sight.leases.get(key)) is not None:
+                    held.keeper.saw(row)
+        if sight.fleet is not fleet:
+            self._on_event(FleetChanged(self._table.name, sight.fleet.value))
+        if self._kcl is not None and not mine.leaving:
+            await self._kcl.report()
+        return silent
+
+    async def _take_back(self, given: Collection[str], workers: Mapping[str, WorkerRow]) -> None:
+        """Free what was given to a worker that has left meanwhile. ``given``: the leases that were given when a
+        consistent look at the workers was sent, which showed them as ``workers``.
+        """
+        await self._do(self._tell(WorkersSeen(given, workers, self._sight.leases)))
+
+    def _view(self, silent: Collection[str]) -> View:
+        sight, mine, rows = self._sight, self._mine, self._sight.leases
+        steals = sight.fleet is Fleet.KCL2
+        return View(
+            fleet=sight.fleet,
+            leases=sight.views(),
+            rows=rows,
+            workers=sight.workers(silent),
+            named={
+                key
+                for key, row in rows.items()
+                if row.actual_owner == self.id and key not in mine and sight.is_mine(row)
+            },
+            robbed={key for key, row in rows.items() if sight.is_robbed(row)} if steals else (),
+            given_up={key for key, held in self.held.items() if held.reader.ledger.given_up},
+            is_complete=self._parts.keys() <= {row.stream for row in rows.values()},
+            has_gone=self._shards.has_gone,
+            scanned_s=sight.scanned_s,
+            scan_sent_s=sight.scan_sent_s,
+            before=sight.before,
+        )
+
+    def _rescan(self) -> None:
+        self._sight.forget_scan()
+        self._look_now.set()
+
+    def _owned(self) -> set[str]:
+        """Return the leases that this worker holds, and that living workers say they hold; and rows that cannot be
+        read.
+        """
+        now_s, members = self._clock(), self._sight.members
+        quiet = {*members.quiet(now_s)}
+        others = (row.held for one, row in members.rows.items() if one not in quiet)
+        return {*self.held, *self._sight.unreadable}.union(*others)
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def _tell(self, given: Input) -> list[Slow]:
+        """Have the worker's machine decide what follows from an input, and do what takes no time; return what calls a
+        table.
+
+        What is done may lead to another input at once. Then its actions come behind those of the first one: a shard
+        must not be stopped before it was resumed, where that was decided first.
+        must not be stopped before it was resumed, where that was decided first.
+        """
+        slow: list[Slow] = []
+        for one in step(self._mine, given, self._clock()):
+            if isinstance(one, SLOW):
+                slow.append(one)
+            else:
+                self._todo.append(one)
+        if not self._is_doing:
+            self._is_doing = True
+            try:
+                while self._todo:
+                    self._do_now(self._todo.popleft())
+            finally:
+                self._is_doing = False
+        return slow
+
+    def _hear(self, given: Input) -> None:
+        """Take an input of a part of the worker between rounds, and do what follows."""
+        if slow := self._tell(given):
+            self._chores.spawn(self._do(slow))
+
+    def _do_now(self, action: Action) -> None:
+        match action:
+            case Show():
+                self._presence.changed()
+            case Stir():
+                self._look_now.set()
+            case Take():
+                self._take(action)
+            case Follow(key, checkpoint):
+                self._ahead.follow(key, checkpoint)
+            case Discard(key):
+                self._ahead.discard(key)
+            case ReadAhead(key):
+                self._ahead.expect(self._sight.leases[key])
+            case Deliver(key):
+                self._on_reader(self.held[key].reader)
+            case Measure():
+                for held in self.held.values():
+                    held.measure()
+            case KeepUp(work):
+                self._chores.spawn(self._keep_up(work))
+            case Stop() | Resume() | EndTenure():
+                self._do_held(action)
+
+    def _do_held(self, action: Stop | Resume | EndTenure) -> None:
+        if (held := self.held.get(action.key)) is None:
+            return  # Its tenure ends in this very step.
+        match action:
+            case Stop(_, due_s):
+                held.stop(due_s)
+            case Resume():
+                held.resume()
+            case EndTenure(_, to, process):
+                held.end(to, process)
+
+    def _take(self, action: Take) -> None:
+        row, me, times, now_s = self._sight.leases[action.key], self.id, self._times.lease, self._clock()
+        alive_s, process = self._presence.alive_s, self._sight.process
+        if action.receives and not row.lacks_time:
+            assert action.unmoved_s is not None
+            begun = receive(row, me, times, now_s, action.unmoved_s, alive_s, process)
+        else:
+            start_ms = self._parts[row.stream].stream.start_ms(row.checkpoint) if row.lacks_time else None
+            begun = claim(row, me, times, now_s, alive_s, process, start_ms)
+        self._holding.begin(action.key, TenureKeeper(self._table, begun, clock=self._clock))
+
+    async def _do(self, slow: Iterable[Slow]) -> None:
+        """Do what calls a table: first free leases, then look at the others side by side, each in its own order."""
+        frees: list[FreeRows] = []
+        by_key: dict[str, deque[Slow]] = {}
+        for one in slow:
+            if isinstance(one, FreeRows):
+                frees.append(one)
+            elif isinstance(one, WarmUp | LookAt):
+                by_key.setdefault(one.key, deque()).append(one)
+        try:
+            for free in frees:
+                await self._free(free.rows)
+        finally:  # A side that warms up counts on it, whatever becomes of another lease.
+            # Each look is a round trip: one after another, a deploy would leave hundreds of shards unread for seconds.
+            await side_by_side(self._look_closely, by_key.values(), LOOKS_AT_ONCE_MAX)
+
+    async def _free(self, rows: Collection[LeaseRow]) -> None:
+        self._sight.forget_scan()
+        await side_by_side(lambda row: self._table.write(writes.free(row)), rows, LOOKS_AT_ONCE_MAX)
+        self._tell(Freed([row.key for row in rows]))
+
+    async def _look_closely(self, todo: deque[Slow]) -> None:
+        """Do what is to be done for one lease that may come."""
+        while todo:
+            one = todo.popleft()
+            if isinstance(one, WarmUp):
+                await self._warm_up(one.key)
+            elif isinstance(one, LookAt):
+                todo += await self._look_at(one.key)
+
+    async def _warm_up(self, key: str) -> None:
+        row = await self._sight.get(key)
+        side = self._mine.receiving.get(key)
+        if row is not None and not row.ended and side is not None and side.state is ReceiverState.WARMING:
+            self._ahead.come(row)
+
+    async def _look_at(self, key: str) -> list[Slow]:
+        sight = self._sight
+        sent_s, row = self._clock(), await sight.get(key)
+        known = sight.leases.get(key)
+        if row is None:
+            return self._tell(LeaseSeen(key=key, row=None, lease=None, known=known, sent_s=sent_s))
+        sight.saw(row)
+        return self._tell(
+            LeaseSeen(
+                key=key,
+                row=row,
+                lease=sight.view(row),
+                known=known,
+                sent_s=sent_s,
+                is_robbed=sight.is_robbed(row),
+            )
+        )
+
+    # --- upkeep ---------------------------------------------------------------------------------
+
+    async def _keep_up(self, work: Work) -> None:
+        failed = True
+        try:
+            if work is Work.GONE:
+                await self._shards.missing_of_gone()
+            elif work is Work.SEARCH:
+                await self._shards.missing(self._sight.leases)
+            else:
+                await self._shards.upkeep()
+            failed = False
+        except ShardwayError as error:
+            reason = error.code if isinstance(error, ServiceError) else type(error).__name__
+            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self._mine.terms.upkeep_retry_s))
+        finally:
+            self._hear(UpkeepOver(work, failed))
+
+
+def _terms(worker_id: str, options: ConsumerOptions) -> Terms:
+    return Terms(
+        worker_id=worker_id,
+        process=process_name(uuid.uuid4().hex[:16], worker_id),
+        failover_s=options.leases.failover_s,
+        leases_max=options.leases.leases_max,
+        warm_deadline_s=options.handoff.warm_deadline_s,
+        drain_deadline_s=options.handoff.drain_deadline_s,
+        upkeep_interval_s=options.leases.upkeep_interval_s,
+        steal_wait_s=options.steal_wait_s,
+        look_interval_s=options.times.look_interval_s,
+    )
+
+
+def _kcl_watch(
+    worker_id: str, table: LeaseTable, options: ConsumerOptions, clock: Callable[[], float]
+) -> KclWatch | None:
+    """Return the watch for KCL workers; None: no KCL worker can share such a table."""
+    if not isinstance(table, SharedWithKcl):
+        return None
+    return KclWatch(
+        worker_id,
+        table,
+        KclTimes(
+            failover_s=options.leases.failover_s,
+            report_interval_s=options.leases.kcl_report_interval_s,
+            look_interval_s=options.times.kcl_look_interval_s,
+        ),
+        clock=clock,
+    )
+
+
+# --- its own row ----------------------------------------------------------------------------------
+# A worker shows a row of its own to the others, and knows whether that is confirmed.
+
+TOLD_PER_WRITE_INTERVAL = 8
+"""The most times in the interval between two writes that a lease hears of confirmed writes, though a worker that has
+much to show writes more often.
+"""
+
+
+class Presence:
+    """Writes the worker's own row at every change, and often enough to be known as alive."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        mine: Mine,
+        shown: Callable[[float, int], WorkerRow],
+        *,
+        retry_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """``shown`` returns the row by the time and its counter. ``retry_s`` is the pause after a write that was not
+        confirmed.
+        """
+        self.alive_s: float | None = None
+        """The send time of the last confirmed write; None: no other worker can have seen this one yet."""
+        self._table = table
+        self._mine = mine
+        self._shown = shown
+        self._retry_s = retry_s
+        self._told_s = float("-inf")
+        self._counter = 0
+        self._clock = clock
+        self._now = asyncio.Event()
+
+    def changed(self) -> None:
+        """Write the row soon: there is something new to show."""
+        self._now.set()
+
+    async def run(self, on_alive: Callable[[float], None]) -> None:
+        """Write the row until cancelled. Raises, before the first confirmed write, an error that trying again does not
+        mend. ``on_alive`` hears of confirmed writes, by the time at which they were sent.
+        """
+        interval_s = self._mine.terms.failover_s / WRITES_PER_FAILOVER
+        while True:
+            self._now.clear()
+            sent_s = self._clock()
+            self._counter += 1
+            row = self._shown(sent_s, self._counter)
+            try:
+                outcome = await self._table.put_worker(row)
+            except ShardwayError as error:
+                if self.alive_s is None and not error.retryable:
+                    raise
+                outcome = None
+            if isinstance(outcome, Done):
+                self.alive_s = sent_s
+                if sent_s - self._told_s >= interval_s / TOLD_PER_WRITE_INTERVAL:
+                    self._told_s = sent_s
+                    on_alive(sent_s)
+            await wait_set(self._now, interval_s if isinstance(outcome, Done) else min(interval_s, self._retry_s))

@@ -1,0 +1,1 @@
+"""Lease tables outside of AWS (`shardway.ports.LeaseTable`): in memory, SQLite, PostgreSQL."""

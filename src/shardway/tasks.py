@@ -1,0 +1,359 @@
+"""The one rule for tasks and threads that run beside the code that started them: none dies unheard.
+
+A task either belongs to the code that makes it (`awaited`): that code awaits it, or asks for its result, on each of its
+ways, and ends it by `drop` or `give_up` where it leaves early. Or it goes on by itself (`spawn`), and has a handler
+that hears what ended it, emits it, and sees to what follows: the work is begun again, the shard is let go, or the
+consumer ends. The same holds for threads (`thread`). Nothing else in the packages makes a task or a thread.
+
+It is an error, too, that a task ends cancelled though it was not asked to: what it waited for was cancelled, and it let
+that out. asyncio takes such an end for no failure, and what the task was for would stop in silence.
+
+The functions that wait for others stand here, too: for an event, for calls side by side, and for another thread's
+`Reply`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
+
+from shardway.errors import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Heard: TypeAlias = "Callable[[BaseException], object]"
+"""A function that hears what ended a task or a thread."""
+
+log = logging.getLogger("shardway.tasks")
+
+_running: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
+
+
+class NotAskedToEndError(RuntimeError):
+    """A task ended cancelled, though it was not asked to end: something that it waited for was cancelled."""
+
+
+def awaited(work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Task[T]:
+    """Begin a task whose error goes to the code that makes it."""
+    return _task(work, loop)
+
+
+def spawn(
+    work: Coroutine[Any, Any, T], heard: Heard, *, loop: asyncio.AbstractEventLoop | None = None
+) -> asyncio.Task[T]:
+    """Begin a task of its own; ``heard`` is called with what ended it, if that was neither its end nor its
+    cancelling.
+    """
+    task = _task(work, loop)
+    _running.add(task)
+    task.add_done_callback(partial(_over, heard))
+    return task
+
+
+def forget(loop: asyncio.AbstractEventLoop) -> None:
+    """Let go of the tasks of a loop that stopped for good before they ended."""
+    _running.difference_update([task for task in _running if task.get_loop() is loop])
+
+
+def _task(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None) -> asyncio.Task[T]:
+    try:
+        return (loop or asyncio.get_running_loop()).create_task(work)
+    except RuntimeError:  # No loop runs any more: the caller hears that.
+        work.close()
+        raise
+
+
+def failure_of(task: asyncio.Future[Any]) -> BaseException | None:
+    """Return what ended a task that is over; None: it came to its end, or was asked to end."""
+    if not task.cancelled():
+        return task.exception()
+    if not isinstance(task, asyncio.Task) or task.cancelling():
+        return None
+    return NotAskedToEndError("the task ended cancelled, though it was not asked to: what it waited for was cancelled")
+
+
+def drop(task: asyncio.Future[Any]) -> None:
+    """End a task whose outcome is of no use any more. An error that it ends with all the same, or did before, is a line
+    of the log for debugging.
+    """
+    if task.cancel():
+        task.add_done_callback(_note)
+    else:
+        _note(task)
+
+
+async def give_up(*tasks: asyncio.Future[Any]) -> None:
+    """Drop several tasks (see `drop`), and wait until they have ended."""
+    for task in tasks:
+        drop(task)
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
+    """Return a handler that writes a line, ``what`` and the error, and then calls ``then``."""
+
+    def hear(error: BaseException) -> None:
+        log.error("%s: %s", what, type(error).__name__, exc_info=error)
+        if then is not None:
+            then()
+
+    return hear
+
+
+class Shared(Generic[T]):
+    """Work that is done once for all callers that wait for it. Its error goes to each of them; where all have left by
+    then, to ``heard``. A caller that leaves ends nothing.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], heard: Heard) -> None:
+        self._work = work
+        self._heard = heard
+        self._task: asyncio.Task[T] | None = None
+        self._waiting = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        """True from `begin` on until the work is done."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> asyncio.Task[T]:
+        """Begin the work, unless it is under way; return its task."""
+        if self._task is None or self._task.done():
+            self._task = spawn(self._work(), self._failed)
+        return self._task
+
+    async def __call__(self) -> T:
+        """Begin the work, unless it is under way, and wait for it."""
+        task = self.begin()
+        self._waiting += 1
+        try:
+            await asyncio.wait((task,))
+        finally:
+            self._waiting -= 1
+        return task.result()
+
+    async def close(self) -> None:
+        """End the work that is under way."""
+        if self._task is not None:
+            await give_up(self._task)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._waiting:
+            self._heard(error)
+
+
+async def on_loop(there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on the loop of another thread, and wait for what it returns or raises. Where this call is
+    cancelled, the coroutine is, too. Raises RuntimeError where that loop is closed.
+
+    Nothing is locked between the two. Python's `run_coroutine_threadsafe` has a future with a lock: a signal handler
+    that raises on one loop just then leaves it taken, and the other loop would wait for it for ever.
+    """
+    errand = _Errand(there, work)
+    there.call_soon_threadsafe(errand.begin)
+    try:
+        return await errand.told
+    except asyncio.CancelledError:
+        errand.leave()
+        raise
+
+
+class _Errand(Generic[T]):
+    def __init__(self, there: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._there = there
+        self._here = asyncio.get_running_loop()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._has_left = False
+        self.told: asyncio.Future[T] = self._here.create_future()
+
+    def begin(self) -> None:
+        """Begin the work. It is called on the other loop."""
+        if self._has_left:
+            return
+        try:
+            self._task = awaited(self._work(), loop=self._there)
+            self._task.add_done_callback(self._over)
+        except BaseException as error:  # It could not begin, or a signal handler raised.
+            self._tell(self.told.set_exception, error)
+            raise
+
+    def leave(self) -> None:
+        """Leave the work, on the loop of the caller: nothing waits for it any more."""
+        self._has_left = True
+        with contextlib.suppress(RuntimeError):  # That loop is closed.
+            self._there.call_soon_threadsafe(self._give_up)
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            drop(self._task)
+
+    def _over(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._tell(self.told.cancel)
+        elif (error := task.exception()) is not None:
+            self._tell(self.told.set_exception, error)
+        else:
+            self._tell(self.told.set_result, task.result())
+
+    def _tell(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
+        with contextlib.suppress(RuntimeError):  # That loop is closed, and nothing waits on it.
+            self._here.call_soon_threadsafe(self._unless_told, tell, *what)
+
+    def _unless_told(self, tell: Callable[[Unpack[Ts]], object], *what: *Ts) -> None:
+        if not self.told.done():
+            tell(*what)
+
+
+def thread(work: Callable[[], object], name: str, heard: Heard, *, daemon: bool = True) -> threading.Thread:
+    """Start a thread at once, and return it; ``heard`` is called, on it, with what ended it."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # It may be an exit, which Python would pass over in silence.
+            heard(error)
+
+    started = threading.Thread(target=run, name=name, daemon=daemon)
+    started.start()
+    return started
+
+
+def uninterrupted(work: Callable[[], T]) -> T:
+    """Run ``work`` on a thread of its own, and return its result or raise its error.
+
+    Python runs signal handlers on the main thread alone. Where a handler raises there meanwhile, the caller gets that
+    error, and the work is done all the same. (`threading.Thread.start` does not bear a handler that raises: the new
+    thread may then wait for ever for a lock that stays taken.)
+    """
+    reply = Reply[T]()
+
+    def run() -> None:
+        try:
+            reply.set_result(work())
+        except BaseException as error:
+            reply.set_exception(error)
+
+    _thread.start_new_thread(run, ())
+    return reply.result()
+
+
+def _over(heard: Heard, task: asyncio.Future[Any]) -> None:
+    _running.discard(task)
+    if (error := failure_of(task)) is not None:
+        heard(error)
+
+
+def _note(task: asyncio.Future[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, StopAsyncIteration):
+        log.debug("an error of work that was given up: %s", type(error).__name__)
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+async def wait_set(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait until the event is set, at most ``timeout_s`` seconds; None: as long as it takes.
+
+    (Python 3.11's ``wait_for`` may lose a cancellation that comes with the event.)
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+LOOKS_AT_ONCE_MAX = 32
+"""The most calls to a lease table that one task makes side by side."""
+
+
+async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T], at_once_max: int) -> None:
+    """Do the work with each of the given, for at most ``at_once_max`` at the same time. An error of one holds up no
+    other: when all are through, the first error is raised that repeating does not mend, else the first error.
+    """
+    if not (todo := list(given)):
+        return
+    left, errors = iter(todo), list[Exception]()
+
+    async def hand() -> None:
+        for one in left:
+            try:
+                await work(one)
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                errors.append(TransportError("no answer came: what was waited for was cancelled"))
+                errors[-1].__cause__ = error
+            except Exception as error:
+                errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(at_once_max, len(todo))):
+            group.create_task(hand())
+    if errors:
+        raise next((error for error in errors if not getattr(error, "retryable", False)), errors[0])
+
+
+def is_cancelled() -> bool:
+    """True when the current task is asked to end. Otherwise a CancelledError comes from what the task waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+# --- between threads ------------------------------------------------------------------------------
+# Python's own futures, events and conditions take their lock in functions of Python's: a signal handler that raises
+# just then leaves it taken, and the thread that tells the outcome would wait for that lock for ever, with the loop on
+# it.
+
+
+class Reply(Generic[T]):
+    """A result, or an error, that comes from another thread. One thread waits for it, and the first that is set
+    counts.
+    """
+
+    __slots__ = ("_came", "_error", "_is_done", "_result")
+
+    def __init__(self) -> None:
+        self._came = threading.Lock()  # It is taken until the reply is set; nothing is done while it is held.
+        self._came.acquire()
+        self._is_done = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """True once the reply is set."""
+        return self._is_done
+
+    def set_result(self, result: T) -> None:
+        """Set the result."""
+        if not self._is_done:
+            self._result = result
+            self._tell()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Set an error: there is no result."""
+        if not self._is_done:
+            self._error = error
+            self._tell()
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for the reply. Returns the result, or raises the error, or TimeoutError after ``timeout_s`` seconds."""
+        if not self._is_done and not self._came.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise TimeoutError("there is no answer yet")
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def _tell(self) -> None:
+        self._is_done = True
+        with contextlib.suppress(RuntimeError):  # Two threads may set it at the same time.
+            self._came.release()

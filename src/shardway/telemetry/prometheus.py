@@ -1,0 +1,424 @@
+"""Serve numbers as Prometheus scrapes them, and answers to probes, by an HTTP server of the exporter's own.
+
+``/metrics`` is the text format 0.0.4, with the names of `shardway.telemetry.names`. ``/health/live`` and
+``/health/ready`` say whether the process is alive and ready, by the numbers that its consumers reported last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from shardway.core.histogram import BUCKETS_PER_DOUBLING, Histogram
+from shardway.errors import OptionError
+from shardway.events import ConsumerMetrics
+from shardway.telemetry.consumer_metrics import Spread
+from shardway.telemetry.exporting import TICK_S, Exporter
+from shardway.telemetry.names import Kind, Metric, prometheus_label, stream_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardway.telemetry.consumer_metrics import WorkerLevels
+    from shardway.telemetry.names import Point, Told
+
+
+HEAD_BYTES_MAX = 16_384
+"""The longest head of a request."""
+HEAD_S = 2.0
+"""Seconds that a client has to send its request: a scrape and a probe send theirs at once."""
+CLIENT_S = 10.0
+"""Seconds that a client has to take the answer."""
+WAITING_MAX = 128
+"""The clients that have not sent their request yet, and those of the probes. One more cuts off the oldest of them, so
+that clients which say nothing keep no probe out.
+"""
+CLOSE_S = 1.0
+BACKLOG = 64
+
+
+class Answer(NamedTuple):
+    """The answer that a client gets."""
+
+    status: str
+    content_type: str
+    body: bytes
+
+
+class PrometheusExporter(Exporter):
+    """Serves the numbers of all consumers and producers whose ``on_event`` it is.
+
+    ::
+
+        with PrometheusExporter(port=9464) as exporter:
+            async with Consumer("orders", application="billing", on_event=exporter) as consumer:
+                ...
+
+    The exporter listens from its construction on, in a thread of its own. ``/metrics`` is Prometheus's text format.
+    ``/health/live`` answers 200 while the consumers' loops turn, and ``/health/ready`` while leases are renewed, too,
+    and reads succeed; else they answer 503, with the reasons in JSON. Probes are answered however many clients are
+    silent, or take ``/metrics`` slowly.
+    """
+
+    metrics_interval_s = 2.0
+
+    def __init__(
+        self,
+        port: int = 9464,
+        *,
+        host: str = "127.0.0.1",
+        shards_max: int = 0,
+        unready_after_s: float = 60.0,
+        clients_max: int = 16,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """``port`` 0 takes a free port, which is then the attribute `port`. ``host`` is the address to listen on: by
+        default only this machine is answered. ``shards_max``: the levels of at most this many shards are reported one
+        by one, too, and those of the rest as one. With the files of a ``certificate`` and its ``key`` (PEM) the server
+        speaks TLS. Raises OptionError for a port that is taken, and for files that cannot be read.
+        """
+        super().__init__("prometheus", shards_max=shards_max)
+        if not 0 <= port <= 65_535 or clients_max < 1 or shards_max < 0 or not unready_after_s > 0:
+            raise OptionError(
+                "port is 0 to 65535, clients_max at least 1, shards_max at least 0, unready_after_s more than 0; not "
+                f"{port}, {clients_max}, {shards_max}, {unready_after_s}"
+            )
+        self._clients_max = clients_max
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._scraping: set[asyncio.StreamWriter] = set()
+        self._health = Health(unready_after_s)
+        self._tls = _tls(certificate, key)
+        self._socket = _listening(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        """The port that the server listens on."""
+        self._start()
+
+    # --- the thread ---------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """See `Exporter`."""
+        # A process that was forked has its parent's, whose connections are not its own.
+        self._tasks, self._waiting, self._scraping = set(), {}, set()
+        handshake_s = None if self._tls is None else HEAD_S
+        server = await asyncio.start_server(
+            self._client,
+            sock=self._socket,
+            ssl=self._tls,
+            limit=HEAD_BYTES_MAX,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=handshake_s,
+        )
+        try:
+            while not self._is_closed:
+                self._drain()
+                await asyncio.sleep(TICK_S)
+        finally:
+            server.close()
+            # A task that is cancelled is reported with a traceback by asyncio: it ends by the end of its connection.
+            for writer in [*self._waiting, *self._scraping]:
+                writer.transport.abort()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=CLOSE_S)
+
+    def _took(self, event: Told) -> None:
+        """See `Exporter`."""
+        self._health.heard(event if isinstance(event, ConsumerMetrics) else None, time.monotonic())
+        super()._took(event)
+
+    def _answer(self, path: str) -> Answer:
+        """Return the answer to a GET of this path. It is called on the exporter's thread."""
+        self._drain()
+        now_s = time.monotonic()
+        match path.partition("?")[0]:
+            case "/metrics":
+                page = encode([point for point, _ in self._points()])
+                return Answer("200 OK", CONTENT_TYPE, page)
+            case "/health/live":
+                return _health(self._health.live(now_s))
+            case "/health/ready":
+                return _health(self._health.ready(now_s))
+        return Answer("404 Not Found", "text/plain", b"/metrics, /health/live, /health/ready\n")
+
+    # --- clients ------------------------------------------------------------------------------------
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        while len(self._waiting) >= WAITING_MAX:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+        self._waiting[writer] = None
+        try:
+            async with asyncio.timeout(HEAD_S):
+                asked = await _asked(reader)
+            async with asyncio.timeout(CLIENT_S):
+                await self._give(asked, writer)
+        except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError):
+            pass  # the client is gone, or too slow; it may come again
+        finally:
+            self._tasks.discard(task)
+            self._waiting.pop(writer, None)
+            self._scraping.discard(writer)
+            with contextlib.suppress(OSError):
+                writer.transport.abort()
+
+    async def _give(self, asked: _Asked | Answer, writer: asyncio.StreamWriter) -> None:
+        """Answer a client. Probes need no place among the scrapes: a kubelet would restart a process that works."""
+        head_only = False
+        if isinstance(asked, Answer):
+            answer = asked
+        elif asked.is_scrape and len(self._scraping) >= self._clients_max:
+            answer = Answer("503 Service Unavailable", "text/plain", b"too many clients\n")
+        else:
+            if asked.is_scrape:
+                self._waiting.pop(writer, None)
+                self._scraping.add(writer)
+            answer, head_only = self._answer(asked.path), asked.head_only
+        writer.write(_head(answer) + (b"" if head_only else answer.body))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+class _Asked(NamedTuple):
+    """What a client has asked for."""
+
+    path: str
+    head_only: bool
+
+    @property
+    def is_scrape(self) -> bool:
+        return self.path.partition("?")[0] == "/metrics"
+
+
+async def _asked(reader: asyncio.StreamReader) -> _Asked | Answer:
+    """Return what a client asks for, or the answer to a request that is none."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return Answer("431 Request Header Fields Too Large", "text/plain", b"")
+    method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    path, _, version = rest.partition(" ")
+    if not version.startswith("HTTP/1."):
+        return Answer("400 Bad Request", "text/plain", b"")
+    if method not in ("GET", "HEAD"):
+        return Answer("405 Method Not Allowed", "text/plain", b"")
+    return _Asked(path, method == "HEAD")
+
+
+def _health(verdict: Verdict) -> Answer:
+    body = msgspec.json.encode({"ok": verdict.good, "problems": verdict.problems}) + b"\n"
+    return Answer("200 OK" if verdict.good else "503 Service Unavailable", "application/json", body)
+
+
+def _head(answer: Answer) -> bytes:
+    allow = "Allow: GET, HEAD\r\n" if answer.status.startswith("405") else ""
+    return (
+        f"HTTP/1.1 {answer.status}\r\nContent-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n"
+        f"{allow}Connection: close\r\n\r\n"
+    ).encode()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OptionError(
+            f"port: {host}, port {port} cannot be listened on: {error.strerror or error}; give another one, or port 0 "
+            "for one that is free"
+        ) from error
+
+
+def _tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise OptionError("key: give the certificate, too")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"certificate: {certificate} cannot be loaded: {error.strerror or error}") from error
+    return context
+
+
+# --- the page of numbers --------------------------------------------------------------------------
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BOUNDS: dict[str, tuple[int, int]] = {"s": (-10, 10), "ms": (0, 14), "By": (6, 26)}
+"""The exponents of the lowest and of the highest bound of a classic histogram, by unit. Each bound is a power of two:
+there the exact histogram can be cut without an error.
+"""
+_COUNT_BOUNDS = (0, 13)
+_SHOWN_AS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
+
+
+def encode(points: Iterable[Point]) -> bytes:
+    """Return the page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
+    families: dict[str, tuple[Metric, list[Point]]] = {}
+    names: dict[int, list[Point]] = {}  # by the metric's identity: the points of all shards share one object
+    for point in points:
+        found = names.get(id(point.metric))
+        if found is None:
+            name = point.metric.prometheus_name
+            found = names[id(point.metric)] = families.setdefault(name, (point.metric, []))[1]
+        found.append(point)
+    lines: list[str] = []
+    labels: dict[tuple[tuple[str, str], ...], str] = {}
+    for name, (metric, found) in families.items():
+        lines.append(f"# HELP {name} {_escaped(metric.help, quotes=False)}")
+        lines.append(f"# TYPE {name} {_SHOWN_AS[metric.kind]}")
+        for point in found:
+            shown = labels.get(point.attributes)
+            if shown is None:
+                shown = labels[point.attributes] = _labels(point.attributes)
+            _sample(lines, name, metric.unit, (shown, point.value))
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _labels(attributes: tuple[tuple[str, str], ...]) -> str:
+    return ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in attributes])
+
+
+def _sample(lines: list[str], name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> None:
+    labels, value = shown
+    if isinstance(value, Histogram):
+        low, high = bounds_of(unit)
+        before = f"{labels}," if labels else ""
+        for exponent, count in zip(range(low, high + 1), cut(value, low, high), strict=True):
+            lines.append(f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}')
+        lines.append(f'{name}_bucket{{{before}le="+Inf"}} {value.count}')
+        lines.append(f"{name}_sum{{{labels}}} {value.sum!r}")
+        lines.append(f"{name}_count{{{labels}}} {value.count}")
+    elif not isinstance(value, Spread):
+        lines.append(f"{name}{{{labels}}} {_number(value)}")
+
+
+def bounds_of(unit: str) -> tuple[int, int]:
+    """Return the exponents of the lowest and of the highest bound of a classic histogram of this unit."""
+    return BOUNDS.get(unit, _COUNT_BOUNDS)
+
+
+def cut(histogram: Histogram, low: int, high: int) -> Sequence[int]:
+    """Return how many values are not above 2 ** n, for each n from ``low`` to ``high``."""
+    counts = []
+    buckets = iter([*histogram.buckets(), None])
+    below, bucket = histogram.zeros, next(buckets)
+    for exponent in range(low, high + 1):
+        while bucket is not None and bucket[0] < exponent * BUCKETS_PER_DOUBLING:
+            below += bucket[1]
+            bucket = next(buckets)
+        counts.append(below)
+    return counts
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _escaped(text: str, *, quotes: bool = True) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
+
+
+# --- alive and ready ------------------------------------------------------------------------------
+
+SILENCE_MIN_S = 15.0
+"""Seconds. A consumer that has reported nothing for three intervals, and for at least this time, is not alive."""
+WORKERS_MAX = 1000
+PROBLEMS_SHOWN_MAX = 10
+
+
+class Verdict(NamedTuple):
+    """The verdict that a probe gets."""
+
+    good: bool
+    problems: tuple[str, ...]
+
+
+class _Known(NamedTuple):
+    stream: str
+    levels: WorkerLevels
+    told_s: float
+    interval_s: float
+
+
+class Health:
+    """What is known of the consumers of this process. The class is pure: the time is an argument."""
+
+    def __init__(self, unready_after_s: float) -> None:
+        self._unready_after_s = unready_after_s
+        self._workers: dict[str, _Known] = {}
+        self._failed: dict[tuple[str, str], str] = {}
+        self._has_heard = False
+
+    def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
+        """Note the numbers that a consumer has reported; None: a producer, or a query, has reported its numbers."""
+        self._has_heard = True
+        if event is None:
+            return
+        part = event.stream, event.application
+        for worker, levels in event.snapshot.workers.items():
+            if levels.left:
+                self._workers.pop(worker, None)
+                if levels.failed and len(self._failed) < WORKERS_MAX:
+                    self._failed[part] = stream_label(event.stream)
+                continue
+            self._failed.pop(part, None)  # another consumer is in its place
+            if worker in self._workers or len(self._workers) < WORKERS_MAX:
+                self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
+
+    def live(self, now_s: float) -> Verdict:
+        """Return whether the loops turn: each consumer reports its numbers, and no error has ended one. The process
+        counts as alive before its first consumer has started.
+        """
+        return _verdict(
+            [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
+            + [
+                f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
+                for one in self._workers.values()
+                if now_s - one.told_s > max(SILENCE_MIN_S, 3 * one.interval_s)
+            ]
+        )
+
+    def ready(self, now_s: float) -> Verdict:
+        """Return whether the loops turn, leases are renewed, and reads succeed. A worker that holds no lease is
+        ready.
+        """
+        if not self._has_heard:
+            return Verdict(False, ("no consumer and no producer has told its numbers yet",))
+        problems = list(self.live(now_s).problems)
+        after_s = self._unready_after_s
+        for one in self._workers.values():
+            since_s = now_s - one.told_s
+            renewed_s = one.levels.renewed_ago_s
+            if one.levels.shards and (renewed_s is None or renewed_s + since_s > after_s):
+                shown = "not yet" if renewed_s is None else f"{renewed_s + since_s:.0f} s ago"
+                problems.append(f"{one.stream}: the leases were last renewed {shown}")
+            problems += [
+                f"{one.stream}, {shard.shard_id}: no read has succeeded for {shard.since_read_s + since_s:.0f} s"
+                for shard in one.levels.shards
+                if not shard.is_full and shard.since_read_s + since_s > after_s
+            ]
+        return _verdict(problems)
+
+
+def _verdict(problems: list[str]) -> Verdict:
+    shown = problems[:PROBLEMS_SHOWN_MAX]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more")
+    return Verdict(not problems, tuple(shown))

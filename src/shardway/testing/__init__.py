@@ -1,0 +1,60 @@
+"""Users' tests find here a local Kinesis as a context manager, a consumer without a server, pytest fixtures
+(``pytest_plugin``), and simulations of whole consumers in virtual time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardway.public import loaded_from
+
+if TYPE_CHECKING:
+    from shardway.local import Fault, LocalKinesis, SpawnedKinesis
+    from shardway.testing.consumer import SyncTestConsumer, TestConsumer, UnsettledError
+    from shardway.testing.memory_stream import MemoryStream, records_of_file
+    from shardway.testing.sim.loop import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
+    from shardway.testing.sim.plan import FaultPlan
+    from shardway.testing.sim.simulator import Report, Simulator
+
+__all__ = [
+    "DeadlockError",
+    "Fault",
+    "FaultPlan",
+    "LocalKinesis",
+    "MemoryStream",
+    "RealInputOutputError",
+    "Report",
+    "Simulator",
+    "SpawnedKinesis",
+    "SyncTestConsumer",
+    "TestConsumer",
+    "UnsettledError",
+    "VirtualLoop",
+    "VirtualTime",
+    "records_of_file",
+]
+
+_HOMES = {
+    "DeadlockError": "shardway.testing.sim.loop",
+    "Fault": "shardway.local",
+    "FaultPlan": "shardway.testing.sim.plan",
+    "LocalKinesis": "shardway.local",
+    "MemoryStream": "shardway.testing.memory_stream",
+    "RealInputOutputError": "shardway.testing.sim.loop",
+    "Report": "shardway.testing.sim.simulator",
+    "Simulator": "shardway.testing.sim.simulator",
+    "SpawnedKinesis": "shardway.local",
+    "SyncTestConsumer": "shardway.testing.consumer",
+    "TestConsumer": "shardway.testing.consumer",
+    "UnsettledError": "shardway.testing.consumer",
+    "VirtualLoop": "shardway.testing.sim.loop",
+    "VirtualTime": "shardway.testing.sim.loop",
+    "records_of_file": "shardway.testing.memory_stream",
+}
+"""The module of each name: wherever Shardway is installed, pytest loads this package in every run."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__
