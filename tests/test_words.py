@@ -13,7 +13,6 @@ import pytest
 import typer
 
 from shardway.cli.app import app
-from shardway.core.given import FLAGS, JOB_FIELDS, SPARK_OPTIONS
 from shardway.options import ProducerOptions
 from shardway.pipeline.job import job_schema
 from shardway.spark.options import READ_OPTIONS, SINK_OPTIONS
@@ -167,14 +166,3 @@ def test_the_names_in_the_table_of_places_are_those_that_are_taken() -> None:
         names = [set(re.findall(r"`([^`]+)`", cell)) for cell in places]
         for taken, known in zip(names, (set(ProducerOptions.__struct_fields__), spark, jobs, flags), strict=True):
             assert taken <= known, concept
-
-
-def test_no_old_name_is_taken() -> None:
-    spark = {option.name.lower() for option in (*READ_OPTIONS, *SINK_OPTIONS)}
-    assert not spark & set(SPARK_OPTIONS)
-    assert {name.lower() for name in SPARK_OPTIONS.values()} <= spark
-    assert not set(options_of(typer.main.get_command(app))) & set(FLAGS)
-    fields = {kind.lower(): set(one["properties"]) for kind, one in job_schema()["$defs"].items()}
-    for (table, old), new in JOB_FIELDS.items():
-        assert old not in fields[table]
-        assert new in fields[table]

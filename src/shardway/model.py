@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import msgspec
-
-from shardway.public import loaded_from
-
-if not TYPE_CHECKING:  # else mypy would take any name for one that is here
-    __getattr__ = loaded_from(__name__, {})
 
 HASH_KEY_MAX = 2**128 - 1
 """The largest hash key: shards divide the range 0 … 2¹²⁸−1 (AWS API reference, HashKeyRange)."""

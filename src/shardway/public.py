@@ -15,12 +15,6 @@ def loaded_from(module: str, homes: Mapping[str, str]) -> Callable[[str], object
 
     def load(name: str) -> object:
         if name not in homes:
-            if not name.startswith("_"):  # The import machinery asks for `__path__`.
-                from shardway.core.given import withdrawn
-
-                # An AttributeError would lose its text on the way through `from shardway import ...`.
-                if gone := withdrawn(module, [name]) or withdrawn("shardway", [name]):
-                    raise ImportError(gone[0])
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return vars(sys.modules[module]).setdefault(name, getattr(importlib.import_module(homes[name]), name))
 

@@ -27,7 +27,6 @@ from botocore.validate import ParamValidator
 
 from scripts import reference_commands
 from shardway.cli.app import app
-from shardway.core.given import FLAGS
 from shardway.pipeline.job.account import ExitCode
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
@@ -74,7 +73,7 @@ def test_the_tables_of_commands_are_as_the_commands_are() -> None:
 
 def test_the_module_takes_what_the_pages_give_it() -> None:
     source = (ROOT / "src/shardway/pipeline/job/running.py").read_text(encoding="utf-8")
-    taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source)) - set(FLAGS)
+    taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source))
     assert taken == {"--check", "--online", "--payloads", "-o"}
     given = [
         option

@@ -25,27 +25,15 @@ from shardway.cli import (
 from shardway.cli import run as run_job
 from shardway.cli.help_words import name_values
 from shardway.cli.output import warn
-from shardway.core.given import FLAGS, is_called
 from shardway.errors import OptionError, ShardwayError
 
 
 class _Commands(typer.core.TyperGroup):
-    """All commands; an option that was renamed is refused by its new name."""
+    """All commands, whose help names the values in the words of a user."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         name_values(self)
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as fault:
-            # typer brings a copy of click in some versions and not in others, so the error has no one class
-            new = FLAGS.get(getattr(fault, "option_name", None) or "")
-            if new is not None:
-                fault.message = f"{fault.option_name} {is_called(new)}"  # type: ignore[attr-defined] # as above
-                fault.possibilities = None  # type: ignore[attr-defined] # as above
-            raise
 
 
 app = typer.Typer(

@@ -10,7 +10,6 @@ from shardway.pipeline.deduplication import deduplicate, deduplicate_by_stamps, 
 from shardway.pipeline.metrics import MetricsListener, StreamMetrics, observed, stream_metrics
 from shardway.pipeline.parquet_folder import BatchFolder, ParquetFolder
 from shardway.pipeline.tables import DeltaSink, IcebergSink, delta_settings
-from shardway.public import loaded_from
 from shardway.spark.ranges import ALL_COLUMNS
 
 __all__ = [
@@ -38,5 +37,3 @@ __all__ = [
     "split",
     "stream_metrics",
 ]
-
-__getattr__ = loaded_from(__name__, {})  # it says of a name of 0.1 what the name is now

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardway.aws.options import region_fault, url_fault
-from shardway.core.given import SPARK_OPTIONS, is_called
 from shardway.errors import OptionError
 from shardway.model import OutsidePolicy, StartingPosition, StreamName
 
@@ -509,9 +508,6 @@ def _unknown(key: str, faults: list[str], table: Sequence[Option]) -> bool:
         return True
     if lower in _FAN_OUT:
         faults.append(f"{key} is not taken: this source reads by GetRecords, and has no enhanced fan-out")
-        return True
-    if lower in SPARK_OPTIONS:
-        faults.append(f"{key} {is_called(SPARK_OPTIONS[lower])}")
         return True
     elsewhere = {option.name.lower(): option.name for option in (READ_OPTIONS if writing else SINK_OPTIONS)}
     name = elsewhere.get(ALIASES.get(lower, lower).lower())

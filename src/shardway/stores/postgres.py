@@ -13,7 +13,6 @@ import threading
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.given import withdrawn
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from shardway.core.leases.membership import WorkerRow, worker_rows
 from shardway.core.leases.row import Listing, listing_of
@@ -119,8 +118,6 @@ class PostgresLeaseTable:
             import asyncpg
         except ImportError as fault:
             raise OptionError("PostgreSQL needs the package asyncpg: pip install 'shardway[postgres]'") from fault
-        if faults := withdrawn("PostgresLeaseTable", connect):
-            raise OptionError(faults)
         if request_timeout_s <= 0:
             raise OptionError("request_timeout_s must be more than 0")
         known = {*signature(asyncpg.create_pool).parameters, *signature(asyncpg.connect).parameters}

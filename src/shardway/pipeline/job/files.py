@@ -20,7 +20,6 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from shardway.core.given import JOB_FIELDS, is_called
 from shardway.errors import OptionError
 from shardway.pipeline.hadoop_files import collide, identity
 from shardway.pipeline.job import model
@@ -200,9 +199,7 @@ def good_values(tree: dict[str, Any], kind: type[msgspec.Struct], faults: list[F
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if name not in fields:
-            new = JOB_FIELDS.get((str(path[-1]) if path else "", name))
-            what = f"there is no {name} here{nearest(name, fields)}" if new is None else is_called(new)
-            faults.append(Fault((*path, name), what))
+            faults.append(Fault((*path, name), f"there is no {name} here{nearest(name, fields)}"))
             continue
         found = _value(value, hints[fields[name].name], faults, (*path, name))
         if found is not _BAD:
@@ -283,8 +280,6 @@ def _named(value: Any) -> str:
 
 def _misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
     """True when the fault of an unknown name says that this one is meant: this one is not missing too."""
-    if any(new == name and old in tree for (_, old), new in JOB_FIELDS.items()):
-        return True
     return any(f"did you mean {name}?" in nearest(given, fields) for given in tree if given not in fields)
 
 

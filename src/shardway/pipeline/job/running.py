@@ -21,7 +21,6 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.logger import PySparkLogger
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from shardway.core.given import FLAGS, is_called
 from shardway.errors import OptionError
 from shardway.pipeline.decode import split
 from shardway.pipeline.hadoop_files import HadoopFiles, identity_in
@@ -619,7 +618,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--online", action="store_true", help="with --check: ask the service for the stream, too")
     shapes = ("text", "jsonl")
     parser.add_argument("-o", "--output", choices=shapes, default="text", help="jsonl: a line of JSON for each event")
-    parser.add_argument("--json", action=_Withdrawn, nargs=0, help=argparse.SUPPRESS)
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics for Prometheus there")
     parser.add_argument("--payloads", action="store_true", help="errors show the values of rows that they have")
     given = parser.parse_args(arguments)
@@ -635,11 +633,3 @@ def main(arguments: list[str] | None = None) -> int:
         metrics_port=given.metrics_port,
         payloads=given.payloads,
     )
-
-
-class _Withdrawn(argparse.Action):
-    """Refuses an option of 0.1: the error says what it is called now."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        (old,) = self.option_strings
-        parser.error(f"{old} {is_called(FLAGS[old])}")
