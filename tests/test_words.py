@@ -59,26 +59,15 @@ WORDS = (
     Word("connection", r"\bwire="),
     Word("shard map", r"\bpicture of the\b.{0,12}\bshards\b"),
     Word("lag_s", r"metrics\.lag_ms\b"),
-    Word("bufferBytesMax", r"\bbufferBytes\b"),
-    Word("the flags of today", r"(?<![-\w])--(ordered|ttl|aggregate|table|app|bind)(?![-\w])"),
-    Word("window", r"[\"'`]within[\"'`]|\bwithin=\"|^within = "),
 )
-OLD_NAMES = "it says what an old name is called now"
 PLACES_THAT_MAY = {
-    "CHANGELOG.md": OLD_NAMES,
-    "tests/runtime/consumer/test_consumer_misuse.py": OLD_NAMES,
-    "tests/cli/test_cli_withdrawn.py": OLD_NAMES,
-    "tests/runtime/consumer/test_consumer_options.py": OLD_NAMES,
-    "tests/pipeline/job/test_job_file.py": OLD_NAMES,
-    "tests/spark/test_sink_options.py": OLD_NAMES,
     "tests/fixtures": "what 0.1 has stored, and how it was made",
     "tests/test_words.py": "the list itself",
 }
 EXEMPT_PARTS = {
     DESIGN: r"(?ms)^## The words\n.*?^### ",
-    ROOT / "src/shardway/core/given.py": r"(?ms)^# --- names that are gone -.*\Z",
 }
-"""Of these files this part is exempt, and nothing else: the glossary, and the tables of old names."""
+"""Of these files this part is exempt, and nothing else: the glossary."""
 SUFFIXES = (".py", ".md", ".toml", ".yml", ".json")
 FOLDERS = ("src", "docs", "tests", "bench", "examples", "interop", "scripts")
 

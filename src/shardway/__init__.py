@@ -125,7 +125,7 @@ __all__ = [
     "unordered",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "AnyOrder": "shardway.core.ledger.policies",
@@ -155,7 +155,6 @@ _HOMES = {
     "OutRecord": "shardway.model",
     "OutsidePolicy": "shardway.model",
     "Part": "shardway.core.ledger.grouping",
-    "ShardwayError": "shardway.errors",
     "PollingOptions": "shardway.core.feeding.allowance",
     "Position": "shardway.model",
     "Producer": "shardway.runtime.producer.producer",
@@ -171,6 +170,7 @@ _HOMES = {
     "SettlingOptions": "shardway.core.ledger.policies",
     "Shard": "shardway.runtime.consumer.shards",
     "ShardReadError": "shardway.errors",
+    "ShardwayError": "shardway.errors",
     "Skip": "shardway.core.ledger.policies",
     "StartingPosition": "shardway.model",
     "Stop": "shardway.core.ledger.policies",

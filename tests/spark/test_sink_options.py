@@ -82,7 +82,7 @@ def test_an_arn_gives_the_region() -> None:
         ({}, "streamName (or streamARN) is required"),
         ({"stamp": "position"}, "there is no option stamp: did you mean stamps?"),
         ({"bufferBytesMax": "1000"}, "bufferBytesMax must be at least 11534336"),
-        ({"bufferBytes": "20000000"}, "bufferBytes is called bufferBytesMax since version 0.2"),
+        ({"bufferBytes": "20000000"}, "there is no option bufferBytes: did you mean bufferBytesMax?"),
         ({"writeTimeoutMs": "30s"}, "writeTimeoutMs must be a whole number"),
         ({"aggregation": "yes"}, "aggregation must be true or false"),
         ({"stampIndex": "pos"}, "it needs stamps position"),

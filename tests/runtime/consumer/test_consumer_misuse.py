@@ -114,8 +114,6 @@ def test_policies_of_a_wrong_type_are_named() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"settings": {}}, "settings is gone: the options are arguments of the consumer"),
-        ({"start_at": "LATEST", "wire": {}}, "start_at is starting_position now; wire is connection now"),
         ({"leases": 17}, r"table is a name or a LeaseTable, not 17: SqliteLeaseTable\(path\)"),
         ({"deserializer": "json"}, "deserializer is a function, not a str"),
         ({"connection": {}}, "connection is ConnectionOptions, not a dict"),

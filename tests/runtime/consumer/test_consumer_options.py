@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway import ByKey, Consumer, GiveUp, Producer, Redeliver, Skip, Unordered
-from shardway.core.feeding.allowance import PollingOptions
+from shardway import ByKey, GiveUp, Redeliver, Skip, Unordered
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.tenure import LeaseTimes
 from shardway.core.shard.checkpoints import Every, Prompt
 from shardway.core.shard.machine import LETTERS_AT_ONCE_MAX
 from shardway.errors import OptionError
-from shardway.options import ConsumerArguments, ConsumerOptions, LeaseOptions, ProducerOptions, SyncConsumerArguments
+from shardway.options import ConsumerArguments, ConsumerOptions, LeaseOptions, SyncConsumerArguments
 from shardway.runtime.consumer.core import OWN
 from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from shardway.stores.memory import MemoryLeaseTable
@@ -90,42 +87,10 @@ def test_a_table_of_another_kind_takes_nothing_that_is_for_dynamodb() -> None:
         LeaseOptions(table=MemoryLeaseTable(), owner_index=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "told"),
-    [
-        (
-            LeaseOptions,
-            {"margin_s": 1.0, "wire": 1},
-            "margin_s is no option any more: it follows from failover_s; wire is",
-        ),
-        (PollingOptions, {"records_max": 1}, "records_max is request_records_max now"),
-        (ProducerOptions, {"metrics_interval_s": 3.0}, "metrics_interval_s is MetricsOptions.interval_s now"),
-        (partial(Producer, "orders"), {"wire": None}, "wire is connection now"),
-        (partial(Consumer, "orders", application="x"), {"settings": 1}, "settings is gone: the options are arguments"),
-    ],
-    ids=["leases", "polling", "producer's options", "producer", "consumer"],
-)
-def test_a_name_that_is_gone_says_what_there_is_now(kind: Any, given: dict[str, Any], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
-        kind(**given)
-
-
 def test_a_name_that_never_was_is_no_argument() -> None:
     odd: dict[str, Any] = {"failover": 3.0}
     with pytest.raises(TypeError, match="has no argument 'failover': is 'failover_s' meant"):
         LeaseOptions(**odd)
-
-
-def test_a_class_that_is_gone_says_what_there_is_now() -> None:
-    module: Any = importlib.import_module("shardway")
-    with pytest.raises(ImportError, match="WorkerSettings is gone"):
-        _ = module.WorkerSettings
-    pipeline: Any = importlib.import_module("shardway.pipeline")
-    with pytest.raises(ImportError, match="drop_repeats is deduplicate_by_stamps now"):
-        _ = pipeline.drop_repeats
-    model: Any = importlib.import_module("shardway.model")
-    with pytest.raises(ImportError, match="Shard is ListedShard now"):
-        _ = model.Shard
 
 
 def test_every_argument_of_a_consumer_is_an_option_or_its_own() -> None:
