@@ -2,10 +2,7 @@
 
 ::
 
-    PYTHONPATH=src python tests/stored_kit.py FOLDER            # the forms of version 0.1
-    PYTHONPATH=src python tests/stored_kit.py FOLDER --later    # and those that came after it
-
-The first line also runs on the source of version 0.1: so the fixtures were written by it.
+    scripts/run python -m tests.stored_kit FOLDER    # the forms of this code, as files
 """
 
 from __future__ import annotations
@@ -123,11 +120,8 @@ WORKERS = [
     ),
     WorkerRow(worker_id="w2", failover_s=10.0),
 ]
-LATER_LEASE: LeaseRow = FULL
-LATER_WORKER: WorkerRow = WORKERS[0]
-if hasattr(FULL, "process"):  # version 0.1 has no such attributes
-    LATER_LEASE = replace(FULL, key=shard(30), owner="w1", process=PROCESS, of_stream=f"{ARN} {CREATED_S}")
-    LATER_WORKER = replace(WORKERS[0], worker_id="w3", process=PROCESS)
+LEASES.append(replace(FULL, key=shard(30), owner="w1", process=PROCESS, of_stream=f"{ARN} {CREATED_S}"))
+WORKERS.append(replace(WORKERS[0], worker_id="w3", process=PROCESS))
 
 
 def lived() -> list[Callable[[LeaseRow], Write]]:
@@ -145,13 +139,13 @@ def lived() -> list[Callable[[LeaseRow], Write]]:
     ]
 
 
-async def _fill(table: Any, later: bool) -> None:
+async def _fill(table: Any) -> None:
     await table.ensure()
-    for row in [*LEASES, BEFORE, *[LATER_LEASE] * later]:
+    for row in [*LEASES, BEFORE]:
         assert isinstance(await table.create(row), Done)
     for make in lived():
         assert isinstance(await table.write(make(await table.get(BEFORE.key))), Done)
-    for worker in [*WORKERS, *[LATER_WORKER] * later]:
+    for worker in WORKERS:
         assert isinstance(await table.put_worker(worker), Done)
 
 
@@ -159,38 +153,36 @@ def _lines(values: Iterable[Any]) -> bytes:
     return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in values).encode()
 
 
-async def _dynamodb_leases(later: bool) -> bytes:
+async def _dynamodb_leases() -> bytes:
     """Items as DynamoDB has them, in its JSON."""
     table = MemoryLeaseTable()
-    await _fill(table, later)
+    await _fill(table)
     rows = sorted((await table.scan()).rows, key=lambda row: row.key)
     return _lines(typed_item(row.attributes()) for row in rows)
 
 
-async def _dynamodb_workers(later: bool) -> bytes:
-    return _lines(typed_item(row.attributes()) for row in [*WORKERS, *[LATER_WORKER] * later])
+async def _dynamodb_workers() -> bytes:
+    return _lines(typed_item(row.attributes()) for row in WORKERS)
 
 
-async def _sqlite(later: bool) -> bytes:
+async def _sqlite() -> bytes:
     """A file's content, as SQL."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "leases.sqlite"
         table: Any = SqliteLeaseTable(path, NAME)
-        opened = table.of(APPLICATION) if later else table
-        await _fill(opened, later)
+        opened = table.of(APPLICATION)
+        await _fill(opened)
         await opened.close()
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return "\n".join([*connection.iterdump(), ""]).encode()
 
 
-async def _postgres(later: bool) -> bytes:
+async def _postgres() -> bytes:
     """The statements that make the tables, and fill them."""
-    statements: Any = Statements(NAME, POSTGRES)
-    if later:
-        statements = Statements(NAME, POSTGRES, APPLICATION)
+    statements = Statements(NAME, POSTGRES, APPLICATION)
     made: list[Any] = [(text, []) for text in statements.make()]
-    made += [statements.create(row) for row in [*LEASES, AFTER, *[LATER_LEASE] * later]]
-    made += [statements.put_worker(row) for row in [*WORKERS, *[LATER_WORKER] * later]]
+    made += [statements.create(row) for row in [*LEASES, AFTER]]
+    made += [statements.put_worker(row) for row in WORKERS]
     return _lines([text, [_plain(value) for value in values]] for text, values in made)
 
 
@@ -237,11 +229,11 @@ LINEAGE = Lineage(
 )
 
 
-async def _spark_offsets(later: bool) -> bytes:
+async def _spark_offsets() -> bytes:
     return _lines(one.to_dict() for one in OFFSETS)
 
 
-async def _spark_leases(later: bool) -> bytes:
+async def _spark_leases() -> bytes:
     """The rows of a query with an ``applicationName``, once it has written them."""
     table, rows = MemoryLeaseTable(), MirroredRows([])
     rows.want(marks_of(OFFSETS[1], LINEAGE, StartingPosition.TRIM_HORIZON))
@@ -274,7 +266,7 @@ def envelope(stamp: Stamp, data: bytes) -> bytes:
     return sealed(position_labels(*place, indexes), [data])[0]
 
 
-async def _stamps(later: bool) -> bytes:
+async def _stamps() -> bytes:
     return "".join(envelope(*one).hex() + "\n" for one in STAMPS).encode()
 
 
@@ -311,7 +303,7 @@ LETTERS = [
 ]
 
 
-async def _letters(later: bool) -> bytes:
+async def _letters() -> bytes:
     return b"".join(one.to_json() + b"\n" for one in LETTERS)
 
 
@@ -372,7 +364,7 @@ def told(service: KinesisModel) -> dict[str, Any]:
     return found
 
 
-async def _journal(later: bool) -> bytes:
+async def _journal() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder))
         service = model()
@@ -380,10 +372,9 @@ async def _journal(later: bool) -> bytes:
         service.keep_in(journal.record)
         use(service)
         journal.record_clock(3_600.0)
-        if later:
-            elsewhere = model()
-            elsewhere.keep_in(journal.recording("eu-west-1"))
-            use(elsewhere)
+        elsewhere = model()
+        elsewhere.keep_in(journal.recording("eu-west-1"))
+        use(elsewhere)
         journal.close()
         return (Path(folder) / "journal").read_bytes()
 
@@ -422,13 +413,13 @@ class Batch(NamedTuple):
 BATCHES = [Batch(), Batch("by-hand", 0, None)]
 
 
-async def _delta(later: bool) -> bytes:
+async def _delta() -> bytes:
     from shardway.pipeline.tables import Commit, DeltaSink
 
     return _lines(_appended(DeltaSink("/tables/orders"), Commit(*one)) for one in BATCHES)
 
 
-async def _iceberg(later: bool) -> bytes:
+async def _iceberg() -> bytes:
     from shardway.pipeline.tables import Commit, IcebergSink
 
     return _lines(_appended(IcebergSink("local.orders"), Commit(*one)) for one in BATCHES)
@@ -448,7 +439,7 @@ ROWS = [(2**63, 5, 1_000), (7, 9, 2_000), (2**63, 5, 3_000), (7, 8, WITHIN), (1,
 """Halves of a digest, and a time in microseconds."""
 
 
-async def _exact_repeats(later: bool) -> bytes:
+async def _exact_repeats() -> bytes:
     from shardway.pipeline import exact_deduplication
 
     kept = exact_deduplication.Kept()
@@ -469,22 +460,15 @@ WRITERS = {
     "journal.bin": _journal,
     "delta_commits.jsonl": _delta,
     "iceberg_commits.jsonl": _iceberg,
+    "exact_repeats.jsonl": _exact_repeats,
 }
-LATER_WRITERS = {**WRITERS, "exact_repeats.jsonl": _exact_repeats}
+VERSIONS = ("0.3",)
+"""The folders of fixtures."""
 
 
-VERSIONS = {"0.1": False, "0.2-begins": True}
-"""The folders of fixtures, and whether they have the forms that came after version 0.1."""
-
-
-def leases_of(version: str) -> list[LeaseRow]:
-    """The leases that the tables of a version have, by key."""
-    return sorted([*LEASES, AFTER, *[LATER_LEASE] * VERSIONS[version]], key=lambda row: row.key)
-
-
-def workers_of(version: str) -> list[WorkerRow]:
-    """The workers that the tables of a version have."""
-    return [*WORKERS, *[LATER_WORKER] * VERSIONS[version]]
+def leases() -> list[LeaseRow]:
+    """The leases that the tables have, by key."""
+    return sorted([*LEASES, AFTER], key=lambda row: row.key)
 
 
 def fixture(version: str, name: str) -> bytes:
@@ -497,16 +481,16 @@ def lines_of(version: str, name: str) -> list[Any]:
     return [json.loads(line) for line in fixture(version, name).splitlines()]
 
 
-def written(name: str, *, later: bool) -> bytes:
+def written(name: str) -> bytes:
     """A file as this code writes it."""
-    return asyncio.run(LATER_WRITERS[name](later))
+    return asyncio.run(WRITERS[name]())
 
 
 def main() -> None:
-    folder, later = Path(sys.argv[1]), "--later" in sys.argv
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in LATER_WRITERS if later else WRITERS:
-        (folder / name).write_bytes(written(name, later=later))
+    for name in WRITERS:
+        (folder / name).write_bytes(written(name))
 
 
 if __name__ == "__main__":

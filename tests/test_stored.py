@@ -25,61 +25,47 @@ from tests.stored_kit import (
     BATCHES,
     CREATED_S,
     KEYS,
-    LATER_WRITERS,
     LETTERS,
     OFFSETS,
     POSITIONS,
     STAMPS,
     VERSIONS,
     WITHIN,
+    WORKERS,
     WRITERS,
     fixture,
-    leases_of,
+    leases,
     lines_of,
     model,
     shard,
     told,
     use,
-    workers_of,
     written,
 )
 
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
-GREW = {
-    "0.1": {"delta_commits.jsonl", "leases_sqlite.sql", "leases_postgres.jsonl", "spark_leases_dynamodb.jsonl"},
-    "0.2-begins": {"delta_commits.jsonl", "leases_sqlite.sql", "leases_postgres.jsonl"},
-}
-"""These have got columns, an attribute and the name of the query since that version: they are read, and written with
-what has been added.
-"""
 
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        *(("0.1", name) for name in WRITERS if name not in GREW["0.1"]),
-        *(("0.2-begins", name) for name in LATER_WRITERS if name not in GREW["0.2-begins"]),
-    ],
-)
+@each_version
+@pytest.mark.parametrize("name", WRITERS)
 def test_it_is_written_byte_for_byte_as_before(version: str, name: str) -> None:
-    assert written(name, later=VERSIONS[version]) == fixture(version, name)
+    assert written(name) == fixture(version, name)
 
 
 def test_every_file_of_every_version_is_compared() -> None:
-    kept = {version: {path.name for path in (stored_kit.FOLDER / version).iterdir()} for version in VERSIONS}
-    assert kept == {"0.1": set(WRITERS), "0.2-begins": set(LATER_WRITERS)}
     assert {path.name for path in stored_kit.FOLDER.iterdir()} == {*VERSIONS, "README.md"}
+    for version in VERSIONS:
+        assert {path.name for path in (stored_kit.FOLDER / version).iterdir()} == set(WRITERS)
 
 
 @each_version
 def test_leases_and_workers_in_dynamodb(version: str) -> None:
     rows = [lease_row(plain_item(item)) for item in lines_of(version, "leases_dynamodb.jsonl")]
-    assert rows == leases_of(version)
+    assert rows == leases()
     padded = next(row for row in rows if row.key == shard(5))
     assert padded.checkpoint.text == "000049680422878816"
     workers = [worker_row(plain_item(item)) for item in lines_of(version, "workers_dynamodb.jsonl")]
-    assert workers == workers_of(version)
+    assert workers == WORKERS
 
 
 @each_version
@@ -94,7 +80,7 @@ def test_leases_that_follow_a_query(version: str) -> None:
     assert {row.key: row.checkpoint for row in rows} == {
         key: checkpoint_of(position, Checkpoint.TRIM_HORIZON) for key, position in POSITIONS.items()
     }
-    assert {row.of_stream for row in rows} == ({f"{ARN} {CREATED_S}"} if VERSIONS[version] else {None})
+    assert {row.of_stream for row in rows} == {f"{ARN} {CREATED_S}"}
     assert {row.key: row.children for row in rows if row.children} == {shard(0): {shard(3), shard(4)}}
 
 
@@ -118,10 +104,10 @@ def test_the_journal_of_the_local_kinesis(version: str, tmp_path: object) -> Non
     journal.load(found, moves.append, lambda region: {"eu-west-1": elsewhere}[region])
     journal.close()
     assert moves == [3_600.0]
-    expected, empty = model(), told(model())
+    expected = model()
     use(expected)
     assert told(found) == told(expected)
-    assert told(elsewhere) == (told(expected) if VERSIONS[version] else empty)
+    assert told(elsewhere) == told(expected)
     records = told(found)["orders"]["records"]
     assert sorted(one["PartitionKey"] for several in records.values() for one in several) == [*"abcdefgh"]
     assert (folder / "journal").read_bytes() == fixture(version, "journal.bin")
@@ -147,9 +133,9 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
         assert tables._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
 
 
-def test_the_state_of_an_exact_deduplication() -> None:
-    """It came after version 0.1."""
-    (stored,) = lines_of("0.2-begins", "exact_repeats.jsonl")
+@each_version
+def test_the_state_of_an_exact_deduplication(version: str) -> None:
+    (stored,) = lines_of(version, "exact_repeats.jsonl")
     kept = exact_deduplication.Kept.read(bytes.fromhex(stored["state"]))
     assert kept.write().hex() == stored["state"]
     rows = [(2**63, 5, 2_000), (7, 9, WITHIN), (7, 8, 2 * WITHIN + 1), (1, 1, 5)]

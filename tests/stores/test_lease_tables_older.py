@@ -26,27 +26,26 @@ if TYPE_CHECKING:
     from shardway.ports import LeaseTable
 
 WORKERS = 8
-ADDED = (
-    "has to run ALTER TABLE \"older\" ADD COLUMN application TEXT NOT NULL DEFAULT 'billing'; .* read_until_ms BIGINT; "
-)
+ADDED = 'has to run ALTER TABLE "older" ADD COLUMN read_until_ms BIGINT; .* ALTER TABLE "older-Workers" ADD COLUMN leaving TEXT'
 NAME = "older"
 
 
 def older(name: str, number: str, real: str, blob: str) -> list[str]:
-    """As the first version made them, with a lease and a worker."""
+    """Without the columns that were added later, with a lease and a worker."""
     return [
-        f'CREATE TABLE "{name}" (lease_key TEXT NOT NULL, lease_owner TEXT, lease_counter {number} NOT NULL, '
+        f'CREATE TABLE "{name}" (application TEXT NOT NULL, lease_key TEXT NOT NULL, lease_owner TEXT, lease_counter {number} NOT NULL, '
         f"checkpoint TEXT NOT NULL, checkpoint_sub_sequence_number {number} NOT NULL, pending_checkpoint TEXT, "
         f"pending_checkpoint_sub_sequence_number {number}, pending_checkpoint_state {blob}, "
         f"owner_switches_since_checkpoint {number} NOT NULL, parent_shard_ids TEXT, child_shard_ids TEXT, "
         "starting_hash_key TEXT, ending_hash_key TEXT, stream_name TEXT, shard_id TEXT, "
-        f"throughput_kbps {real}, checkpoint_owner TEXT, entity_type TEXT, PRIMARY KEY (lease_key))",
-        f'CREATE TABLE "{name}-Workers" (worker_id TEXT NOT NULL, counter {number} NOT NULL, failover_millis {number} '
-        "NOT NULL, version TEXT, held TEXT, wanted TEXT, given TEXT, warm TEXT, PRIMARY KEY (worker_id))",
-        f'INSERT INTO "{name}" (lease_key, lease_owner, lease_counter, checkpoint, checkpoint_sub_sequence_number, '
-        "owner_switches_since_checkpoint, parent_shard_ids) VALUES ('a', 'w1', 5, 'LATEST', 0, 1, '[\"p\"]')",
-        f'INSERT INTO "{name}-Workers" (worker_id, counter, failover_millis, held) '
-        "VALUES ('w1', 3, 10000, '[\"a\"]')",
+        f"throughput_kbps {real}, checkpoint_owner TEXT, entity_type TEXT, "
+        "PRIMARY KEY (application, lease_key))",
+        f'CREATE TABLE "{name}-Workers" (application TEXT NOT NULL, worker_id TEXT NOT NULL, counter {number} NOT NULL, failover_millis {number} '
+        "NOT NULL, version TEXT, held TEXT, wanted TEXT, given TEXT, warm TEXT, PRIMARY KEY (application, worker_id))",
+        f'INSERT INTO "{name}" (application, lease_key, lease_owner, lease_counter, checkpoint, checkpoint_sub_sequence_number, '
+        "owner_switches_since_checkpoint, parent_shard_ids) VALUES ('billing', 'a', 'w1', 5, 'LATEST', 0, 1, '[\"p\"]')",
+        f'INSERT INTO "{name}-Workers" (application, worker_id, counter, failover_millis, held) '
+        "VALUES ('billing', 'w1', 3, 10000, '[\"a\"]')",
     ]
 
 
@@ -64,7 +63,7 @@ class Database:
     def open(self, name: str = NAME, application: str = "billing") -> LeaseTable:
         self.opened.append(self._opener(name))
         table: Any = self.opened[-1]
-        return table.of(application) if application else table  # type: ignore[no-any-return]
+        return table.of(application)  # type: ignore[no-any-return]
 
     async def columns(self, name: str) -> list[str]:
         return [row[0] for row in await self.run(self._columns_of.format(name))]
@@ -151,54 +150,21 @@ async def test_a_worker_that_still_reads_it_with_the_earlier_version_goes_on(dat
     assert found.counter == 7
 
 
-@pytest.mark.parametrize("name", ["billing", 'it\'s "a\\b" ü'])
-async def test_it_is_of_the_application_that_opens_it_first(database: Database, name: str) -> None:
-    """What was there is its own, and so is what a worker of the earlier version still adds."""
-    await database.open(application=name).ensure()
-    adding = (
-        f'INSERT INTO "{NAME}" (lease_key, lease_counter, checkpoint, checkpoint_sub_sequence_number, '
-        "owner_switches_since_checkpoint) VALUES ('b', 0, 'LATEST', 0, 0)"
-    )
-    await database.run(adding)
-    table = database.open(application=name)
-    await table.ensure()
-    assert {row.key for row in (await table.scan()).rows} == {"a", "b"}
-    worker = WorkerRow(worker_id="w1", counter=4, failover_s=10.0)
-    assert isinstance(await table.put_worker(worker), Done)
-    assert await table.workers() == [worker]
-
-
-async def test_another_application_is_refused_with_the_way_out(database: Database) -> None:
-    await database.open(application="billing").ensure()
+async def test_an_application_that_opens_it_too_sees_its_own_rows_alone(database: Database) -> None:
+    await database.open().ensure()
     audit = database.open(application="audit")
-    with pytest.raises(OptionError, match="used by the application 'billing': give 'audit' a table of its own"):
-        await audit.ensure()
-    with pytest.raises(OptionError, match=r"open it with of\('billing'\)"):
-        await database.open(application="").ensure()
-    elsewhere = database.open("leases_2", "audit")
-    await elsewhere.ensure()
-    assert (await elsewhere.scan()).rows == []
+    await audit.ensure()
+    assert (await audit.scan()).rows == []
+    assert await audit.workers() == []
     assert len((await database.open().scan()).rows) == 1
 
 
-async def test_of_several_applications_that_open_it_together_one_has_it(database: Database) -> None:
-    tables = [database.open(application=f"application-{number % 3}") for number in range(WORKERS)]
-    outcomes = await asyncio.gather(*(one.ensure() for one in tables), return_exceptions=True)
-    refused = [isinstance(one, OptionError) for one in outcomes]
-    assert [one for one in outcomes if one is not None and not isinstance(one, OptionError)] == []
-    (owner,) = {f"application-{number % 3}" for number in range(WORKERS) if not refused[number]}
-    for number, table in enumerate(tables):
-        assert refused[number] == (f"application-{number % 3}" != owner)
-        if not refused[number]:
-            assert [row.key for row in (await table.scan()).rows] == ["a"]
-            assert [row.worker_id for row in await table.workers()] == ["w1"]
-
-
-async def test_whose_it_is_has_to_be_said(database: Database) -> None:
-    table = database.open(application="")
-    with pytest.raises(OptionError, match="does not say which application uses it"):
-        await table.ensure()
-    assert "application" not in await database.columns(NAME)
+async def test_a_table_that_does_not_say_whose_its_rows_are_is_refused_and_not_changed(database: Database) -> None:
+    columns = "lease_key TEXT PRIMARY KEY, lease_counter INTEGER, checkpoint TEXT"
+    await database.run(f'CREATE TABLE "alone" ({columns})')
+    with pytest.raises(OptionError, match="the table alone has no column application: it holds no leases"):
+        await database.open("alone").ensure()
+    assert sorted(await database.columns("alone")) == ["checkpoint", "lease_counter", "lease_key"]
 
 
 async def test_a_table_that_lacks_nothing_is_left_as_it_is(database: Database) -> None:
@@ -212,7 +178,7 @@ async def test_a_table_that_lacks_nothing_is_left_as_it_is(database: Database) -
 
 async def test_a_table_of_something_else_is_refused_and_not_changed(database: Database) -> None:
     await database.run("CREATE TABLE orders (lease_key TEXT PRIMARY KEY, amount INTEGER)")
-    with pytest.raises(OptionError, match="the table orders has no column lease_counter: it holds no leases"):
+    with pytest.raises(OptionError, match="the table orders has no column application: it holds no leases"):
         await database.open("orders").ensure()
     assert sorted(await database.columns("orders")) == ["amount", "lease_key"]
 

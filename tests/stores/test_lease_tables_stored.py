@@ -13,7 +13,7 @@ import pytest
 from shardway.core.leases import writes
 from shardway.stores.postgres import PostgresLeaseTable
 from shardway.stores.sqlite import SqliteLeaseTable
-from tests.stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, lines_of, shard, workers_of
+from tests.stored_kit import APPLICATION, NAME, VERSIONS, WORKERS, fixture, leases, lines_of, shard
 from tests.stores.lease_kit import done
 
 if TYPE_CHECKING:
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
 
-async def _read_and_go_on(table: Any, version: str) -> None:
+async def _read_and_go_on(table: Any) -> None:
     await table.ensure()
     rows = sorted((await table.scan()).rows, key=lambda row: row.key)
-    assert rows == leases_of(version)
-    assert sorted(await table.workers(), key=lambda row: row.worker_id) == workers_of(version)
+    assert rows == leases()
+    assert sorted(await table.workers(), key=lambda row: row.worker_id) == sorted(
+        WORKERS, key=lambda row: row.worker_id
+    )
     row = await table.get(shard(1))
     assert done(await table.write(writes.renew(row))).counter == 13
     await table.close()
@@ -37,7 +39,7 @@ async def test_a_file_of_sqlite(version: str, tmp_path: Path) -> None:
     path = tmp_path / "leases.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(fixture(version, "leases_sqlite.sql").decode())
-    await _read_and_go_on(SqliteLeaseTable(path, NAME).of(APPLICATION), version)
+    await _read_and_go_on(SqliteLeaseTable(path, NAME).of(APPLICATION))
 
 
 @each_version
@@ -55,4 +57,4 @@ async def test_tables_of_postgresql(version: str, postgres: dict[str, Any]) -> N
         await connection.execute(text, *given)
     await connection.close()
     table = PostgresLeaseTable(name=NAME, request_timeout_s=20.0, **there).of(APPLICATION)
-    await _read_and_go_on(table, version)
+    await _read_and_go_on(table)

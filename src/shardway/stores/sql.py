@@ -4,8 +4,8 @@ share.
 A conditional write is one UPDATE whose WHERE is the condition and which returns the row. It is atomic in both
 databases: an UPDATE that had to wait for the row's lock checks its condition again when it gets the lock.
 
-One table serves several applications: the application's name is part of each key. Version 0.1 knew no such column: its
-tables keep their keys, and serve the one application that opens them first.
+One table serves several applications: the application's name is part of each key. A table keeps the columns that it was
+made with; what a later version needs beside them is added when that version opens the table.
 """
 
 from __future__ import annotations
@@ -101,41 +101,21 @@ class Dialect(NamedTuple):
     same: str
     """The operator of an equality that holds between two NULLs, too."""
     columns_of: str
-    """The query for a table's columns; the table is a parameter. Each row has ``name``, ``part`` (true: the column is
-    part of the key) and ``preset`` (its default, as SQL).
-    """
-    conflict: str
-    """The name of the key of the workers' rows in an upsert. SQLite means any key, also that of a table of
-    version 0.1.
-    """
-    also_unique: str
-    """The text that makes the same key possible in a workers' table of version 0.1, in the statement that adds the
-    column.
-    """
-    escapes: bool
-    """True: a backslash in a text has to be written as an escape."""
+    """The query for a table's columns, as ``name``; the table is a parameter."""
 
 
 SQLITE = Dialect(
     {TEXT: "TEXT", NUMBER: "INTEGER", REAL: "REAL", BYTES: "BLOB", TEXTS: "TEXT"},
     "?",
     "IS",
-    "SELECT name, pk AS part, dflt_value AS preset FROM pragma_table_info(?)",
-    "",
-    "",
-    False,
+    "SELECT name FROM pragma_table_info(?)",
 )
 POSTGRES = Dialect(
     {TEXT: "TEXT", NUMBER: "BIGINT", REAL: "DOUBLE PRECISION", BYTES: "BYTEA", TEXTS: "TEXT"},
     "$",
     "IS NOT DISTINCT FROM",
-    "SELECT a.attname AS name, pg_get_expr(d.adbin, d.adrelid) AS preset, EXISTS (SELECT FROM pg_index i"
-    " WHERE i.indrelid = a.attrelid AND i.indisprimary AND a.attnum = ANY (i.indkey)) AS part"
-    " FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
-    " WHERE a.attrelid = to_regclass(quote_ident($1)) AND a.attnum > 0 AND NOT a.attisdropped",
-    f" ({APPLICATION}, worker_id)",
-    f", ADD UNIQUE ({APPLICATION}, worker_id)",
-    True,
+    "SELECT attname AS name FROM pg_attribute"
+    " WHERE attrelid = to_regclass(quote_ident($1)) AND attnum > 0 AND NOT attisdropped",
 )
 
 
@@ -175,58 +155,22 @@ class Statements:
 
     def additions(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
         """Return the statements that add what both tables lack, by the columns that they have: an earlier version may
-        have made them. The first addition says whose the table is; ask again before the next one is made, as others may
-        have been first.
+        have made them. Ask again before the next one is made, as others may have been first.
 
-        Raises OptionError for a table that is none of ours, or another application's.
+        Raises OptionError for a table that is none of ours.
         """
         texts = []
         for (table, columns), rows in zip(self._tables, found, strict=True):
-            there = {row["name"]: row for row in rows}
-            lacking = [column for column in columns.values() if column.name not in there]
-            if wrong := [column.name for column in lacking if column.required]:
+            there = {row["name"] for row in rows}
+            required = [APPLICATION, *(column.name for column in columns.values() if column.required)]
+            if wrong := [name for name in required if name not in there]:
                 raise OptionError(f"the table {table} has no column {wrong[0]}: it holds no leases; name another table")
-            if APPLICATION not in there:
-                texts.append(self._claim(table, also="" if columns is LEASE_COLUMNS else self._dialect.also_unique))
-            elif not there[APPLICATION]["part"]:
-                self._check_owner(_unquoted(there[APPLICATION]["preset"] or ""))
             texts += [
                 f'ALTER TABLE "{table}" ADD COLUMN {column.name} {self._dialect.types[column.kind]}'
-                for column in lacking
+                for column in columns.values()
+                if column.name not in there
             ]
         return texts
-
-    def _claim(self, table: str, also: str) -> str:
-        """Return the statement that says whose the table is. Rows that are there, and those that workers of version 0.1
-        add, get the default: one statement says it for all of them.
-        """
-        if not self.application:
-            raise OptionError(
-                f"the table {table} was made by version 0.1, and does not say which application uses it: open it with "
-                "of(application)"
-            )
-        preset = self._quoted(self.application)
-        return f'ALTER TABLE "{table}" ADD COLUMN {APPLICATION} TEXT NOT NULL DEFAULT {preset}{also}'
-
-    def _check_owner(self, owner: str) -> None:
-        if owner == self.application:
-            return
-        raise OptionError(
-            f"the table {self.table} was made by version 0.1, which kept the leases of one application in a table, and "
-            f"is used by the application {owner!r}: "
-            + (
-                f"give {self.application!r} a table of its own, by another name (name='leases_2'), in which it begins "
-                "where starting_position says"
-                if self.application
-                else f"open it with of({owner!r})"
-            )
-        )
-
-    def _quoted(self, text: str) -> str:
-        doubled = text.replace("'", "''")
-        if self._dialect.escapes and "\\" in text:
-            return "E'" + doubled.replace("\\", "\\\\") + "'"
-        return f"'{doubled}'"
 
     def create(self, row: LeaseRow) -> Statement:
         """Return the statement that adds a lease; it returns the row, or nothing if the key is there."""
@@ -263,7 +207,7 @@ class Statements:
         given = _encoded(WORKER_COLUMNS, row.attributes())
         values = {APPLICATION: self.application, **{name: given.get(name) for name in columns}}
         changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-        text = f"{self._insert(self._workers, values)} ON CONFLICT{self._dialect.conflict} DO UPDATE SET {changes}"
+        text = f"{self._insert(self._workers, values)} ON CONFLICT ({APPLICATION}, worker_id) DO UPDATE SET {changes}"
         return Statement(text, [*values.values()])
 
     def workers(self) -> Statement:
@@ -345,11 +289,3 @@ def _texts(stored: Any) -> frozenset[str] | None:
     except (TypeError, ValueError, RecursionError):
         return None
     return frozenset(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else None
-
-
-def _unquoted(preset: str) -> str:
-    """Return the text of a default, as SQLite and PostgreSQL show it: ``'it''s'``, ``E'a\\\\b'::text``."""
-    text = preset.removesuffix("::text")
-    if text.startswith("E'"):
-        text = text[1:].replace("\\\\", "\\")
-    return text[1:-1].replace("''", "'")
