@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from shardway.core.histogram import (
     BUCKETS_MAX,
     BUCKETS_PER_DOUBLING,
-    CONVERTED_ERROR_MAX,
     RELATIVE_ERROR_MAX,
     VALUE_MAX,
     VALUE_MIN,
@@ -77,44 +75,6 @@ def test_it_comes_back_from_json(pairs: list[tuple[float, int]]) -> None:
     assert back == made
     assert back.to_dict() == made.to_dict() == histogram(pairs[::-1]).to_dict()
     assert back + made == made + made
-
-
-def stored_by_0_1(pairs: list[tuple[float, int]]) -> dict[str, Any]:
-    """As version 0.1 counted and stored it: 20 buckets for each doubling, each with its lower bound."""
-    buckets: dict[int, int] = {}
-    zeros = units = 0
-    for value, count in pairs:
-        units += int(value * 2.0**40) * count
-        if value < VALUE_MIN:
-            zeros += count
-        else:
-            index = int(math.log2(value) * 20 + 600) if value < VALUE_MAX else 1600
-            buckets[index] = buckets.get(index, 0) + count
-    return {
-        "buckets_per_doubling": 20,
-        "count": sum(count for _, count in pairs),
-        "sum_2_40": str(units),
-        "min": min((value for value, _ in pairs), default=None),
-        "max": max((value for value, _ in pairs), default=None),
-        "zeros": zeros,
-        "buckets": [[index, buckets[index]] for index in sorted(buckets)],
-    }
-
-
-@given(counted.filter(bool), st.floats(0, 1))
-def test_what_0_1_stored_is_read_with_the_error_that_is_stated(pairs: list[tuple[float, int]], q: float) -> None:
-    read = Histogram.from_dict(json.loads(json.dumps(stored_by_0_1(pairs), allow_nan=False)))
-    new = histogram(pairs)
-    assert (read.count, read.sum, read.min, read.max, read.zeros) == (new.count, new.sum, new.min, new.max, new.zeros)
-    all_values = sorted(value for value, count in pairs for _ in range(count))
-    exact = all_values[max(1, math.ceil(q * len(all_values))) - 1]
-    assert read.quantile(q) == pytest.approx(exact, rel=CONVERTED_ERROR_MAX * 1.000001, abs=0)
-    assert Histogram.from_dict((read + new).to_dict()) == new + read
-
-
-def test_a_bucket_that_0_1_did_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="had 1601 buckets"):
-        Histogram.from_dict({**stored_by_0_1([(1.0, 2)]), "buckets": [[1601, 2]]})
 
 
 @given(counted)

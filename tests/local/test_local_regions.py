@@ -135,7 +135,7 @@ def test_what_is_thrown_out_is_of_its_region(folder: Path) -> None:
 def test_a_journal_that_others_could_read_is_closed_to_them(folder: Path) -> None:
     with LocalKinesis(streams={"orders": 1}, data=folder):
         pass
-    (folder / "journal").chmod(0o644)  # as version 0.1 left it behind
+    (folder / "journal").chmod(0o644)  # as a copy may be
     with LocalKinesis(data=folder):
         assert stat.S_IMODE((folder / "journal").stat().st_mode) == 0o600
 

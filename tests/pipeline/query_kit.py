@@ -2,15 +2,14 @@
 
 ::
 
-    PYTHONPATH=src scripts/run python tests/pipeline/query_kit.py FILE    # writes a fixture
-
-The line also runs on the source of version 0.1: so ``tests/fixtures/spark/query_0_1.json`` was written by it.
+    scripts/run python -m tests.pipeline.query_kit FILE    # writes a fixture
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -83,12 +82,15 @@ def unpack(packed: dict[str, str], folder: Path) -> None:
 def main() -> None:
     from pyspark.sql import SparkSession
 
+    os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")  # Spark's Java hands them on.
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with service(folder) as local:
             ask(local, "CreateStream", ShardCount=2)
             put(local, FIRST[:20])
+            local.clock.advance(10.0)
+            run(spark, local, folder)
             shard = "shardId-000000000000"
             ask(local, "SplitShard", ShardToSplit=shard, NewStartingHashKey=str(2**126))
             put(local, FIRST[20:])

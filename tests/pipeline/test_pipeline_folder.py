@@ -394,7 +394,7 @@ def test_a_writers_name_belongs_to_one_checkpoint_directory(stream: Any, written
 def test_files_without_a_querys_id_are_not_taken_for_those_of_a_new_query(
     frame: Frame, stream: Any, written: Any, tmp_path: Path
 ) -> None:
-    """Versions 0.1 and 0.2 wrote none beside a given name, and neither does a call outside of a query."""
+    """A call outside of a query writes such files."""
     folder, batch = tmp_path / "orders", batch_of(written, "a")
     for number in range(3):
         ParquetFolder(str(folder), writer="q").write(frame(batch), number)

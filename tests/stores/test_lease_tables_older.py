@@ -26,24 +26,30 @@ if TYPE_CHECKING:
     from shardway.ports import LeaseTable
 
 WORKERS = 8
-ADDED = 'has to run ALTER TABLE "older" ADD COLUMN read_until_ms BIGINT; .* ALTER TABLE "older-Workers" ADD COLUMN leaving TEXT'
+ADDED = (
+    'has to run ALTER TABLE "older" ADD COLUMN read_until_ms BIGINT; '
+    '.*ALTER TABLE "older-Workers" ADD COLUMN leaving TEXT'
+)
 NAME = "older"
 
 
 def older(name: str, number: str, real: str, blob: str) -> list[str]:
     """Without the columns that were added later, with a lease and a worker."""
     return [
-        f'CREATE TABLE "{name}" (application TEXT NOT NULL, lease_key TEXT NOT NULL, lease_owner TEXT, lease_counter {number} NOT NULL, '
+        f'CREATE TABLE "{name}" (application TEXT NOT NULL, lease_key TEXT NOT NULL, lease_owner TEXT, '
+        f"lease_counter {number} NOT NULL, "
         f"checkpoint TEXT NOT NULL, checkpoint_sub_sequence_number {number} NOT NULL, pending_checkpoint TEXT, "
         f"pending_checkpoint_sub_sequence_number {number}, pending_checkpoint_state {blob}, "
         f"owner_switches_since_checkpoint {number} NOT NULL, parent_shard_ids TEXT, child_shard_ids TEXT, "
         "starting_hash_key TEXT, ending_hash_key TEXT, stream_name TEXT, shard_id TEXT, "
         f"throughput_kbps {real}, checkpoint_owner TEXT, entity_type TEXT, "
         "PRIMARY KEY (application, lease_key))",
-        f'CREATE TABLE "{name}-Workers" (application TEXT NOT NULL, worker_id TEXT NOT NULL, counter {number} NOT NULL, failover_millis {number} '
-        "NOT NULL, version TEXT, held TEXT, wanted TEXT, given TEXT, warm TEXT, PRIMARY KEY (application, worker_id))",
-        f'INSERT INTO "{name}" (application, lease_key, lease_owner, lease_counter, checkpoint, checkpoint_sub_sequence_number, '
-        "owner_switches_since_checkpoint, parent_shard_ids) VALUES ('billing', 'a', 'w1', 5, 'LATEST', 0, 1, '[\"p\"]')",
+        f'CREATE TABLE "{name}-Workers" (application TEXT NOT NULL, worker_id TEXT NOT NULL, '
+        f"counter {number} NOT NULL, failover_millis {number} NOT NULL, "
+        "version TEXT, held TEXT, wanted TEXT, given TEXT, warm TEXT, PRIMARY KEY (application, worker_id))",
+        f'INSERT INTO "{name}" (application, lease_key, lease_owner, lease_counter, checkpoint, '
+        "checkpoint_sub_sequence_number, owner_switches_since_checkpoint, parent_shard_ids) "
+        "VALUES ('billing', 'a', 'w1', 5, 'LATEST', 0, 1, '[\"p\"]')",
         f'INSERT INTO "{name}-Workers" (application, worker_id, counter, failover_millis, held) '
         "VALUES ('billing', 'w1', 3, 10000, '[\"a\"]')",
     ]

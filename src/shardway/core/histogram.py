@@ -25,13 +25,6 @@ RELATIVE_ERROR_MAX = (_GROWTH - 1) / (_GROWTH + 1)
 middle.
 """
 
-_OLD_PER_DOUBLING = 20  # of version 0.1
-_OLD_ERROR_MAX = (2 ** (1 / _OLD_PER_DOUBLING) - 1) / (2 ** (1 / _OLD_PER_DOUBLING) + 1)
-CONVERTED_ERROR_MAX = (1 + _OLD_ERROR_MAX) * (1 + RELATIVE_ERROR_MAX) - 1
-"""The largest error of a quantile of what version 0.1 has stored, which had 20 buckets for each doubling: 2.84 %. Each
-of its buckets goes as a whole to the one that holds its middle; what was exact stays so.
-"""
-
 _LOWEST_EXPONENT = -30
 _HIGHEST_EXPONENT = 50
 VALUE_MIN = 2.0**_LOWEST_EXPONENT
@@ -193,14 +186,10 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Histogram:
-        """Make a histogram of what `to_dict` returned, in this version or in 0.1 (see `CONVERTED_ERROR_MAX`). Raises
-        ValueError when it is something else, or of other buckets.
-        """
+        """Make a histogram of what `to_dict` returned. Raises ValueError for something else, or for other buckets."""
         try:
             per_doubling = given["buckets_per_doubling"]
             buckets = {int(index): int(count) for index, count in given["buckets"]}
-            if per_doubling == _OLD_PER_DOUBLING:
-                buckets, per_doubling = _converted(buckets), BUCKETS_PER_DOUBLING
             found = cls()
             found._buckets = buckets
             found._zeros = int(given["zeros"])
@@ -255,16 +244,3 @@ def _index(value: float) -> int:
     """
     fraction, exponent = frexp(value)
     return ceil(log2(fraction) * BUCKETS_PER_DOUBLING) + exponent * BUCKETS_PER_DOUBLING + _OFFSET
-
-
-def _converted(old: dict[int, int]) -> dict[int, int]:
-    """Return the buckets of version 0.1 as those of this one. Raises ValueError for a bucket that 0.1 did not have."""
-    last = _OLD_PER_DOUBLING * (_HIGHEST_EXPONENT - _LOWEST_EXPONENT)
-    if any(not 0 <= index <= last for index in old):
-        raise ValueError(f"version 0.1 had {last + 1} buckets")
-    found: dict[int, int] = {}
-    for index, count in old.items():
-        exponent = index / _OLD_PER_DOUBLING + _LOWEST_EXPONENT + log2(1 + _OLD_ERROR_MAX)  # The middle's.
-        new = BUCKETS_MAX - 1 if index == last else ceil(exponent * BUCKETS_PER_DOUBLING) + _OFFSET
-        found[new] = found.get(new, 0) + count
-    return found

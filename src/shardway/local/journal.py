@@ -63,7 +63,7 @@ class Journal:
             os.close(self._lock)
             raise JournalError(f"{folder} is in use by another local service") from fault
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
-        os.fchmod(self._file, OWNER_ONLY)  # version 0.1 let others read it once records were thrown out
+        os.fchmod(self._file, OWNER_ONLY)  # a copy that was put here may be open to others
         self._clock_s = 0.0
 
     def load(

@@ -253,9 +253,8 @@ class BatchFolder:
         others: dict[str | None, list[int]] = {}
         for file in found:
             named = _OURS.match(file.rsplit("/", 1)[-1])
-            # Versions 0.1 and 0.2 wrote no query beside a given name. A query that has come to a later batch wrote such
-            # files itself; one at its first batch did not, unless it was killed in it.
-            if named is not None and named[2] != author.query and (named[2] is not None or batch_id == 0):
+            # A call outside of a query writes files without a query's id.
+            if named is not None and named[2] != author.query:
                 others.setdefault(named[2], []).append(int(named[1]))
         if others:
             raise OptionError(self._told_of_others(author, batch_id, others))

@@ -44,9 +44,7 @@ class Commit(NamedTuple):
     batch_id: int
     bounds: str | None = None
     query: str | None = None
-    """The id of the streaming query, which stays with its checkpoint directory; None outside of a query, and in commits
-    of versions 0.1 and 0.2.
-    """
+    """The id of the streaming query, which stays with its checkpoint directory; None outside of a query."""
 
 
 class Newest(NamedTuple):

@@ -198,7 +198,7 @@ class LeaseRow:
 
     @property
     def lacks_time(self) -> bool:
-        """True for a lease that begins at a time which the row does not say: a KCL worker, a tool or version 0.2 has
+        """True for a lease that begins at a time which the row does not say: a KCL worker or a tool has
         made it. Each reader would begin elsewhere, so an owner stores the time with its take.
         """
         return self.checkpoint.is_timed and self.read_until_ms is None
@@ -215,8 +215,8 @@ class LeaseRow:
 
     @property
     def named_process(self) -> str | None:
-        """The process of the actual owner's name that has the lease; None: the row does not say, as when a KCL worker,
-        or version 0.1, made that owner.
+        """The process of the actual owner's name that has the lease; None: the row does not say, as when a KCL worker
+        made that owner.
         """
         owner, process = self.actual_owner, self.process
         return process if owner is not None and process is not None and process.endswith(f"/{owner}") else None
@@ -414,7 +414,7 @@ def listing_of(items: Iterable[Mapping[str, Any]]) -> Listing:
 # ids.
 #
 # Where lease keys do not name the stream, each row does, by its ARN and the time of its creation. Where a row does not,
-# as rows of KCL workers and of version 0.1, its positions show it: no record of a stream is older than the stream.
+# as rows of KCL workers, its positions show it: no record of a stream is older than the stream.
 
 CLOCKS_DIFFER_S = 60
 """The seconds by which the clock of a record's time may differ from that of a stream's creation."""

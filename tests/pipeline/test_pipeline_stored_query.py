@@ -1,13 +1,13 @@
-"""A query that version 0.1 began, and that a kill ended in its last batch: today's code goes on with it, exactly once.
+"""A query that a released version began, and that a kill ended in its last batch: today's code goes on with it, exactly
+once.
 
-Its stream lies in a journal that version 0.1 has written, its position in a checkpoint directory, its rows in a folder.
+Its stream lies in a journal that the version has written, its position in a checkpoint directory, its rows in a folder.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,20 +16,14 @@ from tests.pipeline.query_kit import FIRST, put, run, service, unpack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "spark" / "query_0_1.json"
-QUERY = re.compile(r"-orders-[0-9a-f]{8}-")
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "spark" / "query_0_3.json"
 MORE = range(len(FIRST), len(FIRST) + 10)
 
 
 def files_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """The rows of each file: their data, and their shard. Of a file that a batch wrote twice there is one.
-
-    A file's name is that of version 0.1, which had no query's id behind the writer's name.
-    """
+    """The rows of each file: their data, and their shard."""
     return {
-        QUERY.sub("-orders-", file.name): [
-            (row["data"], row["shard_id"]) for row in map(json.loads, file.read_text().splitlines())
-        ]
+        file.name: [(row["data"], row["shard_id"]) for row in map(json.loads, file.read_text().splitlines())]
         for file in sorted((folder / "out").glob("batch-*.json"))
     }
 
