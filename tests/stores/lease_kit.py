@@ -18,7 +18,7 @@ CREDENTIALS = Credentials("AKIAIOSFODNN7EXAMPLE", "secret")
 
 
 def full_row(key: str = "shardId-000000000003") -> LeaseRow:
-    """A row with every attribute that a lease of version 0.1 can have."""
+    """A row with every attribute that a lease of the KCL can have."""
     return replace(FULL, key=key)
 
 

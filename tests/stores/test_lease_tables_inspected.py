@@ -10,7 +10,7 @@ import pytest
 
 from shardway.inspect import Inspector, Store
 from shardway.stores.postgres import PostgresLeaseTable
-from tests.stored_kit import APPLICATION, NAME, VERSIONS, fixture, leases_of, workers_of
+from tests.stored_kit import APPLICATION, NAME, VERSIONS, WORKERS, fixture, leases
 from tests.stores.lease_kit import full_row, made
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ async def test_a_file_of_sqlite_of_each_version(version: str, tmp_path: Path) ->
     async with Inspector() as inspector:
         report = await inspector.application(APPLICATION, Store.parse(f"sqlite:{path}", NAME))
     found = report.application
-    assert [one.key for one in found.leases] == sorted(row.key for row in leases_of(version))
-    assert {one.worker_id for one in found.workers} >= {row.worker_id for row in workers_of(version)}
+    assert [one.key for one in found.leases] == sorted(row.key for row in leases())
+    assert {one.worker_id for one in found.workers} >= {row.worker_id for row in WORKERS}
     assert (found.kinds[0], report.calls) == ("Shardway", {})
     assert path.read_bytes() == before
 

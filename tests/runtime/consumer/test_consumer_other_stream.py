@@ -77,7 +77,7 @@ async def test_another_stream_under_an_applications_name(local: LocalKinesis, ki
 
 
 async def test_positions_tell_where_no_worker_has_written_the_stream_down(local: LocalKinesis, kinesis: Any) -> None:
-    """As of version 0.1, or of KCL workers: the positions are older than the stream. Others are written down."""
+    """As of KCL workers: the positions are older than the stream. Others are written down."""
     table = MemoryLeaseTable()
     wanted = set(put(kinesis, range(RECORDS)))
     assert await read(local, table, wanted) == wanted
@@ -112,7 +112,7 @@ async def test_a_living_owner_of_another_stream_keeps_its_leases(local: LocalKin
 
 
 async def test_a_positions_time_tells_of_a_former_stream(local: LocalKinesis) -> None:
-    """The row is as version 0.1 wrote it, for a stream of before the one that is read."""
+    """The row is as a KCL worker wrote it, for a stream of before the one that is read."""
     table = MemoryLeaseTable()
     old = Checkpoint.parse("49590338271490256608559692538361571095921575989136588898")
     await table.create(LeaseRow(key="shardId-000000000006", checkpoint=old))
