@@ -148,8 +148,8 @@ def _letter(of: dict[str, Any]) -> Letter:
 
 
 def _text(of: dict[str, Any], name: str, *, least: int = 0) -> str:
-    """Return a text that UTF-8 can write. Half of a surrogate pair is replaced, and makes it no odd letter: other programs
-    may write such letters, and the record counts as settled.
+    """Return a text that UTF-8 can write. Half of a surrogate pair is replaced, and makes it no odd letter: other
+    programs may write such letters, and the record counts as settled.
     """
     value = of[name]
     if not isinstance(value, str) or len(value) < least:
