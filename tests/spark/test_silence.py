@@ -203,7 +203,7 @@ async def test_an_iterator_that_expires_in_a_silence_is_asked_for_again_at_how_f
     assert_exact(world, batches)
 
 
-async def test_an_offset_of_version_0_1_goes_on(world: World) -> None:
+async def test_an_offset_that_stands_behind_a_record_goes_on(world: World) -> None:
     await world.create(1)
     await world.put(5)
     planner = await begun(world)

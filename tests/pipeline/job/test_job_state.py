@@ -74,8 +74,8 @@ def test_a_new_checkpoint_gets_rocksdb_with_changelogs(world: World) -> None:
 
 
 @pytest.mark.parametrize("exact", ["", "exact = true\n"])
-def test_a_checkpoint_of_version_0_1_goes_on_with_the_store_that_it_began_with(world: World, exact: str) -> None:
-    """Version 0.1 set nothing: Spark took its default."""
+def test_a_checkpoint_that_began_with_sparks_own_store_goes_on_with_it(world: World, exact: str) -> None:
+    """As one has that began where nothing was set: Spark took its default."""
     assert world.spark.conf.get(PROVIDER) == HDFS
     text = HEAD + JSON + UNIQUE + exact + PARQUET + ONCE
     world.put(order(1), order(2))
