@@ -54,7 +54,6 @@ WORDS = (
     Word(
         "options, or the connection",
         r"^class (?!Console)\w+Settings\b|\b_?settings: (?!Console)\w*(Options|Settings|Policy)\b",
-        {"tests/scripts/test_house.py": "a tree that is measured"},
     ),
     Word("connection", r"\bwire="),
     Word("shard map", r"\bpicture of the\b.{0,12}\bshards\b"),
