@@ -40,7 +40,7 @@ class OddError(Exception):
     """What the handler raises."""
 
 
-async def bury(service: LocalKinesis, stream: str, path: Path, log: io.TextIOBase, lines: Any) -> None:
+async def give_up(service: LocalKinesis, stream: str, path: Path, log: io.TextIOBase, lines: Any) -> None:
     """Have a consumer's handler fail with such an error, until its letter is written and stored as settled."""
     logger = logging.Logger("half")
     logger.addHandler(logging.StreamHandler(log))
@@ -82,7 +82,7 @@ async def test_half_an_emoji_in_a_handlers_error_reaches_every_tool(
     client.close()
     path, logged = tmp_path / "letters.jsonl", tmp_path / "log"
     with logged.open("w", encoding="utf-8", errors="strict") as log:
-        await bury(service, stream, path, log, lines)
+        await give_up(service, stream, path, log, lines)
     text = logged.read_text(encoding="utf-8")
     assert "cut emoji" in text
     if lines == "json":
