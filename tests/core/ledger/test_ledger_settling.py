@@ -269,60 +269,6 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
         LedgerPolicy(latest_wins=True, order=ByKey())
 
 
-def test_a_program_that_settles_only_the_last_of_ten_is_told_the_other_nine_and_the_call() -> None:
-    kept = Kept()
-    kept.admit(recs(1, 100))
-    delivery = kept.deliver()
-    for place in (9, 19, 29):
-        kept.ledger.ack(delivery.ticket, [place])
-        assert kept.told == []
-    for place in (39, 49, 59, 69, 79):
-        kept.ledger.ack(delivery.ticket, [place])
-    (told,) = kept.told
-    assert isinstance(told, RecordsUnsettled)
-    assert told.positions[:9] == tuple(Position(number) for number in range(1, 10))
-    assert told.records == 36
-    assert "10" in told.reason
-    assert "settle_through(record)" in told.advice
-
-
-def test_the_same_where_each_record_is_a_delivery() -> None:
-    kept = Kept()
-    kept.admit(recs(1, 40))
-    for _ in range(4):
-        deliveries = [kept.deliver(1) for _ in range(10)]
-        kept.ledger.ack(deliveries[-1].ticket)
-    (told,) = kept.told
-    assert (type(told), told.records) == (RecordsUnsettled, 36)
-
-
-def test_the_same_for_the_last_of_each_delivery() -> None:
-    kept = Kept()
-    for first, count in ((1, 5), (6, 3), (9, 7), (16, 2)):
-        kept.admit(recs(first, count))
-        delivery = kept.deliver()
-        kept.ledger.ack(delivery.ticket, [delivery.places[-1]])
-    (told,) = kept.told
-    assert (type(told), told.records) == (RecordsUnsettled, 4 + 2 + 6 + 1)
-
-
-def test_tasks_that_end_in_any_order_are_not_taken_for_that() -> None:
-    """A task per record, so many at a time, and the next begins when one ends."""
-    for at_once in (2, 4, 10, 30):
-        for seed in range(10):
-            kept, random = Kept(), Random(seed)
-            kept.admit(recs(1, 60))
-            out = [kept.deliver(1) for _ in range(at_once)]
-            while out:
-                done = out.pop(random.randrange(len(out)))
-                kept.ledger.ack(done.ticket)
-                delivery = kept.ledger.deliver(kept.now_s, 1)
-                if delivery is not None:
-                    out.append(delivery)
-            assert kept.told == []
-            assert kept.ledger.safe == at(60)
-
-
 # --- the end of a tenure --------------------------------------------------------------------------
 
 

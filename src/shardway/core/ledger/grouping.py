@@ -235,7 +235,7 @@ class Collected(Generic[R]):
 
     def ack(self, ledger: Ledger[Any]) -> bool:
         """Settle all of the records. Returns whether all settlements counted."""
-        counts = [ledger.ack(ticket, places, chosen=True) for ticket, places in self.places().items()]
+        counts = [ledger.ack(ticket, places) for ticket, places in self.places().items()]
         return all(counts)
 
 

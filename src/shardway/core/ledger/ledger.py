@@ -212,41 +212,6 @@ class Starving:
         return now_s - self._since_s
 
 
-HABIT_TIMES = 4
-"""A program shows a habit when it does something this often in a row, from the start of a tenure on: tasks that end in
-any order do so by chance, but not at once.
-"""
-
-
-class OnlyTheLast:
-    """Notices a program that settles each tenth record, or the last of each delivery, and means all of them: it looks
-    at the settlements of a tenure, until one does not fit.
-    """
-
-    __slots__ = ("_at", "_stride", "_times")
-
-    def __init__(self) -> None:
-        self._at, self._stride, self._times = -1, 0, 0
-
-    def noticed(self, ticket: Ticket, place: int, *, alone: bool) -> int:
-        """Note a settlement of this record, or of several with it as the newest. Returns how many records it seems to
-        mean when an event is to say so, which is once; else 0.
-        """
-        if self._times < 0:
-            return 0
-        at = ticket.page.first + place
-        stride, self._at = at - self._at, at
-        is_last = place == ticket.places[-1] and len(ticket.places) > 1
-        if not alone or stride < 2 or (self._times and stride != self._stride and not is_last):
-            self._times = -1
-            return 0
-        self._stride, self._times = stride, self._times + 1
-        if self._times < HABIT_TIMES:
-            return 0
-        self._times = -1
-        return stride
-
-
 class MayDeliver(Enum):
     """The choices of what a ledger delivers. What is in flight may be settled all the same."""
 
@@ -294,7 +259,6 @@ class Ledger(Generic[R]):
         self._shard_ended = False
         self._starving = Starving(policy.full_after_s)
         self._closed: str | None = None
-        self._habit = OnlyTheLast()
 
     def take_events(self) -> Sequence[LedgerEvent]:
         """Return the events that were made since the last call, in their order."""
@@ -543,13 +507,12 @@ class Ledger(Generic[R]):
 
     # --- settling ---
 
-    def ack(self, ticket: Ticket, places: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+    def ack(self, ticket: Ticket, places: Sequence[int] | None = None) -> bool:
         """Settle these records of a delivery, also when they were delivered again meanwhile. Settling twice is no
         fault.
 
         ``places`` None settles all of the delivery, but for the records that were put off or became dead letters
-        before: a program that leaves a batch has settled the rest. ``chosen``: the records were picked out of several
-        deliveries, so that none of them stands for those before it.
+        before: a program that leaves a batch has settled the rest.
         """
         if self._closed is not None:
             return self._late(ticket.left if places is None else len(places))
@@ -562,20 +525,19 @@ class Ledger(Generic[R]):
                 self._book.settle(ticket, ticket.owned(place))
         if not places:
             return True
-        newest = places[-1] if type(places) is range else max(places)
-        self._note(ticket, newest, alone=len(places) == 1 and not chosen)
         if self.policy.latest_wins:
+            newest = places[-1] if type(places) is range else max(places)
             for root, passed in self._book.before(ticket, newest):
                 self._faults.skip(root, passed, "latest wins")
         return True
 
-    def leave(self, ticket: Ticket, places: Sequence[int], *, chosen: bool = False) -> bool:
+    def leave(self, ticket: Ticket, places: Sequence[int]) -> bool:
         """Settle these records (rising places), as the program has left the block that had them, but for the records
         that were put off, or given up.
         """
         if self._closed is not None:
             return self._late(len(places))
-        return self.ack(ticket, self._book.not_put_off(ticket, places), chosen=chosen)
+        return self.ack(ticket, self._book.not_put_off(ticket, places))
 
     def skip(self, ticket: Ticket, places: Sequence[int] | None = None, *, reason: str = "skipped") -> bool:
         """Settle these records without having been processed; an event says so."""
@@ -600,15 +562,7 @@ class Ledger(Generic[R]):
         self._faults.failing_since_s = None
         for root, places in self._book.before(ticket, ticket.owned(place) + 1):
             self._book.settle_some(root, places)
-        self._note(ticket, place, alone=False)
         return True
-
-    def _note(self, ticket: Ticket, newest: int, *, alone: bool) -> None:
-        stride = self._habit.noticed(ticket, newest, alone=alone)
-        if stride and not self.policy.latest_wins:
-            found = self._book.before(ticket, newest)
-            passed = [root.page.position(each) for root, places in found for each in places]
-            self._events.unsettled(passed, f"only the last of {stride} records is settled each time")
 
     # --- again ---
 

@@ -290,7 +290,7 @@ class Collection(Settleable, Generic[T_co]):
 
     def ack(self) -> bool:
         """Settle all of the records: they are done."""
-        return self._all(lambda batch, indices: batch._ack_chosen(indices))
+        return self._all(lambda batch, indices: batch.ack(*indices))
 
     def nack(self, *, delay_s: float = 0.0) -> bool:
         """Deliver the records again, not before ``delay_s`` seconds."""
@@ -309,7 +309,7 @@ class Collection(Settleable, Generic[T_co]):
         return self._all(lambda batch, indices: batch.fail(error, *indices))
 
     def _left(self) -> bool:
-        return self._all(lambda batch, indices: batch._left(sorted(indices), chosen=True))
+        return self._all(lambda batch, indices: batch._left(sorted(indices)))
 
     def _all(self, settle: Callable[[Batch[Any], list[int]], bool]) -> bool:
         """Settle the records in each of their batches, also where one of the batches counts no more."""

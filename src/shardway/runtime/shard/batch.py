@@ -323,9 +323,9 @@ class Batch(Settleable, Generic[T_co]):
         self.nack(*range(index, len(self)))
         return False
 
-    def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+    def _left(self, indices: Sequence[int] | None = None) -> bool:
         """Settle the records (all, or those at these rising indices) that the handler did not put off or give up: it
-        has come to an end with them. ``chosen``: they were picked out of several batches.
+        has come to an end with them.
         """
         if indices is None:
             ledger = self._ledger
@@ -333,19 +333,12 @@ class Batch(Settleable, Generic[T_co]):
                 counts = ledger.ack(self._delivery.ticket)
                 told = ledger.events and ledger.take_events()
             return self._settled(counts, told)
-        return self._settle(self._ledger.leave, self._places(indices) or (), chosen=chosen)
+        return self._settle(self._ledger.leave, self._places(indices) or ())
 
     def _holds_up(self, index: int) -> bool:
         """True when the record was put off, and those behind it have to wait for it."""
         with self._lock:
             return self._ledger.holds_up(self._delivery.ticket, self._delivery.places[index])
-
-    def _ack_chosen(self, indices: Sequence[int]) -> bool:
-        """Settle records that were picked out of several batches, as `ack` does: one at a time is no sign then that the
-        others are forgotten.
-        """
-        places = [self._delivery.places[index] for index in indices]
-        return self._settle(self._ledger.ack, places, chosen=True)
 
     def _settle(self, settle: Callable[..., bool], *given: Any, **chosen: Any) -> bool:
         """Call one of the ledger's methods that settle; they differ in the arguments beside the ticket."""

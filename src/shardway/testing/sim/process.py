@@ -139,16 +139,13 @@ def recorded_batches(process: Process) -> type[Batch[Any]]:
                 process.history.put_off(process.name, process.key_of(self), self.token, positions, parts)
             return super().nack(*indices, delay_s=delay_s)
 
-        def _left(self, indices: Sequence[int] | None = None, *, chosen: bool = False) -> bool:
+        def _left(self, indices: Sequence[int] | None = None) -> bool:
             places = self._delivery.places
             left = range(len(places)) if indices is None else indices
             kept = set(self._ledger._book.not_put_off(self._delivery.ticket, [places[index] for index in left]))
             done = [index for index in left if places[index] in kept]
-            counts = super()._left(indices, chosen=chosen)
+            counts = super()._left(indices)
             return tell(self, _positions(self, done), counts, _parts(self, done)) if done else counts
-
-        def _ack_chosen(self, indices: Sequence[int]) -> bool:
-            return tell(self, _positions(self, indices), super()._ack_chosen(indices), _parts(self, indices))
 
         def settle_through(self, record: Any) -> bool:
             index = record if isinstance(record, int) else list(self.records).index(record)
