@@ -129,7 +129,12 @@ class LeaseTable(Protocol):
         """Read all leases. Without ``consistent`` some rows may be shown as they were a moment ago."""
 
     async def put_worker(self, row: WorkerRow) -> Outcome:
-        """Write a worker's row, whatever was there: Done (without a row) or Unknown."""
+        """Write a worker's row, which replaces the whole row that was there.
+
+        Refused (without a row) when the table has a row of the same ``process`` with a higher counter: a write that
+        arrives late must not bring back what the worker showed earlier, and must not make a dead worker seem to live.
+        A row without a process replaces any row, and any row replaces it.
+        """
 
     async def workers(self, *, consistent: bool = False) -> list[WorkerRow]:
         """Return all workers' rows that can be read."""

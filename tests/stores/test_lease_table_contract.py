@@ -278,6 +278,22 @@ async def test_a_workers_row_is_written_over_whole(table: LeaseTable) -> None:
     assert await table.workers() == [bare]
 
 
+async def test_a_write_of_a_workers_row_that_comes_late_does_not_undo_a_newer_one(table: LeaseTable) -> None:
+    newer = replace(WORKER, counter=7, process="one", leaving=True)
+    assert await table.put_worker(newer) == Done(None)
+    assert await table.put_worker(replace(WORKER, counter=6, process="one")) == Refused(None)
+    assert await table.workers(consistent=True) == [newer]
+    assert await table.put_worker(newer) == Done(None), "the same write that is sent twice is done"
+    other = replace(WORKER, counter=1, process="two")
+    assert await table.put_worker(other) == Done(None), "the next process of this id counts from the start"
+    assert await table.workers(consistent=True) == [other]
+    nameless = replace(WORKER, counter=0)
+    assert await table.put_worker(nameless) == Done(None)
+    assert await table.put_worker(WORKER) == Done(None)
+    assert await table.put_worker(nameless) == Done(None), "without a process the counters say nothing"
+    assert await table.workers(consistent=True) == [nameless]
+
+
 async def test_a_workers_row_is_removed_by_itself_or_by_its_counter(table: LeaseTable) -> None:
     await table.put_worker(WORKER)
     assert await table.delete_worker("w1", counter=3) == Refused(None)

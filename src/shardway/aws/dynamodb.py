@@ -17,7 +17,7 @@ from shardway.aws.wire import Wire
 from shardway.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY, Place, coordination
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from shardway.core.leases import row as names
-from shardway.core.leases.membership import WORKER_ID, WorkerRow, worker_rows
+from shardway.core.leases.membership import PROCESS, WORKER_ID, WorkerRow, worker_rows
 from shardway.core.leases.row import Listing, listing_of
 from shardway.errors import (
     AccessDeniedError,
@@ -152,6 +152,19 @@ class DynamoClient:
             words = _Words()
             parameters |= {"ConditionExpression": words.condition([(absent, None)]), **words.parameters()}
         await self.call("PutItem", parameters, retry=retry)
+
+    async def put_unless_newer(
+        self, table: str, item: Mapping[str, Any], *, counter: str, of: str, retry: RetryPolicy
+    ) -> None:
+        """Call PutItem, on condition that there is no item yet with the same value of the attribute ``of`` and a higher
+        number in the attribute ``counter``.
+        """
+        words = _Words()
+        fresh = words.condition([(of, None)])
+        other = f"{words.name(of)} <> {words.value(item[of])}"
+        older = f"{words.name(counter)} <= {words.value(item[counter])}"
+        parameters = {"ConditionExpression": f"{fresh} OR {other} OR {older}", **words.parameters()}
+        await self.call("PutItem", {"TableName": table, "Item": typed_item(item), **parameters}, retry=retry)
 
     async def update(
         self, table: str, key: Mapping[str, Any], changes: Pairs, expects: Pairs, *, retry: RetryPolicy
@@ -485,7 +498,11 @@ class DynamoLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         async def put() -> Outcome:
-            await self._client.put(self._workers, row.attributes(), absent=None, retry=NEVER)
+            item = row.attributes()
+            if row.process:
+                await self._client.put_unless_newer(self._workers, item, counter=names.COUNTER, of=PROCESS, retry=NEVER)
+            else:
+                await self._client.put(self._workers, item, absent=None, retry=NEVER)
             return Done(None)
 
         return await self._outcome(put(), None)

@@ -88,6 +88,9 @@ class MemoryLeaseTable:
     async def put_worker(self, row: WorkerRow) -> Outcome:
         """See `shardway.ports.LeaseTable`."""
         with self._lock:
+            found = self._workers.get(row.worker_id)
+            if found is not None and worker_row(found).is_newer_than(row):
+                return Refused(None)
             self._workers[row.worker_id] = row.attributes()
         return Done(None)
 

@@ -193,8 +193,7 @@ class PostgresLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         async def put() -> Outcome:
-            await self._once(self._statements.put_worker(row))
-            return Done(None)
+            return Done(None) if await self._once(self._statements.put_worker(row)) else Refused(None)
 
         return await self._outcome(put())
 

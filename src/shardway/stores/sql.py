@@ -202,12 +202,20 @@ class Statements:
         return Statement(f"SELECT * FROM {self._leases} WHERE {self._mine}", [self.application])  # noqa: S608
 
     def put_worker(self, row: WorkerRow) -> Statement:
-        """Return the statement that writes a worker's row, whatever was there."""
+        """Return the statement that writes a worker's row, unless a newer one of the same process is there. It returns
+        the worker's id if it has written.
+        """
         columns = [column.name for column in WORKER_COLUMNS.values()]
         given = _encoded(WORKER_COLUMNS, row.attributes())
         values = {APPLICATION: self.application, **{name: given.get(name) for name in columns}}
         changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
-        text = f"{self._insert(self._workers, values)} ON CONFLICT ({APPLICATION}, worker_id) DO UPDATE SET {changes}"
+        kept = self._workers
+        # A comparison with NULL, which stands for no process, is neither true nor false: so COALESCE.
+        older = f"COALESCE({kept}.process <> excluded.process OR {kept}.counter <= excluded.counter, TRUE)"
+        text = (
+            f"{self._insert(kept, values)} ON CONFLICT ({APPLICATION}, worker_id) "
+            f"DO UPDATE SET {changes} WHERE {older} RETURNING worker_id"
+        )
         return Statement(text, [*values.values()])
 
     def workers(self) -> Statement:

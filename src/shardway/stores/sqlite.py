@@ -122,8 +122,7 @@ class SqliteLeaseTable:
         """See `shardway.ports.LeaseTable`."""
 
         def put() -> Outcome:
-            self._all(self._statements.put_worker(row))
-            return Done(None)
+            return Done(None) if self._all(self._statements.put_worker(row)) else Refused(None)
 
         return await self._write(put)
 

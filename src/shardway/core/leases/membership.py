@@ -1,7 +1,8 @@
 """The workers' own rows show which workers there are, what each wants and gives, and which have fallen silent.
 
 The rows lie in a table of their own, which no KCL reads. A worker writes its row every F/5 and at every change; the
-counter in it grows with each write.
+counter in it grows with each write. The table refuses a write that arrives after a newer one of the same process: it
+would make a dead worker seem to live, and leases would be given to that worker.
 
 **How a lease is taken from a silent worker.** The silent worker may have written to its lease rows since they were last
 looked at, so the order counts. The taker first reads the leases. Then it reads, consistently, the owner's worker row,
@@ -157,6 +158,12 @@ class WorkerRow:
     def next(self) -> WorkerRow:
         """Return the row as it is written next."""
         return replace(self, counter=self.counter + 1)
+
+    def is_newer_than(self, row: WorkerRow) -> bool:
+        """True when the same process has written this row after ``row``. Where a row does not name its process, its
+        counter does not say which of the two is newer.
+        """
+        return bool(row.process) and self.process == row.process and self.counter > row.counter
 
     def attributes(self) -> dict[str, Any]:
         """Return the plain attributes: str, int and frozenset[str]; empty ones are absent."""

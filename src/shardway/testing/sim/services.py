@@ -485,8 +485,10 @@ class SimulatedTable:
 
     def put_worker(self, row: WorkerRow) -> Outcome:
         """Write a worker's row, by which it shows itself."""
-        self._keep(self._workers, row.worker_id, row)
-        return now(self.rows.put_worker(row))
+        outcome = now(self.rows.put_worker(row))
+        if isinstance(outcome, Done):
+            self._keep(self._workers, row.worker_id, row)
+        return outcome
 
     def delete_worker(self, worker_id: str, counter: int | None) -> Outcome:
         """Delete a worker's row: the worker is not there any more."""
