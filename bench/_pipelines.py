@@ -22,7 +22,7 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.model import StreamName
 from shardway.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.account import Show
+from shardway.pipeline.job.account import RunOutput
 from shardway.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
@@ -140,7 +140,9 @@ def run_as_job(scene: Scene, text: str, stopping: Stopping | None = None) -> lis
     path = scene.folder / "job.toml"
     path.write_text(text, encoding="utf-8")
     out, errors = io.StringIO(), io.StringIO()
-    code = run_job(scene.spark, load_job(path, {}), stopping or Stopping(), Show(as_json=True, out=out, errors=errors))
+    code = run_job(
+        scene.spark, load_job(path, {}), stopping or Stopping(), RunOutput(as_json=True, out=out, errors=errors)
+    )
     if code is not ExitCode.DONE:
         raise RuntimeError(f"the job ended with {code}: {errors.getvalue()}")
     events = [json.loads(line) for line in out.getvalue().splitlines()]

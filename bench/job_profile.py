@@ -34,7 +34,7 @@ from bench.wire import set_environment
 from shardway.local.embedded import LocalKinesis
 from shardway.pipeline import decode_json
 from shardway.pipeline.job import running
-from shardway.pipeline.job.batches import Batches, Watched
+from shardway.pipeline.job.batches import Batches, WatchedBatch
 from shardway.pipeline.job.session import least_work
 from shardway.pipeline.parquet_folder import BatchFolder
 
@@ -68,7 +68,7 @@ TIMED = {
     "look for what was left": (BatchFolder, "_begin", ""),
     "move files": (BatchFolder, "_move", ""),
     "dead letters": (Batches, "_write_letters", ""),
-    "wait for the numbers of the write": (Watched, "told", ""),
+    "wait for the numbers of the write": (WatchedBatch, "told", ""),
 }
 TASK_METRICS = {
     "time in update": "state: update",

@@ -12,7 +12,7 @@ from scripts.reference import attribute_docs, renew_files, renewed_with, struct_
 
 from shardway.telemetry.cloudwatch import CloudWatchChoice
 from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
-from shardway.telemetry.names import AGE, LOSSES, TABLE, Of
+from shardway.telemetry.names import AGE, LOSSES, TABLE, Reporter
 from shardway.telemetry.snapshots import QuerySnapshot
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shardway.telemetry.names import Metric
 
 
-def names_table(of: Of) -> str:
+def names_table(of: Reporter) -> str:
     """Return the table of all numbers of a consumer, of a producer, or of a Spark query."""
     rows = []
     for metric in TABLE:
@@ -44,7 +44,7 @@ def names_table(of: Of) -> str:
     return table(heads, rows)
 
 
-def cloudwatch_table(of: Of) -> str:
+def cloudwatch_table(of: Reporter) -> str:
     """Return the table of those numbers of a consumer, a producer or a Spark query that go to CloudWatch, by their
     names there.
     """
@@ -94,14 +94,14 @@ def choice_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "consumer": lambda: names_table(Of.CONSUMER),
-    "producer": lambda: names_table(Of.PRODUCER),
-    "query": lambda: names_table(Of.QUERY),
+    "consumer": lambda: names_table(Reporter.CONSUMER),
+    "producer": lambda: names_table(Reporter.PRODUCER),
+    "query": lambda: names_table(Reporter.QUERY),
     "exporter": exporter_table,
     "CloudWatch choice": choice_table,
-    "KCL": lambda: cloudwatch_table(Of.CONSUMER),
-    "KPL": lambda: cloudwatch_table(Of.PRODUCER),
-    "query in CloudWatch": lambda: cloudwatch_table(Of.QUERY),
+    "KCL": lambda: cloudwatch_table(Reporter.CONSUMER),
+    "KPL": lambda: cloudwatch_table(Reporter.PRODUCER),
+    "query in CloudWatch": lambda: cloudwatch_table(Reporter.QUERY),
     "query snapshot": lambda: struct_table(QuerySnapshot, set()),
     "snapshot": lambda: struct_table(ConsumerSnapshot, set()),
     "shard snapshot": lambda: struct_table(ConsumerShardSnapshot, set()),

@@ -442,7 +442,7 @@ ROWS = [(2**63, 5, 1_000), (7, 9, 2_000), (2**63, 5, 3_000), (7, 8, WITHIN), (1,
 async def _exact_repeats() -> bytes:
     from shardway.pipeline import exact_deduplication
 
-    kept = exact_deduplication.Kept()
+    kept = exact_deduplication.BucketKeys()
     kept.choose(ROWS, WITHIN)
     digests = [exact_deduplication._digest(key).hex() for key in KEYS]
     return _lines([{"state": kept.write().hex(), "digests": digests, "buckets": exact_deduplication.BUCKETS}])

@@ -136,7 +136,7 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
 @each_version
 def test_the_state_of_an_exact_deduplication(version: str) -> None:
     (stored,) = lines_of(version, "exact_repeats.jsonl")
-    kept = exact_deduplication.Kept.read(bytes.fromhex(stored["state"]))
+    kept = exact_deduplication.BucketKeys.read(bytes.fromhex(stored["state"]))
     assert kept.write().hex() == stored["state"]
     rows = [(2**63, 5, 2_000), (7, 9, WITHIN), (7, 8, 2 * WITHIN + 1), (1, 1, 5)]
     assert kept.choose(rows, WITHIN) == [False, False, True, True]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardway.tasks import NotAskedToEndError, Shared, awaited, drop, failure_of, give_up, logged, spawn, thread
+from shardway.tasks import NotAskedToEndError, SharedWork, awaited, drop, failure_of, give_up, logged, spawn, thread
 
 
 async def fails(error: BaseException) -> None:
@@ -93,7 +93,7 @@ async def test_work_for_several_is_done_once_and_its_error_goes_to_each_of_them(
             raise RuntimeError("a bug")
         return len(calls)
 
-    shared = Shared(work, heard.append)
+    shared = SharedWork(work, heard.append)
     found = await asyncio.gather(shared(), shared(), return_exceptions=True)
     assert [str(one) for one in found] == ["a bug"] * 2
     assert heard == []
@@ -108,7 +108,7 @@ async def test_the_error_is_heard_when_all_have_left() -> None:
         await goes_on.wait()
         raise RuntimeError("a bug")
 
-    shared = Shared(work, heard.append)
+    shared = SharedWork(work, heard.append)
     waiting = [awaited(shared()) for _ in range(2)]
     await asyncio.sleep(0)
     await give_up(*waiting)

@@ -204,7 +204,7 @@ class BatchFailed(Event, frozen=True, gc=False):
     """The number of times that these records were delivered so far."""
     error_type: str
     next_step: str
-    """The next step: Again, Halve, or the policy's end: DeadLetters, Skip, Stop, GiveUp."""
+    """The next step: Redelivery, Halve, or the policy's end: DeadLetters, Skip, Stop, GiveUp."""
     delay_s: float
     """Seconds before the retry."""
     error_at: str = "not raised"

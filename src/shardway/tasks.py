@@ -109,7 +109,7 @@ def logged(what: str, then: Callable[[], object] | None = None) -> Heard:
     return hear
 
 
-class Shared(Generic[T]):
+class SharedWork(Generic[T]):
     """Work that is done once for all callers that wait for it. Its error goes to each of them; where all have left by
     then, to ``heard``. A caller that leaves ends nothing.
     """

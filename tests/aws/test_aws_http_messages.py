@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from shardway.aws.http.http1 import (
     BadAnswerError,
-    Chunked,
-    Counted,
+    ChunkedBody,
+    SizedBody,
     UntilClose,
     content_length,
     framing,
@@ -70,9 +70,9 @@ def test_what_is_no_head_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("lines", "kind"),
     [
-        (["Content-Length: 3"], Counted),
-        (["Transfer-Encoding: chunked"], Chunked),
-        (["Transfer-Encoding: chunked", "Content-Length: 3"], Chunked),
+        (["Content-Length: 3"], SizedBody),
+        (["Transfer-Encoding: chunked"], ChunkedBody),
+        (["Transfer-Encoding: chunked", "Content-Length: 3"], ChunkedBody),
         ([], UntilClose),
     ],
 )
@@ -117,7 +117,7 @@ def test_chunks_are_put_together_however_they_are_cut(
     parts: list[bytes], extension: bytes, trailers: bytes, cut_bytes: int
 ) -> None:
     raw = chunked(parts, extension=extension, trailers=trailers)
-    framed = Chunked()
+    framed = ChunkedBody()
     got = []
     for start in range(0, len(raw), cut_bytes):
         assert not framed.done
@@ -141,11 +141,11 @@ def test_chunks_are_put_together_however_they_are_cut(
 )
 def test_malformed_chunks_are_refused(raw: bytes) -> None:
     with pytest.raises(BadAnswerError):
-        Chunked().feed(raw)
+        ChunkedBody().feed(raw)
 
 
 def test_more_than_the_length_says_is_refused() -> None:
-    framed = Counted(3)
+    framed = SizedBody(3)
     assert framed.feed(b"ab") == [b"ab"]
     assert not framed.done
     with pytest.raises(BadAnswerError):

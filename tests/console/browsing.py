@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardway.console.asgi import Serving
+from shardway.console.asgi import ConsoleServer
 from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Served:
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.serving: Serving
+        self.serving: ConsoleServer
 
     def __enter__(self) -> Served:
         self._thread = thread(self._run, "console-under-test", logged("the console under test failed"))
@@ -76,7 +76,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.serving = Serving(*self._given)
+        self.serving = ConsoleServer(*self._given)
         self._ready.set()
         await self.serving.run_until_told()
 

@@ -19,7 +19,7 @@ import pytest
 from shardway import SettlingOptions
 from shardway.core.ledger.policies import Retry
 from shardway.dead_letters import DeadLettersToFile
-from shardway.pipeline.job.account import ExitCode, Show
+from shardway.pipeline.job.account import ExitCode, RunOutput
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.telemetry.log import log_events
 from tests.console.asking import TOKEN, ask
@@ -104,7 +104,7 @@ async def test_half_an_emoji_in_a_handlers_error_reaches_every_tool(
 def test_half_an_emoji_in_a_jobs_error_is_a_line_of_its_json_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("w", encoding="utf-8", errors="strict") as log:
-        Show(as_json=True, out=log, errors=log).wrong([HALF], ExitCode.FAILED)
+        RunOutput(as_json=True, out=log, errors=log).wrong([HALF], ExitCode.FAILED)
     told, plain = path.read_text(encoding="utf-8").splitlines()
     assert json.loads(told)["message"] == WHOLE
     assert "cut emoji" in plain

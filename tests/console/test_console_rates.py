@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from shardway import ConnectionOptions, Consumer, Credentials
-from shardway.console.figures import MINUTES, Hour
+from shardway.console.figures import MINUTES, HourAnswers
 from shardway.console.lag_history import FIGURES
 from shardway.console.rates import (
     AGAIN_S,
     LATE_S,
     STREAMS_MAX,
+    HourlyTraffic,
     RateKeeper,
     Rates,
-    Taken,
     _by_second,
     figures_an_hour,
 )
@@ -88,20 +88,20 @@ async def test_the_count_of_streams_and_so_the_cost_is_bounded() -> None:
 
 def test_a_silent_minute_is_zero_once_cloudwatch_cannot_be_late_any_more() -> None:
     begin_s = 1_800_000_000
-    found = _by_second({1: 120.0}, Hour(begin_s, begin_s + 3600.0, []))
+    found = _by_second({1: 120.0}, HourAnswers(begin_s, begin_s + 3600.0, []))
     late = int(LATE_S // 60)
     assert found[:3] == [0.0, 2.0, 0.0]
     assert found[-late:] == [None] * late
     assert found[-late - 1] == 0.0
-    assert _by_second({}, Hour(begin_s, begin_s + 3600.0, [])) == [None] * MINUTES
+    assert _by_second({}, HourAnswers(begin_s, begin_s + 3600.0, [])) == [None] * MINUTES
 
 
 def test_totals_leave_out_streams_without_figures_and_minutes_that_some_stream_lacks() -> None:
     rates = Rates(
         {
-            "a": Taken([1.0, 2.0], [10.0, 20.0]),
-            "b": Taken([3.0, None], [0.0, 0.0]),
-            "c": Taken([None, None], [None, None]),
+            "a": HourlyTraffic([1.0, 2.0], [10.0, 20.0]),
+            "b": HourlyTraffic([3.0, None], [0.0, 0.0]),
+            "c": HourlyTraffic([None, None], [None, None]),
         },
         None,
     )

@@ -23,7 +23,7 @@ from shardway.console.columns import (
     steps_of,
 )
 from shardway.console.decoding_threads import DecodingThreads
-from shardway.console.newest import Mark, Newest, Wish
+from shardway.console.newest import Mark, NewestQuery, NewestRecords
 from shardway.core import aggregation
 from shardway.core.aggregation import encode_aggregate
 from shardway.core.feeding import pages
@@ -66,9 +66,9 @@ def put(kinesis: Any, stream: str, number: int, *, shard: int | None = None, dat
     kinesis.put_record(StreamName=stream, Data=body, PartitionKey=f"key-{number}", **where)
 
 
-async def numbers_of(connection: ConnectionOptions, stream: str, wish: Wish) -> list[int]:
+async def numbers_of(connection: ConnectionOptions, stream: str, wish: NewestQuery) -> list[int]:
     async with Inspector(connection) as inspector:
-        newest = Newest(inspector, stream_name(stream), wish, DecodingThreads())
+        newest = NewestRecords(inspector, stream_name(stream), wish, DecodingThreads())
         await newest.search()
         assert newest.is_done
         return [one.decoded.value["n"] for one in newest.records]
@@ -82,11 +82,11 @@ async def test_the_newest_are_of_all_shards_in_the_order_of_their_arrival(
 ) -> None:
     for number in range(40):
         put(kinesis, stream, number, shard=number % 4)
-    found = await numbers_of(connection, stream, Wish(10))
+    found = await numbers_of(connection, stream, NewestQuery(10))
     assert sorted(found) == list(range(30, 40))
-    assert await numbers_of(connection, stream, Wish(10, shard="shardId-000000000002")) == list(range(38, 0, -4))
+    assert await numbers_of(connection, stream, NewestQuery(10, shard="shardId-000000000002")) == list(range(38, 0, -4))
     put(kinesis, stream, 40)
-    assert await numbers_of(connection, stream, Wish(5, key="key-40")) == [40]
+    assert await numbers_of(connection, stream, NewestQuery(5, key="key-40")) == [40]
 
 
 async def test_a_quiet_stream_is_read_from_further_back(
@@ -95,7 +95,7 @@ async def test_a_quiet_stream_is_read_from_further_back(
     put(kinesis, stream, 1, shard=0)
     service.clock.advance(900)
     put(kinesis, stream, 2, shard=3)
-    assert await numbers_of(connection, stream, Wish(5)) == [2, 1]
+    assert await numbers_of(connection, stream, NewestQuery(5)) == [2, 1]
 
 
 async def test_a_dense_shard_is_not_read_from_the_beginning_of_the_window(
@@ -109,7 +109,7 @@ async def test_a_dense_shard_is_not_read_from_the_beginning_of_the_window(
         kinesis.put_records(StreamName=stream, Records=records)
         service.clock.advance(0.4)
     async with Inspector(connection) as inspector:
-        newest = Newest(inspector, stream_name(stream), Wish(20), DecodingThreads())
+        newest = NewestRecords(inspector, stream_name(stream), NewestQuery(20), DecodingThreads())
         await newest.search()
         assert next(one.decoded.value["n"] for one in newest.records) == 24 * 400 - 1
         assert len(newest.records) == 20
@@ -131,18 +131,18 @@ async def test_large_aggregates_are_opened_beside_the_loop(
         return found
 
     monkeypatch.setattr(pages, "open_aggregate", counted)
-    assert await numbers_of(connection, stream, Wish(5)) == list(range(59_999, 59_994, -1))
+    assert await numbers_of(connection, stream, NewestQuery(5)) == list(range(59_999, 59_994, -1))
     assert on_loop == []
 
 
 async def test_an_empty_stream_and_a_filter_that_nothing_passes_find_nothing(
     kinesis: Any, stream: str, connection: ConnectionOptions
 ) -> None:
-    assert await numbers_of(connection, stream, Wish(5)) == []
+    assert await numbers_of(connection, stream, NewestQuery(5)) == []
     put(kinesis, stream, 1)
-    assert await numbers_of(connection, stream, Wish(5, matches=lambda _: False)) == []
+    assert await numbers_of(connection, stream, NewestQuery(5, matches=lambda _: False)) == []
     with pytest.raises(OptionError, match="no shard nothing"):
-        await numbers_of(connection, stream, Wish(5, shard="nothing"))
+        await numbers_of(connection, stream, NewestQuery(5, shard="nothing"))
 
 
 async def test_older_pages_have_each_record_once_also_where_many_came_in_one_millisecond(

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.console.asgi import Serving
+from shardway.console.asgi import ConsoleServer
 from shardway.console.places import OF_ADDRESS_MAX, Places
 from shardway.local.server import make_certificate
 from tests.console.asking import TOKEN
@@ -34,17 +34,17 @@ DEADLINE_S = 30.0
 
 
 @pytest.fixture
-def serve(settings: ConsoleSettings, connection: ConnectionOptions) -> Iterator[Callable[..., Serving]]:
+def serve(settings: ConsoleSettings, connection: ConnectionOptions) -> Iterator[Callable[..., ConsoleServer]]:
     """Serves a console on a free port, in a thread, until the test ends."""
     with contextlib.ExitStack() as running:
 
-        def start(**changed: Any) -> Serving:
+        def start(**changed: Any) -> ConsoleServer:
             found = msgspec.structs.replace(settings, port=0, **changed)
-            made: list[Serving] = []
+            made: list[ConsoleServer] = []
             ready = threading.Event()
 
             async def run() -> None:
-                made.append(Serving(found, connection))
+                made.append(ConsoleServer(found, connection))
                 loops.append(asyncio.get_running_loop())
                 ready.set()
                 await made[0].run_until_told()
@@ -68,11 +68,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardway.console.security.FORM_S", 1.0)
 
 
-def connected(serving: Serving) -> socket.socket:
+def connected(serving: ConsoleServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", serving.settings.port), timeout=DEADLINE_S)
 
 
-def status_of(serving: Serving) -> int:
+def status_of(serving: ConsoleServer) -> int:
     """The status that a browser gets for the page with the form for the token."""
     client = http.client.HTTPConnection("127.0.0.1", serving.settings.port, timeout=DEADLINE_S)
     client.request("GET", "/sign-in")
@@ -99,7 +99,7 @@ def is_cut_off(client: socket.socket, byte: bytes) -> bool:
 
 
 @pytest.mark.parametrize("count", [16, 64, 600])
-def test_silent_connections_keep_no_visitor_out(serve: Callable[..., Serving], count: int) -> None:
+def test_silent_connections_keep_no_visitor_out(serve: Callable[..., ConsoleServer], count: int) -> None:
     serving = serve()
     with contextlib.ExitStack() as silent:
         for _ in range(count):
@@ -120,7 +120,7 @@ def test_silent_connections_keep_no_visitor_out(serve: Callable[..., Serving], c
     ids=["line", "head", "form"],
 )
 def test_requests_that_have_only_begun_keep_no_visitor_out(
-    serve: Callable[..., Serving], head: bytes, count: int
+    serve: Callable[..., ConsoleServer], head: bytes, count: int
 ) -> None:
     serving = serve()
     host = f"127.0.0.1:{serving.settings.port}".encode()
@@ -131,7 +131,7 @@ def test_requests_that_have_only_begun_keep_no_visitor_out(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_client_that_says_nothing_or_a_byte_at_a_time_is_cut_off(serve: Callable[..., Serving]) -> None:
+def test_a_client_that_says_nothing_or_a_byte_at_a_time_is_cut_off(serve: Callable[..., ConsoleServer]) -> None:
     serving = serve()
     host = f"127.0.0.1:{serving.settings.port}".encode()
     with connected(serving) as silent:
@@ -145,7 +145,7 @@ def test_a_client_that_says_nothing_or_a_byte_at_a_time_is_cut_off(serve: Callab
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_form_that_comes_a_byte_at_a_time_gets_an_answer_and_is_cut_off(serve: Callable[..., Serving]) -> None:
+def test_a_form_that_comes_a_byte_at_a_time_gets_an_answer_and_is_cut_off(serve: Callable[..., ConsoleServer]) -> None:
     serving = serve()
     host = f"127.0.0.1:{serving.settings.port}"
     head = (
@@ -163,7 +163,7 @@ def test_a_form_that_comes_a_byte_at_a_time_gets_an_answer_and_is_cut_off(serve:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_client_that_does_not_begin_tls_is_cut_off(serve: Callable[..., Serving], tmp_path: Path) -> None:
+def test_a_client_that_does_not_begin_tls_is_cut_off(serve: Callable[..., ConsoleServer], tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, "127.0.0.1")
     serving = serve(certificate=str(certificate), key=str(key))
     with contextlib.ExitStack() as silent:
@@ -178,7 +178,7 @@ def test_a_client_that_does_not_begin_tls_is_cut_off(serve: Callable[..., Servin
         assert first.recv(1) == b""
 
 
-def test_the_head_of_a_request_is_bounded_whatever_is_installed(serve: Callable[..., Serving]) -> None:
+def test_the_head_of_a_request_is_bounded_whatever_is_installed(serve: Callable[..., ConsoleServer]) -> None:
     pytest.importorskip("httptools")  # the parser that uvicorn would take by itself
     serving = serve()
     with connected(serving) as client:
@@ -191,7 +191,7 @@ def test_the_head_of_a_request_is_bounded_whatever_is_installed(serve: Callable[
     assert status_of(serving) == 200
 
 
-def test_a_browser_signs_in_beside_silent_connections(serve: Callable[..., Serving]) -> None:
+def test_a_browser_signs_in_beside_silent_connections(serve: Callable[..., ConsoleServer]) -> None:
     serving = serve()
     host = f"127.0.0.1:{serving.settings.port}"
     with contextlib.ExitStack() as silent:

@@ -15,7 +15,7 @@ from shardway.console.charts import SERIES_MAX, lag_chart, short_name, spark
 from shardway.console.location import account_in
 from shardway.console.page import _digits
 from shardway.console.settings import ConsoleSettings
-from shardway.console.standing import NOT_SEEN, Need, need_of, standing_of, totals_of
+from shardway.console.standing import NOT_SEEN, Urgency, need_of, standing_of, totals_of
 from shardway.inspect import LagReport, ShardLag
 from shardway.inspect.lag import State
 from shardway.local.options import DEFAULT_ACCOUNT_ID
@@ -77,22 +77,22 @@ def test_a_good_day_has_no_warning_whatever_the_retention_is() -> None:
 
 
 def test_an_application_that_waits_with_records_behind_it_is_watched_before_its_trend_is_known() -> None:
-    assert need_of(State.UNKNOWN, 840.0) is Need.WATCH
-    assert need_of(State.UNKNOWN, 2.0) is Need.OPEN
-    assert need_of(State.UNKNOWN, None) is Need.OPEN
+    assert need_of(State.UNKNOWN, 840.0) is Urgency.WATCH
+    assert need_of(State.UNKNOWN, 2.0) is Urgency.OPEN
+    assert need_of(State.UNKNOWN, None) is Urgency.OPEN
     assert standing_of(report(State.UNKNOWN, 840.0)).colour == "warn"
 
 
 def test_each_verdict_has_a_need() -> None:
     needs = {state: need_of(state, 3600.0) for state in State}
-    assert {needs[one] for one in (State.GONE, State.STOPPED, State.STALLED, State.FAR_BEHIND)} == {Need.SICK}
-    assert {needs[one] for one in (State.OK, State.ENDED, State.CATCHING_UP)} == {Need.WELL}
-    assert needs[State.STEADY] is Need.WATCH
+    assert {needs[one] for one in (State.GONE, State.STOPPED, State.STALLED, State.FAR_BEHIND)} == {Urgency.SICK}
+    assert {needs[one] for one in (State.OK, State.ENDED, State.CATCHING_UP)} == {Urgency.WELL}
+    assert needs[State.STEADY] is Urgency.WATCH
 
 
 def test_what_may_be_lost_already_is_sick() -> None:
     standing = standing_of(report(State.CATCHING_UP, 60.0, may_have_lost=True))
-    assert (standing.need, standing.used, standing.used_colour) == (Need.SICK, 1.0, "loses")
+    assert (standing.need, standing.used, standing.used_colour) == (Urgency.SICK, 1.0, "loses")
 
 
 def test_a_trend_is_an_arrow_and_says_in_words_what_it_means() -> None:

@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.account import Show
+from shardway.pipeline.job.account import RunOutput
 from shardway.pipeline.job.running import Stopping, run_job
 from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, rows, section
@@ -124,7 +124,7 @@ def test_a_job_makes_the_calls_of_its_policy(spark: SparkSession, tmp_path: Path
         for name, value in values.items():
             text = text.replace("{" + name + "}", str(value))
         path.write_text(text, encoding="utf-8")
-        assert run_job(spark, load_job(path), Stopping(), Show(as_json=True)) == ExitCode.DONE
+        assert run_job(spark, load_job(path), Stopping(), RunOutput(as_json=True)) == ExitCode.DONE
         read = {f"kinesis:{operation}" for operation in source.stats().operations}
         written = {f"kinesis:{operation}" for operation in target.stats().operations}
         assert target.stats().calls("PutRecords") > 0

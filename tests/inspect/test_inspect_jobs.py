@@ -221,10 +221,10 @@ def test_a_directory_that_is_no_checkpoint_directory_is_told(tmp_path: Path, tex
 
 def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> None:
     """What a run prints, by the run's own code."""
-    from shardway.pipeline.job.account import BatchReport, ExitCode, Show, Totals
+    from shardway.pipeline.job.account import BatchReport, ExitCode, RunOutput, Totals
 
     out = io.StringIO()
-    show = Show(as_json=True, out=out, errors=io.StringIO())
+    show = RunOutput(as_json=True, out=out, errors=io.StringIO())
     show._event("checked", job="orders-to-lake", stream="orders", sinks=[])
     show.started("orders-to-lake", "6d2f0c0e")
     totals = Totals()

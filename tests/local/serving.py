@@ -7,7 +7,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from shardway.local.http import Answer, ChunkedOut, Ending, HttpConnection
+from shardway.local.http import AfterAnswer, Answer, ChunkedOut, HttpConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 1_000_000
 
 
-def plain(body: bytes, ending: Ending = Ending.KEEP) -> Answer:
+def plain(body: bytes, ending: AfterAnswer = AfterAnswer.KEEP) -> Answer:
     return Answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body, ending)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shardway.local.faults import FAULTS_MAX, SUBSCRIPTION_EVENT, Drawn, Facts, Fault, FaultPlan
+from shardway.local.faults import FAULTS_MAX, SUBSCRIPTION_EVENT, DrawnFaults, Facts, Fault, FaultPlan
 from tests.momentary import now
 
 GET = Facts("GetRecords", "task", "orders", frozenset(("shardId-000000000001",)))
@@ -66,9 +66,9 @@ def test_delays_add_up_before_the_first_other_fault() -> None:
     plan.add(Fault(how="delay", delay_s=1.0, count=2))
     throttle = plan.add(Fault(how="throttle", delay_s=0.5, count=1))
     later = plan.add(Fault(how="server_error"))
-    assert plan.draw(GET) == Drawn(1.5, throttle)
-    assert plan.draw(GET) == Drawn(1.0, later)
-    assert plan.draw(GET) == Drawn(0.0, later)
+    assert plan.draw(GET) == DrawnFaults(1.5, throttle)
+    assert plan.draw(GET) == DrawnFaults(1.0, later)
+    assert plan.draw(GET) == DrawnFaults(0.0, later)
 
 
 def test_faults_are_taken_back() -> None:
@@ -76,7 +76,7 @@ def test_faults_are_taken_back() -> None:
     first, second = plan.add(Fault(how="throttle")), plan.add(Fault(how="reset"))
     assert now(plan.active)
     first.clear()
-    assert plan.draw(GET) == Drawn(0.0, second)
+    assert plan.draw(GET) == DrawnFaults(0.0, second)
     plan.clear()
     assert not plan.active
     assert plan.draw(GET) is None

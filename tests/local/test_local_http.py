@@ -14,9 +14,9 @@ import pytest
 from shardway.local.http import (
     PIPELINED_REQUESTS_MAX,
     REQUEST_HEAD_BYTES_MAX,
+    AfterAnswer,
     Answer,
     ChunkedOut,
-    Ending,
     Request,
 )
 from tests.local.rawhttp import Wire, request_bytes
@@ -175,14 +175,14 @@ def test_a_large_body_arrives_whole_and_a_slow_reader_holds_up_only_itself() -> 
 
 def test_an_answer_can_end_the_connection_in_order_after_part_of_its_body() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
-    with serving(lambda _: Answer(head, b"12345", Ending.CLOSE)) as (port, _), Wire(port) as wire:
+    with serving(lambda _: Answer(head, b"12345", AfterAnswer.CLOSE)) as (port, _), Wire(port) as wire:
         wire.send(request_bytes())
         with pytest.raises(EOFError, match="5 of 10"):
             wire.reply()
 
 
 def test_an_answer_can_tear_the_connection_down() -> None:
-    with serving(lambda _: Answer(b"", ending=Ending.RESET)) as (port, _), Wire(port) as wire:
+    with serving(lambda _: Answer(b"", ending=AfterAnswer.RESET)) as (port, _), Wire(port) as wire:
         wire.send(request_bytes())
         with pytest.raises(ConnectionResetError):
             wire.reply()
@@ -260,14 +260,14 @@ def test_a_stream_is_told_that_its_reader_is_slow_and_that_it_is_gone() -> None:
         assert gone.wait(20)
 
 
-@pytest.mark.parametrize("ending", [Ending.RESET, Ending.DISCONNECT, Ending.CLOSE])
-def test_a_stream_can_be_broken_off(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", [AfterAnswer.RESET, AfterAnswer.DISCONNECT, AfterAnswer.CLOSE])
+def test_a_stream_can_be_broken_off(ending: AfterAnswer) -> None:
     async def stream(out: ChunkedOut) -> None:
         out.break_off(ending)
 
     with serving(lambda _: streamed(stream)) as (port, _), Wire(port) as wire:
         wire.send(request_bytes())
-        if ending is not Ending.CLOSE:
+        if ending is not AfterAnswer.CLOSE:
             with pytest.raises(ConnectionResetError):
                 wire._file.read()
         else:

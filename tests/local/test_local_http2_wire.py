@@ -17,7 +17,7 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from shardway.local.http import Answer, ChunkedOut, Ending, Request
+from shardway.local.http import AfterAnswer, Answer, ChunkedOut, Request
 from shardway.local.http2 import PREFACE, STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S
@@ -338,9 +338,11 @@ def test_a_client_that_takes_back_one_request_after_the_other_is_refused_while_t
 
 
 @pytest.mark.parametrize(
-    ("ending", "code", "body"), [(Ending.CLOSE, "CANCEL", b"half"), (Ending.RESET, "INTERNAL_ERROR", b"")]
+    ("ending", "code", "body"), [(AfterAnswer.CLOSE, "CANCEL", b"half"), (AfterAnswer.RESET, "INTERNAL_ERROR", b"")]
 )
-def test_an_answer_that_is_to_break_off_breaks_off_its_stream_alone(ending: Ending, code: str, body: bytes) -> None:
+def test_an_answer_that_is_to_break_off_breaks_off_its_stream_alone(
+    ending: AfterAnswer, code: str, body: bytes
+) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"
     with wired(by_body(broken=lambda request: Answer(head, b"half", ending))) as (wire, _):
         stream = ask(wire, b"broken")
@@ -350,8 +352,8 @@ def test_an_answer_that_is_to_break_off_breaks_off_its_stream_alone(ending: Endi
         assert wire.reply(ask(wire, b"fine")).status == 200
 
 
-@pytest.mark.parametrize(("ending", "code"), [(Ending.CLOSE, "CANCEL"), (Ending.RESET, "INTERNAL_ERROR")])
-def test_a_streamed_answer_can_be_broken_off(ending: Ending, code: str) -> None:
+@pytest.mark.parametrize(("ending", "code"), [(AfterAnswer.CLOSE, "CANCEL"), (AfterAnswer.RESET, "INTERNAL_ERROR")])
+def test_a_streamed_answer_can_be_broken_off(ending: AfterAnswer, code: str) -> None:
     async def broken(out: ChunkedOut) -> None:
         out.send(b"half")
         out.break_off(ending)
@@ -378,19 +380,19 @@ def holding(release: threading.Event) -> Handler:
         await left.wait()
 
     async def disconnect(out: ChunkedOut) -> None:
-        out.break_off(Ending.DISCONNECT)
+        out.break_off(AfterAnswer.DISCONNECT)
 
     async def leave(out: ChunkedOut) -> None:
         out.send(b"one ")
-        out.break_off(Ending.LEAVE)
+        out.break_off(AfterAnswer.LEAVE)
         out.send(b"two")
 
     return by_body(
         held=held,
         endless=lambda request: streamed(endless),
-        disconnect=lambda request: Answer(b"", ending=Ending.DISCONNECT),
+        disconnect=lambda request: Answer(b"", ending=AfterAnswer.DISCONNECT),
         disconnect_stream=lambda request: streamed(disconnect),
-        leave=lambda request: plain(b"one two", Ending.LEAVE),
+        leave=lambda request: plain(b"one two", AfterAnswer.LEAVE),
         leave_stream=lambda request: streamed(leave),
     )
 

@@ -9,7 +9,19 @@ import pytest
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 
 from shardway.local.model import ModelError
-from shardway.local.model.validation import REQUESTS, Blob, Flag, Items, Members, Pairs, Rule, Text, Time, Whole, check
+from shardway.local.model.validation import (
+    REQUESTS,
+    Blob,
+    Flag,
+    Int32,
+    Items,
+    Pairs,
+    Rule,
+    Structure,
+    Text,
+    Time,
+    check,
+)
 from tests.local.model_kit import World
 
 SERVICE = botocore.session.Session().get_service_model("kinesis")
@@ -44,7 +56,7 @@ def compare(path: str, rule: Rule, shape: Shape) -> None:
             assert (rule.min_length, rule.max_length) == bounds, path
             assert bare(rule.pattern) == bare(shape.metadata.get("pattern")), path
             assert sorted(rule.values or ()) == sorted(shape.enum or ()), path
-        case Whole():
+        case Int32():
             assert shape.type_name == "integer", path
             assert path in BOUNDED_MORE or (rule.min_value, rule.max_value) == bounds, path
         case Flag():
@@ -62,7 +74,7 @@ def compare(path: str, rule: Rule, shape: Shape) -> None:
             assert (rule.min_length, rule.max_length) == bounds, path
             compare(f"{path}.key", rule.key, shape.key)
             compare(f"{path}.value", rule.value, shape.value)
-        case Members():
+        case Structure():
             assert isinstance(shape, StructureShape), path
             assert set(rule.rules) == set(shape.members), path
             required = set(shape.required_members) | REQUIRED_MORE.get(path, set())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardway.errors import OptionError, ShardwayError
 from shardway.pipeline import decode_json, deduplicate
-from shardway.pipeline.exact_deduplication import Kept, micros_of
+from shardway.pipeline.exact_deduplication import BucketKeys, micros_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,36 +45,36 @@ def exactly(times: Sequence[tuple[Any, float]], window: float) -> list[bool]:
 )
 def test_batches_may_end_anywhere(rows: list[tuple[int, int, int]], ends: list[int], window: int) -> None:
     rows = sorted(rows, key=lambda row: row[2])
-    kept, chosen, begin = Kept(), [], 0
+    kept, chosen, begin = BucketKeys(), [], 0
     for end in [*sorted(ends), len(rows)]:
         chosen += kept.choose(rows[begin:end], window)
-        begin, kept = max(begin, end), Kept.read(kept.write())
+        begin, kept = max(begin, end), BucketKeys.read(kept.write())
     assert chosen == exactly([((high, low), at) for high, low, at in rows], window)
 
 
 def test_a_late_row_is_compared_with_what_is_known_and_else_kept() -> None:
-    kept = Kept()
+    kept = BucketKeys()
     assert kept.choose([(1, 1, 1_000)], 10) == [True]
     assert kept.choose([(1, 1, 992), (1, 1, 900), (2, 2, 5)], 10) == [False, True, True]
     assert kept.choose([(1, 1, 1_005)], 10) == [False], "the newest row that was kept is what counts"
 
 
 def test_rows_without_a_time_are_kept_and_leave_nothing() -> None:
-    kept = Kept()
+    kept = BucketKeys()
     assert kept.choose([(1, 1, None), (1, 1, None)], 10) == [True, True]
-    assert kept.write() == Kept().write()
+    assert kept.write() == BucketKeys().write()
 
 
 def test_keys_that_no_longer_matter_are_forgotten() -> None:
-    kept = Kept()
+    kept = BucketKeys()
     kept.choose([(number, number, number) for number in range(1_000)], 10)
-    assert len(kept.write()) == len(Kept().write()) + 24 * 21
+    assert len(kept.write()) == len(BucketKeys().write()) + 24 * 21
 
 
 def test_a_state_of_a_later_version_is_refused() -> None:
-    assert Kept.read(b"").write() == Kept().write()
+    assert BucketKeys.read(b"").write() == BucketKeys().write()
     with pytest.raises(ShardwayError, match="a state of version 2 is not known here"):
-        Kept.read(b"\x02" + bytes(40))
+        BucketKeys.read(b"\x02" + bytes(40))
 
 
 def test_spans() -> None:

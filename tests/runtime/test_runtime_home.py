@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.runtime import loops
-from shardway.runtime.loops import Apart, Here, Signal
+from shardway.runtime.loops import OwnThread, SameLoop, Signal
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture
-async def apart() -> AsyncIterator[Apart]:
-    made = Apart("tests-home")
+async def apart() -> AsyncIterator[OwnThread]:
+    made = OwnThread("tests-home")
     yield made
     await made.close()
 
@@ -40,7 +40,7 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_here_all_runs_at_once_and_on_the_loop_that_is_there() -> None:
-    here, done = Here(), list[str]()
+    here, done = SameLoop(), list[str]()
     here.soon(lambda: done.append("soon"))
     assert here.outside_soon(lambda: done.append("outside soon"))
     here.on_user_loop(lambda: done.append("user"))
@@ -54,7 +54,7 @@ async def test_here_all_runs_at_once_and_on_the_loop_that_is_there() -> None:
 # --- apart ----------------------------------------------------------------------------------------
 
 
-async def test_work_apart_runs_in_one_thread_of_its_own(apart: Apart) -> None:
+async def test_work_apart_runs_in_one_thread_of_its_own(apart: OwnThread) -> None:
     other = await apart.run(thread)
     assert other != threading.get_ident()
     assert apart.ask(threading.get_ident) == other
@@ -64,7 +64,7 @@ async def test_work_apart_runs_in_one_thread_of_its_own(apart: Apart) -> None:
     assert await heard == other
 
 
-async def test_work_that_is_there_already_runs_at_once(apart: Apart) -> None:
+async def test_work_that_is_there_already_runs_at_once(apart: OwnThread) -> None:
     async def there() -> list[Any]:
         done = list[Any]()
         apart.soon(lambda: done.append("soon"))
@@ -75,7 +75,7 @@ async def test_work_that_is_there_already_runs_at_once(apart: Apart) -> None:
     assert await apart.run(there) == ["soon", "asked", True]
 
 
-async def test_what_work_apart_raises_comes_to_the_caller(apart: Apart) -> None:
+async def test_what_work_apart_raises_comes_to_the_caller(apart: OwnThread) -> None:
     def fails() -> None:
         raise LookupError("of the work")
 
@@ -88,7 +88,9 @@ async def test_what_work_apart_raises_comes_to_the_caller(apart: Apart) -> None:
         await apart.run(fails_too)
 
 
-async def test_a_function_of_the_users_runs_on_the_users_loop_and_its_answer_and_error_come_back(apart: Apart) -> None:
+async def test_a_function_of_the_users_runs_on_the_users_loop_and_its_answer_and_error_come_back(
+    apart: OwnThread,
+) -> None:
     async def fails() -> None:
         raise LookupError("of the user's")
 
@@ -106,7 +108,7 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
     at, reached = 0, "-"
 
     async def main(at: int) -> str:
-        made = Apart("tests-home")
+        made = OwnThread("tests-home")
         asyncio.get_running_loop().set_exception_handler(lambda _, context: None)  # it tells of what the handler raised
         interruption = InterruptedAt(at, within=(f"{ROOT}/runtime/loops.py", f"{ROOT}/tasks.py", *THREADS))
 
@@ -135,7 +137,7 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
 
 
 async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(
-    apart: Apart, monkeypatch: pytest.MonkeyPatch
+    apart: OwnThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "EVENTS_MAX", 3)
     heard = list[int]()
@@ -151,7 +153,7 @@ async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(
     assert heard[-1] == threading.get_ident()
 
 
-async def test_a_thread_that_holds_the_lock_sees_nothing_change(apart: Apart) -> None:
+async def test_a_thread_that_holds_the_lock_sees_nothing_change(apart: OwnThread) -> None:
     steps, go = list[int](), threading.Event()
 
     async def steps_on() -> None:
@@ -173,13 +175,13 @@ async def test_a_thread_that_holds_the_lock_sees_nothing_change(apart: Apart) ->
 
 
 async def test_after_the_close_nothing_runs_there_and_a_caller_that_asks_has_it_done_here() -> None:
-    closed = Apart("tests-home")
+    closed = OwnThread("tests-home")
     await closed.close()
     closed.soon(lambda: pytest.fail("it is closed"))
     assert closed.ask(threading.get_ident) == threading.get_ident()
 
 
-async def test_a_block_of_the_users_loop_is_told_while_it_lasts_and_when_it_is_over(apart: Apart) -> None:
+async def test_a_block_of_the_users_loop_is_told_while_it_lasts_and_when_it_is_over(apart: OwnThread) -> None:
     told, lasts, over = list[tuple[float, bool]](), threading.Event(), asyncio.Event()
     user = asyncio.get_running_loop()
 
@@ -205,8 +207,8 @@ async def test_a_block_of_the_users_loop_is_told_while_it_lasts_and_when_it_is_o
 def test_that_the_users_loop_is_closed_is_noticed_and_work_goes_on_apart_till_then() -> None:
     gone = threading.Event()
 
-    async def leaves() -> Apart:
-        left = Apart("tests-home")
+    async def leaves() -> OwnThread:
+        left = OwnThread("tests-home")
         left.soon(lambda: tasks.append(asyncio.get_running_loop().create_task(left.watch(0.05, tell, gone.set))))
         return left
 
@@ -226,13 +228,13 @@ def test_that_the_users_loop_is_closed_is_noticed_and_work_goes_on_apart_till_th
 
 
 async def test_a_signal_that_comes_between_the_look_and_the_wait_is_not_missed() -> None:
-    signal = Here().signal()
+    signal = SameLoop().signal()
     seen = signal.count
     signal.set()
     await signal.wait(seen)
 
 
-async def test_a_signal_wakes_all_that_wait_from_whichever_thread(apart: Apart) -> None:
+async def test_a_signal_wakes_all_that_wait_from_whichever_thread(apart: OwnThread) -> None:
     signal = apart.signal()
     waiting = [asyncio.create_task(signal.wait(signal.count)) for _ in range(3)]
     await turns()

@@ -14,7 +14,7 @@ from shardway.core.assignment.upkeep import Birth, births_at_end
 from shardway.core.feeding.pages import FeedCursor
 from shardway.core.leases import Done, Unknown, lease_row, writes
 from shardway.core.leases import tenure as machine
-from shardway.core.leases.membership import Members
+from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Answered, State, Tenure
 from shardway.core.ledger import book
@@ -25,14 +25,14 @@ from shardway.core.ledger.queues import KeyQueue
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.machine import LetterWritten
-from shardway.core.worker import Mine
+from shardway.core.worker import WorkerState
 from shardway.model import Position
 from shardway.runtime import feeds
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds import Pages, PollingFeed
 from shardway.runtime.shard import batch
 from shardway.runtime.shard.batch import Batch
-from shardway.runtime.shard.listener import Asking
+from shardway.runtime.shard.listener import Callers
 from shardway.runtime.shard.shard_reader import ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.runtime.shard.window_reading import WindowRead
@@ -113,7 +113,7 @@ def failures_count_as_settled(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_tenth_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Members, "failover_s", lambda self, worker_id: self._failover_s / 10)
+    patch.setattr(WorkerRows, "failover_s", lambda self, worker_id: self._failover_s / 10)
 
 
 def the_own_row_holds_up_no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_worker_that_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Mine, "avoid", lambda self, key, until_s: None)
+    patch.setattr(WorkerState, "avoid", lambda self, key, until_s: None)
 
 
 def streams_share_their_leases(patch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def an_owner_that_renews_is_taken_for_one_that_let_go(patch: pytest.MonkeyPatch)
 
 
 def only_a_caller_that_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Asking, "__bool__", lambda asking: False)
+    patch.setattr(Callers, "__bool__", lambda asking: False)
 
 
 def what_failed_of_a_key_comes_behind_what_is_new(patch: pytest.MonkeyPatch) -> None:

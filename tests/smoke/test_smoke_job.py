@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.kinesis import PutEntry
-from shardway.pipeline.job.batches import Told, Watched
+from shardway.pipeline.job.batches import ObservedNumbers, WatchedBatch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pipeline" / "job"))
 
@@ -29,14 +29,14 @@ def test_the_write_tells_what_was_set_apart(
     spark: SparkSession, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: str
 ) -> None:
     """With a key rows go through a shuffle, which Spark takes out of the plan, with all before it, if none comes."""
-    told: list[Told | None] = []
-    watched: Any = Watched.told
+    told: list[ObservedNumbers | None] = []
+    watched: Any = WatchedBatch.told
 
-    def noting(self: Watched, *, once: bool) -> Told | None:
+    def noting(self: WatchedBatch, *, once: bool) -> ObservedNumbers | None:
         told.append(watched(self, once=once))
         return told[-1]
 
-    monkeypatch.setattr(Watched, "told", noting)
+    monkeypatch.setattr(WatchedBatch, "told", noting)
     world = World(spark, stream.local, tmp_path)
 
     def run_behind(*data: bytes) -> tuple[str, int]:

@@ -16,18 +16,18 @@ from shardway.spark.cut import (
     latest_sure_cut,
     total_share,
 )
-from shardway.spark.lookahead import Beyond, Bound, Lookahead, Seen
+from shardway.spark.lookahead import Bound, KnownRecord, Lookahead, Tail
 from shardway.spark.options import Caps
 from shardway.spark.ranges import EndKind
 
 
-def look(*times: int, beyond: Beyond = Beyond.UNKNOWN, size: int = 100) -> Lookahead:
-    return Lookahead([Seen(n, time_ms, 1, size) for n, time_ms in enumerate(times)], beyond)
+def look(*times: int, beyond: Tail = Tail.UNKNOWN, size: int = 100) -> Lookahead:
+    return Lookahead([KnownRecord(n, time_ms, 1, size) for n, time_ms in enumerate(times)], beyond)
 
 
 def test_what_was_seen_counts_exactly() -> None:
-    assert expected(look(10, 20, 30, beyond=Beyond.TIP), 25) == (2, 200)
-    assert expected(look(10, 20, 30, beyond=Beyond.END), 1_000_000) == (3, 300)
+    assert expected(look(10, 20, 30, beyond=Tail.TIP), 25) == (2, 200)
+    assert expected(look(10, 20, 30, beyond=Tail.END), 1_000_000) == (3, 300)
 
 
 def test_beyond_it_the_sampled_rate_counts() -> None:
@@ -47,7 +47,7 @@ def test_one_record_alone_counts_as_a_full_shard() -> None:
 
 @given(st.lists(st.integers(0, 10_000), min_size=2, max_size=50), st.integers(1, 100))
 def test_the_latest_cut_keeps_within_the_cap(times: list[int], rows: int) -> None:
-    one = look(*sorted(times), beyond=Beyond.TIP)
+    one = look(*sorted(times), beyond=Tail.TIP)
     cut_ms = latest_cut_within(Caps(rows, None), [one], min(times) + 1, 20_000)
     inside = sum(time_ms < cut_ms for time_ms in times)
     assert inside <= rows or cut_ms == min(times) + 1
@@ -63,7 +63,7 @@ def test_a_second_of_writes_may_lie_in_the_moment_behind_what_was_seen() -> None
     assert rows >= 3 + second
     assert size >= 300 + 1000 * SHARD_BYTES_PER_MS
     assert Profile(one).worst(20_000) == (2, 200), "before that, what was seen is what there is"
-    assert Profile(look(0, 10, beyond=Beyond.TIP)).worst(1_000) == (2, 200)
+    assert Profile(look(0, 10, beyond=Tail.TIP)).worst(1_000) == (2, 200)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -111,8 +111,8 @@ def test_a_bound_is_the_first_record_behind_the_cut() -> None:
     seen = look(10, 20, 30)
     assert seen.bound(15) == Bound(EndKind.EXCLUSIVE, 1, 20)
     assert seen.bound(40) is None
-    assert look(10, 20, beyond=Beyond.TIP).bound(40) == Bound(EndKind.INCLUSIVE, 1, 20)
-    assert look(10, 20, beyond=Beyond.END).bound(40) == Bound(EndKind.SHARD_END, None, 20)
+    assert look(10, 20, beyond=Tail.TIP).bound(40) == Bound(EndKind.INCLUSIVE, 1, 20)
+    assert look(10, 20, beyond=Tail.END).bound(40) == Bound(EndKind.SHARD_END, None, 20)
 
 
 def test_arrival_times_need_not_grow() -> None:
@@ -124,7 +124,7 @@ def test_arrival_times_need_not_grow() -> None:
 
 
 def test_behind_an_inclusive_bound_nothing_of_it_is_left() -> None:
-    seen = look(10, 20, beyond=Beyond.TIP)
+    seen = look(10, 20, beyond=Tail.TIP)
     bound = seen.bound(40)
     assert bound is not None
     assert seen.behind(bound).records == []

@@ -17,7 +17,7 @@ from shardway.model import StartingPosition
 from shardway.spark import cut, lookahead
 from shardway.spark import planner as planning_module
 from shardway.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
-from shardway.spark.lookahead import Lookahead, Seen
+from shardway.spark.lookahead import KnownRecord, Lookahead
 from shardway.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
 from shardway.spark.planner import Planner
 from shardway.spark.ranges import EndKind
@@ -404,7 +404,7 @@ def test_a_time_that_is_kept_lies_a_little_before_the_place() -> None:
 
 
 def test_a_lookahead_that_has_crossed_the_cut_ends_behind_its_last_record() -> None:
-    seen = Seen(5, 1_000, 1, 1)
+    seen = KnownRecord(5, 1_000, 1, 1)
     look = Lookahead([seen], reached_ms=9_000)
     bound = look.bound(9_000)
     assert bound is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation import encode_aggregate, open_aggregate
 from shardway.errors import ShardwayError
-from shardway.spark.stamps import Opened, Stamp, key_labels, open_sealed, position_labels, sealed
+from shardway.spark.stamps import OpenedEnvelope, Stamp, key_labels, open_sealed, position_labels, sealed
 
 SEQUENCE = "49680439090499813244938441984552225079182268153605390338"
 
@@ -28,7 +28,7 @@ def test_an_envelope_byte_by_byte() -> None:
     envelope = seal_position(b'{"id": 17}', "orders", "shardId-000000000003", "496804390904", 5)
     behind = bytes.fromhex("01 0014 06 6f7264657273 01 33 06 496804390904 00000005") + b'{"id": 17}'
     assert envelope == b"\xf5PST\x01" + crc32(behind).to_bytes(4, "big") + behind
-    assert open_sealed(envelope) == Opened(
+    assert open_sealed(envelope) == OpenedEnvelope(
         Stamp("orders", "shardId-000000000003", "496804390904", 5), behind[:23], b'{"id": 17}'
     )
 
@@ -37,7 +37,7 @@ def test_a_key_byte_by_byte() -> None:
     envelope = sealed(key_labels(["ä-1"]), [b"x"])[0]
     behind = bytes.fromhex("03 0004 c3a42d31 78")
     assert envelope == b"\xf5PST\x01" + crc32(behind).to_bytes(4, "big") + behind
-    assert open_sealed(envelope) == Opened(Stamp(key="ä-1"), behind[:-1], b"x")
+    assert open_sealed(envelope) == OpenedEnvelope(Stamp(key="ä-1"), behind[:-1], b"x")
 
 
 def test_an_integer_key_is_its_decimal_text() -> None:

@@ -17,7 +17,7 @@ from shardway.telemetry.names import (
     TABLE,
     Kind,
     Metric,
-    Of,
+    Reporter,
     points,
     prometheus_label,
     stream_label,
@@ -34,7 +34,7 @@ NOT_NUMBERS = {
     "bytes_delivered",
     "requests",
 }
-"""Of the snapshots. Batches, their bytes and requests are the counts and sums of histograms."""
+"""The numbers that are made of snapshots. Batches, their bytes and requests are the counts and sums of histograms."""
 
 
 def test_the_page_of_numbers_is_made_of_the_table() -> None:
@@ -43,7 +43,7 @@ def test_the_page_of_numbers_is_made_of_the_table() -> None:
 
 
 def test_every_number_of_a_snapshot_has_a_name() -> None:
-    for snapshot, of in ((ConsumerSnapshot, Of.CONSUMER), (ProducerSnapshot, Of.PRODUCER)):
+    for snapshot, of in ((ConsumerSnapshot, Reporter.CONSUMER), (ProducerSnapshot, Reporter.PRODUCER)):
         named = {metric.field for metric in TABLE if metric.of is of and metric.level is None}
         assert set(snapshot.__struct_fields__) - NOT_NUMBERS == named
     told = {metric.level for metric in TABLE}
@@ -53,12 +53,12 @@ def test_every_number_of_a_snapshot_has_a_name() -> None:
 
 @pytest.mark.parametrize("metric", TABLE, ids=lambda metric: f"{metric.name}-{metric.field}-{metric.level}")
 def test_a_row_fits_what_it_names(metric: Metric) -> None:
-    by_shard = ConsumerShardSnapshot if metric.of is Of.CONSUMER else ShardSnapshot
+    by_shard = ConsumerShardSnapshot if metric.of is Reporter.CONSUMER else ShardSnapshot
     assert metric.of_shard is None or metric.of_shard in by_shard.__struct_fields__
     snapshot: object = {
-        Of.CONSUMER: consumer_event().snapshot,
-        Of.PRODUCER: producer_event().snapshot,
-        Of.QUERY: query_event().snapshot,
+        Reporter.CONSUMER: consumer_event().snapshot,
+        Reporter.PRODUCER: producer_event().snapshot,
+        Reporter.QUERY: query_event().snapshot,
     }[metric.of]
     assert isinstance(getattr(snapshot, metric.field), Histogram) == (metric.kind is Kind.HISTOGRAM)
     assert re.fullmatch(r"[a-z][a-z0-9_.]*", metric.name)

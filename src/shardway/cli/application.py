@@ -13,7 +13,7 @@ import typer
 
 from shardway.cli.completing import complete_applications, complete_streams
 from shardway.cli.lag_table import headline, lag_lines, painted
-from shardway.cli.looking import Earlier, Names, lag_since, looking
+from shardway.cli.looking import LookHistory, Names, lag_since, looking
 from shardway.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.cli.tables import Line, table_of, terminal_columns
@@ -148,11 +148,11 @@ def lag_command(
     tell_missing(report.missing)
 
 
-def earlier_of(history: Path | None, since: str | None) -> Earlier:
+def earlier_of(history: Path | None, since: str | None) -> LookHistory:
     """Return the looks of earlier runs that count. Raises OptionError."""
     if since is not None and history is None:
         raise OptionError("--since says from when on the looks of earlier runs count: give their file (--history)")
-    return Earlier(history, since)
+    return LookHistory(history, since)
 
 
 def _read(name: str, store: str, table: str | None, connection: ConnectionOptions) -> ApplicationReport:

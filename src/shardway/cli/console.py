@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shardway.cli.application import StoreText, Table
-from shardway.cli.output import OutputWhole, Whole, say, show
+from shardway.cli.output import OutputWhole, ResultShape, say, show
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.errors import OptionError
 from shardway.tasks import logged, thread
@@ -23,7 +23,7 @@ from shardway.wiring import ConnectionOptions, Credentials
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardway.console.asgi import Serving
+    from shardway.console.asgi import ConsoleServer
     from shardway.console.settings import ConsoleSettings
     from shardway.inspect import Store
     from shardway.local.server import LocalServer
@@ -114,7 +114,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    output: OutputWhole = Whole.text,
+    output: OutputWhole = ResultShape.text,
 ) -> None:
     """Serve the console until Ctrl-C: streams, applications with their lag, records, dead letters, and the doctor.
 
@@ -146,7 +146,8 @@ def command(
         jobs=tuple(job or ()),
         local_url=_local_url(endpoint_url) if local else None,
     )
-    _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), output is Whole.json)
+    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
+    _serve(settings, connection, output is ResultShape.json)
 
 
 def _store(text: str, table: str | None) -> Store:
@@ -168,7 +169,7 @@ def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bo
         raise OptionError(f"cannot serve on {settings.host}:{settings.port}: {fault.strerror or fault}") from fault
 
 
-def announce(serving: Serving, *, as_json: bool = False) -> None:
+def announce(serving: ConsoleServer, *, as_json: bool = False) -> None:
     """Print where the console is. The link holds a token that works once; the console's own token is not printed."""
     link = serving.launch_url()
     kind = "Writers may change things" if serving.settings.allow_writes else "It is read-only"
@@ -185,9 +186,9 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
     The block gets a function, to be called once the service is there: it starts the console, and says where it is.
     """
     _needed()
-    from shardway.console.asgi import Serving
+    from shardway.console.asgi import ConsoleServer
 
-    running: list[tuple[Serving, asyncio.AbstractEventLoop, threading.Thread]] = []
+    running: list[tuple[ConsoleServer, asyncio.AbstractEventLoop, threading.Thread]] = []
 
     def begin(server: LocalServer) -> dict[str, str | int]:
         credentials = Credentials(access_key_id="local", secret_access_key="local")  # noqa: S106 - any will do
@@ -198,7 +199,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
             ca_bundle=server.ca_file,
         )
         try:
-            serving = Serving(local_settings(server.endpoint_url, port), connection)
+            serving = ConsoleServer(local_settings(server.endpoint_url, port), connection)
         except OSError as fault:
             raise OptionError(
                 f"cannot serve the console on 127.0.0.1:{port}: {fault.strerror or fault} (--console-port)"
@@ -217,7 +218,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
             runner.join(END_S)
 
 
-def _served(serving: Serving, loop: asyncio.AbstractEventLoop) -> None:
+def _served(serving: ConsoleServer, loop: asyncio.AbstractEventLoop) -> None:
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(serving.run_until_told())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from shardway.cli.output import Lines, OutputLines, OutputWhole, Since, Whole, begin_of, show, warn
+from shardway.cli.output import Lines, OutputLines, OutputWhole, ResultShape, Since, begin_of, show, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import counted, time_text
@@ -95,7 +95,7 @@ def replay_command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    output: OutputWhole = Whole.text,
+    output: OutputWhole = ResultShape.text,
 ) -> None:
     """Hand the records of dead letters on once more: to a stream, or to a function.
 
@@ -114,7 +114,7 @@ def replay_command(
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     target = _Target(to_stream, call, tuple(of), left)
     found = asyncio.run(_replay(_letters(file, from_stream, connection, since), target, connection))
-    _finish(found, as_json=output is Whole.json)
+    _finish(found, as_json=output is ResultShape.json)
 
 
 async def _list(source: Letters, *, messages: bool, data: bool, as_json: bool) -> None:

@@ -27,7 +27,7 @@ from shardway.cli.application import (
     earlier_of,
 )
 from shardway.cli.completing import complete_applications, complete_streams
-from shardway.cli.looking import Earlier, Names, lag_since, looking, snapshot_since
+from shardway.cli.looking import LookHistory, Names, lag_since, looking, snapshot_since
 from shardway.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from shardway.cli.producing import EndpointUrl, Profile, Region, Stream
 from shardway.cli.tables import table_of
@@ -99,7 +99,7 @@ def command(
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
         times = LagTimes(window_s=span_s(window), ok_s=span_s(ok), stalled_s=span_s(stalled))
-        earlier = Earlier(history, since)
+        earlier = LookHistory(history, since)
         snapshot = collected((application, stream), (store, table), connection, times, rate, earlier)
     if collect:
         show_report(snapshot, [], "", Shape.json)
@@ -120,7 +120,7 @@ def collected(
     connection: ConnectionOptions,
     times: LagTimes,
     rate: float,
-    earlier: Earlier,
+    earlier: LookHistory,
 ) -> Snapshot:
     """Take a snapshot ``of`` an application and a stream. ``where``: the store and the table.
 
@@ -210,7 +210,7 @@ def cost_command(
     else:
         connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
         times = LagTimes(window_s=span_s(window))
-        snapshot = collected((application, stream), (store, table), connection, times, rate, Earlier(None))
+        snapshot = collected((application, stream), (store, table), connection, times, rate, LookHistory(None))
     report = cost_of(snapshot, known, readers=readers)
     show_report(report, report.modes, _cost_told(report), output)
     tell_missing(snapshot.missing)

@@ -14,7 +14,7 @@ import typer
 
 from shardway.cli.looking import looking
 from shardway.cli.output import warn
-from shardway.console.newest import SHARDS_MAX, Newest, Wish
+from shardway.console.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.decoding import OPENED_BYTES_MAX
 from shardway.pipeline.job import ExitCode
@@ -45,7 +45,7 @@ def write_draft(stream: str, connection: ConnectionOptions, file: Path | None) -
     name = stream_name(stream)
 
     async def look(inspector: Inspector) -> tuple[Sample, list[str]]:
-        return await _sample(Newest(inspector, name, Wish(RECORDS_MAX, bytes_max=READ_BYTES_MAX)))
+        return await _sample(NewestRecords(inspector, name, NewestQuery(RECORDS_MAX, bytes_max=READ_BYTES_MAX)))
 
     try:
         sample, remarks = asyncio.run(looking(connection, look))
@@ -68,7 +68,7 @@ def write_draft(stream: str, connection: ConnectionOptions, file: Path | None) -
     return ExitCode.DONE
 
 
-async def _sample(newest: Newest) -> tuple[Sample, list[str]]:
+async def _sample(newest: NewestRecords) -> tuple[Sample, list[str]]:
     """Return what the newest records have inside, and a sentence for each bound that left something out."""
     remarks = []
     try:

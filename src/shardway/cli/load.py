@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from shardway.cli.output import OutputWhole, Whole, of_bytes, of_seconds, say, warn
+from shardway.cli.output import OutputWhole, ResultShape, of_bytes, of_seconds, say, warn
 from shardway.cli.producing import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
@@ -224,7 +224,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    output: OutputWhole = Whole.text,
+    output: OutputWhole = ResultShape.text,
 ) -> None:
     """Put generated records into STREAM. Their data is JSON with run, index and time, so that a reader can check."""
     run_id = f"{random.SystemRandom().getrandbits(32):08x}"
@@ -258,7 +258,7 @@ def command(
     )
     if schedule.left_out:
         warn(f"the producer did not keep up with the rate: {schedule.left_out:,} records were due and not made")
-    finish(report, as_json=output is Whole.json)
+    finish(report, as_json=output is ResultShape.json)
 
 
 async def generate(work: Workload, schedule: Schedule, at_once: int) -> AsyncGenerator[Batch, None]:

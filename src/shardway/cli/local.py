@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shardway.cli.output import OutputWhole, Whole, show, warn
+from shardway.cli.output import OutputWhole, ResultShape, show, warn
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def command(
     ] = None,
     console: WithConsole = False,
     console_port: Annotated[int, typer.Option(help="Port of the console; 0 takes a free one.", metavar="PORT")] = 4568,
-    output: OutputWhole = Whole.text,
+    output: OutputWhole = ResultShape.text,
 ) -> None:
     """Serve a local Kinesis until Ctrl-C. DynamoDB, CloudWatch and STS answer on the same port."""
     try:
@@ -105,7 +105,7 @@ def command(
         dynamodb_endpoint_url=dynamodb_endpoint_url,
         neighbour_endpoint_url=neighbour_endpoint_url,
     )
-    _serve(options, console_port if console else None, output is Whole.json)
+    _serve(options, console_port if console else None, output is ResultShape.json)
 
 
 def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> None:

@@ -99,7 +99,7 @@ async def looking(
             raise OptionError(confused) from fault
 
 
-class Earlier:
+class LookHistory:
     """The looks of earlier runs that a file keeps, and the age up to which they count. Without a file there are
     none.
     """
@@ -136,7 +136,7 @@ class Earlier:
 
 
 async def lag_since(
-    inspector: Inspector, application: str, stream: str | None, store: Store, times: LagTimes, earlier: Earlier
+    inspector: Inspector, application: str, stream: str | None, store: Store, times: LagTimes, earlier: LookHistory
 ) -> LagReport:
     """Return how far an application is behind, compared with what earlier runs saw, and keep this run's looks, too.
     Raises OptionError.
@@ -154,7 +154,7 @@ async def snapshot_since(
     stream: str | None,
     store: Store,
     times: LagTimes,
-    earlier: Earlier,
+    earlier: LookHistory,
 ) -> Snapshot:
     """Return the snapshot that the doctor looks at, with the looks of earlier runs; see `lag_since`. Raises
     OptionError.

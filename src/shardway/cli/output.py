@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardway.inspect import Missing
 
 
-class Whole(StrEnum):
+class ResultShape(StrEnum):
     """Shapes of one result."""
 
     text = "text"
@@ -43,7 +43,7 @@ class Lines(StrEnum):
 
 
 # A long metavar makes the help cut the names of other options short.
-OutputWhole = Annotated[Whole, typer.Option("--output", "-o", help="text; or json, one object.", metavar="SHAPE")]
+OutputWhole = Annotated[ResultShape, typer.Option("--output", "-o", help="text; or json, one object.", metavar="SHAPE")]
 OutputLines = Annotated[
     Lines,
     typer.Option("--output", "-o", help="text; or jsonl, a line of JSON for each thing that is told.", metavar="SHAPE"),

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from shardway.cli.output import OutputWhole, Whole, of_bytes, warn
+from shardway.cli.output import OutputWhole, ResultShape, of_bytes, warn
 from shardway.cli.producing import (
     Aggregation,
     Batcher,
@@ -412,7 +412,7 @@ def command(
     region: Region = None,
     endpoint_url: EndpointUrl = None,
     profile: Profile = None,
-    output: OutputWhole = Whole.text,
+    output: OutputWhole = ResultShape.text,
 ) -> None:
     """Put each line of FILE or of standard input into STREAM as a record. Ends with status 0 if all were written."""
     source = LineSource(
@@ -451,7 +451,7 @@ def command(
             "input_complete": source.complete,
         },
     )
-    finish(report, as_json=output is Whole.json)
+    finish(report, as_json=output is ResultShape.json)
 
 
 def _form(form: Format, key_text: str | None, key: str | None, hash_key: str | None, data: str | None) -> Form:

@@ -84,7 +84,7 @@ Output = Annotated[
 ]
 
 
-class Begin(NamedTuple):
+class ReadStart(NamedTuple):
     """Where reading begins."""
 
     starting_position: str | None
@@ -110,7 +110,7 @@ class Begin(NamedTuple):
         return IteratorAt.at_timestamp(begin_s), None
 
 
-class How(NamedTuple):
+class ReadMethod(NamedTuple):
     """How records are read, and what they are decoded by."""
 
     fan_out: str | None = None
@@ -126,17 +126,17 @@ class How(NamedTuple):
         return Registries(inspector.wire, glue=self.glue_registry, url=self.schema_registry)
 
 
-class Chosen:
+class RecordChoice:
     """Which records a command shows: all of its options that choose."""
 
     def __init__(
         self,
-        begin: Begin,
+        begin: ReadStart,
         until: str | None,
         shards: list[str] | None,
         key: str | None,
         where: str | None,
-        how: How,
+        how: ReadMethod,
     ) -> None:
         from shardway.inspect.filters import parse
 
@@ -192,8 +192,8 @@ def tail_command(
     KPL aggregates are opened, and what is compressed or framed is shown as what is inside of it. A shard's records come
     in their order. With --until or --no-follow the command ends where that is reached.
     """
-    how = How(fan_out, glue_registry, schema_registry)
-    chosen = Chosen(Begin(starting_position, since, "latest"), until, shard, key, where, how)
+    how = ReadMethod(fan_out, glue_registry, schema_registry)
+    chosen = RecordChoice(ReadStart(starting_position, since, "latest"), until, shard, key, where, how)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
     asyncio.run(looking(connection, shower, names=Names(stream=stream), calls_per_s=rate))
@@ -230,8 +230,8 @@ def grep_command(
     output: Output = Shape.table,
 ) -> None:
     """Show the records that hold a text: after decompression, and inside of aggregates. Status 1 when none does."""
-    how = How(fan_out, glue_registry, schema_registry)
-    chosen = Chosen(Begin(starting_position, since, "trim-horizon"), until, shard, key, where, how)
+    how = ReadMethod(fan_out, glue_registry, schema_registry)
+    chosen = RecordChoice(ReadStart(starting_position, since, "trim-horizon"), until, shard, key, where, how)
     _search_too(chosen, text, pattern=pattern, ignore_case=ignore_case)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     shower = _shower(stream, chosen, _line_of(output, decode), limit, follow=follow)
@@ -265,7 +265,7 @@ def get_command(
         raise OptionError(f"{position!r} is no position: write a sequence number, or NUMBER/INDEX")
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
-    how = How(None, glue_registry, schema_registry)
+    how = ReadMethod(None, glue_registry, schema_registry)
 
     async def look(inspector: Inspector) -> SeenRecord:
         registries = how.registries(inspector)
@@ -308,8 +308,8 @@ def count_command(
     from shardway.inspect import CountReport, ShardCount
     from shardway.inspect.records import read_pages
 
-    how = How(fan_out, glue_registry, schema_registry)
-    chosen = Chosen(Begin(starting_position, since, "trim-horizon"), until, shard, key, where, how)
+    how = ReadMethod(fan_out, glue_registry, schema_registry)
+    chosen = RecordChoice(ReadStart(starting_position, since, "trim-horizon"), until, shard, key, where, how)
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
 
     async def look(inspector: Inspector) -> CountReport:
@@ -345,13 +345,13 @@ def count_command(
 
 
 def _shower(
-    stream: str, chosen: Chosen, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
+    stream: str, chosen: RecordChoice, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
 ) -> Any:
     """Show records until their end, a signal, or a reader of the output that has gone; return their number."""
     from shardway.inspect.records import read_pages
 
     async def show(inspector: Inspector) -> int:
-        stopping, out = Stopping(), _Out(limit)
+        stopping, out = Stopping(), _Output(limit)
         name, registries = stream_name(stream), chosen.how.registries(inspector)
         # This call raises for a stream that is not there, and its answer shows the service's time.
         await inspector.shown(f"the stream {name}", "kinesis", inspector.describe(name))
@@ -374,7 +374,7 @@ def _shower(
     return show
 
 
-class _Out:
+class _Output:
     """Writes to standard output, and knows whether more is wanted there."""
 
     def __init__(self, limit: int | None) -> None:
@@ -428,7 +428,7 @@ def _joined(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _search_too(chosen: Chosen, text: str, *, pattern: bool, ignore_case: bool) -> None:
+def _search_too(chosen: RecordChoice, text: str, *, pattern: bool, ignore_case: bool) -> None:
     from shardway.inspect import filters
 
     also = chosen.test

@@ -20,7 +20,7 @@ from shardway.cli.application import OfStream, OkText, StalledText, StoreText, T
 from shardway.cli.completing import complete_applications
 from shardway.cli.interrupt import StoppedError, Stopping
 from shardway.cli.lag_table import COLOURS, RED, headline, lag_lines, painted
-from shardway.cli.looking import Earlier, Names, looking
+from shardway.cli.looking import LookHistory, Names, looking
 from shardway.cli.output import Output, Rate, Shape, Since, begin_of, show_report
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.cli.tables import Line, cut, is_wide, terminal_columns
@@ -82,7 +82,7 @@ def command(
     connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
     begin_of(since, time.time())
     times = LagTimes(ok_s=span_s(ok), stalled_s=span_s(stalled))
-    watching = Watching(names, stream, Store.parse(store, table), times, since)
+    watching = Watch(names, stream, Store.parse(store, table), times, since)
     on_screen = output is Shape.table and sys.stdout.isatty()
 
     async def look(inspector: Inspector) -> None:
@@ -94,7 +94,7 @@ def command(
     asyncio.run(looking(connection, look, names=Names(tuple(names), stream, (store, table)), calls_per_s=rate))
 
 
-class Watching:
+class Watch:
     """What is looked at, and what the looks so far have shown."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Watching:
         the application is shown as it was.
         """
         self.fault = None
-        counting = Earlier(None, self._since).counting(self._times)
+        counting = LookHistory(None, self._since).counting(self._times)
         for name in self._names:
             try:
                 self.reports[name], self._looks[name] = await inspector.lag(
@@ -123,7 +123,7 @@ class Watching:
                 self.fault = f"{name}: {fault}"
 
 
-async def _printed(watching: Watching, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
+async def _printed(watching: Watch, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
     from shardway.inspect.lag import report_urgency
 
     stopping = Stopping()
@@ -143,7 +143,7 @@ async def _printed(watching: Watching, inspector: Inspector, every_s: float, fra
 class Screen:
     """The terminal, while the command has it."""
 
-    def __init__(self, watching: Watching, every_s: float, frames: int | None) -> None:
+    def __init__(self, watching: Watch, every_s: float, frames: int | None) -> None:
         self._watching = watching
         self._every_s = every_s
         self._frames = frames

@@ -22,7 +22,7 @@ from shardway.console.figures import PRICE
 from shardway.console.lag_history import FIGURES
 from shardway.console.page import PageError, console_of, form_of, link, rendered, visitor_of
 from shardway.console.sampling import fault_text
-from shardway.console.standing import Need, need_of, standing_of
+from shardway.console.standing import Urgency, need_of, standing_of
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 from shardway.inspect import Goal, apply_plan, examine, lease_table, plan_seek
 from shardway.inspect.costs import cost_of, prices_from
@@ -134,11 +134,11 @@ async def _unwell(console: Console) -> dict[str, Any]:
     """Return which applications need the doctor, the worst first, each with the reason of its worst shard."""
     lines = sorted(await overview.lines_of(console), key=overview.urgency)
     needs = [(line, line.standing.need) for line in lines]
-    unwell = [line for line, need in needs if need in (Need.SICK, Need.WATCH) or line.view.fault is not None]
+    unwell = [line for line, need in needs if need in (Urgency.SICK, Urgency.WATCH) or line.view.fault is not None]
     return {
         "unwell": [(line, _why(line)) for line in unwell],
-        "unseen": sum(need is Need.OPEN for _, need in needs),
-        "well": sum(need is Need.WELL for _, need in needs),
+        "unseen": sum(need is Urgency.OPEN for _, need in needs),
+        "well": sum(need is Urgency.WELL for _, need in needs),
     }
 
 
@@ -213,7 +213,7 @@ PLAN_S = 900.0
 ROWS_MAX = 1_000
 
 
-class Made(NamedTuple):
+class PendingPlan(NamedTuple):
     """A plan that waits to be confirmed."""
 
     plan: Plan
@@ -225,7 +225,7 @@ class Plans:
     """Keeps plans that were shown, for a while."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, PendingPlan] = {}
 
     def add(self, plan: Plan, visitor: str) -> str:
         """Keep a plan, and return its number. Where there is no room, the oldest plan of the same visitor goes first,
@@ -239,7 +239,7 @@ class Plans:
         elif len(self._made) >= PLANS_MAX:
             self._drop_oldest_of(counts.most_common(1)[0][0])
         number = secrets.token_urlsafe(16)
-        self._made[number] = Made(plan, visitor, now_s + PLAN_S)
+        self._made[number] = PendingPlan(plan, visitor, now_s + PLAN_S)
         return number
 
     def _drop_oldest_of(self, visitor: str) -> None:

@@ -233,7 +233,7 @@ GRACE_S = 3
 HEADERS_BYTES_MAX = 64 * 1024
 
 
-class Serving(uvicorn.Server):
+class ConsoleServer(uvicorn.Server):
     """The server of one console. It ends the streams of events before it waits for requests that are under way."""
 
     def __init__(self, settings: ConsoleSettings, connection: ConnectionOptions | None = None) -> None:
@@ -321,11 +321,13 @@ class Serving(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(settings: ConsoleSettings, connection: ConnectionOptions | None, announce: Callable[[Serving], None]) -> None:
+def serve(
+    settings: ConsoleSettings, connection: ConnectionOptions | None, announce: Callable[[ConsoleServer], None]
+) -> None:
     """Serve until SIGINT or SIGTERM. Raises OSError where the address is taken."""
 
     async def run() -> None:
-        serving = Serving(settings, connection)
+        serving = ConsoleServer(settings, connection)
         announce(serving)
         await serving.run_until_told()
 

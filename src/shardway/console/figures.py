@@ -24,7 +24,7 @@ PRICE = 0.01
 """US dollars for a thousand figures of GetMetricData in us-east-1 (CloudWatch's list of prices, 2026-11)."""
 
 
-class Wanted(NamedTuple):
+class FigureQuery(NamedTuple):
     """A figure to ask for."""
 
     namespace: str
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     statistic: str = "Sum"
 
 
-class Hour(NamedTuple):
+class HourAnswers(NamedTuple):
     """The answers to some questions about the hour."""
 
     begin_s: int
@@ -54,7 +54,7 @@ class _MetricData(msgspec.Struct):
     results: list[_Result] = msgspec.field(name="MetricDataResults")
 
 
-async def hour_of(inspector: Inspector, wanted: Sequence[Wanted]) -> Hour:
+async def hour_of(inspector: Inspector, wanted: Sequence[FigureQuery]) -> HourAnswers:
     """Ask for figures of the last hour in one call of GetMetricData. Raises ShardwayError."""
     queries: list[dict[str, Any]] = [
         {
@@ -79,7 +79,7 @@ async def hour_of(inspector: Inspector, wanted: Sequence[Wanted]) -> Hour:
     with reading("GetMetricData"):
         results = {one.id: one for one in msgspec.json.decode(body, type=_MetricData).results}
     found = [_by_minute(results.get(f"m{place}"), begin_s) for place in range(len(queries))]
-    return Hour(begin_s, now_s, found)
+    return HourAnswers(begin_s, now_s, found)
 
 
 def _by_minute(result: _Result | None, begin_s: int) -> dict[int, float]:

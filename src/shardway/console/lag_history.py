@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.console.figures import PERIOD_S, Wanted, hour_of
+from shardway.console.figures import PERIOD_S, FigureQuery, hour_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ async def lag_history(
     shards = sorted(report.shards, key=lambda one: -(one.behind_s or 0.0)) if report is not None else []
     of: list[dict[str, str]] = [{"Operation": OPERATION}]
     of += [{"Operation": OPERATION, "ShardId": one.shard_id} for one in shards[:SHARDS_MAX]]
-    hour = await hour_of(inspector, [Wanted(application, METRIC, one, "Maximum") for one in of])
+    hour = await hour_of(inspector, [FigureQuery(application, METRIC, one, "Maximum") for one in of])
     worst: dict[int, float] = {}
     for found in hour.found:
         for minute, value in found.items():

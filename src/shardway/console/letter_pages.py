@@ -50,7 +50,7 @@ class Group(NamedTuple):
         return max(self.letters, key=lambda one: one.written_at)
 
 
-class Read(NamedTuple):
+class ReadLetters(NamedTuple):
     """The dead letters that were read of a place."""
 
     letters: list[Letter]
@@ -142,7 +142,7 @@ def _known(console: Console, where: str) -> None:
         raise PageError(404, "The console was not started with this place of dead letters (--letters).")
 
 
-async def _read(console: Console, where: str) -> Read:
+async def _read(console: Console, where: str) -> ReadLetters:
     letters: list[Letter] = []
     bad, whole, fault = 0, True, None
     try:
@@ -159,7 +159,7 @@ async def _read(console: Console, where: str) -> Read:
         whole = False
     except (ShardwayError, OSError) as error:
         fault = str(error)
-    return Read(letters, bad, whole, fault)
+    return ReadLetters(letters, bad, whole, fault)
 
 
 async def _letters(console: Console, where: str) -> AsyncGenerator[Letter | BadLetter, None]:

@@ -70,7 +70,7 @@ class Mark(NamedTuple):
         return f"{self.arrived_ms}.{self.sequence_number}.{self.sub_sequence_number}"
 
 
-class Wish(NamedTuple):
+class NewestQuery(NamedTuple):
     """Which records are wanted."""
 
     limit: int
@@ -86,13 +86,13 @@ class Wish(NamedTuple):
     """The search ends once pages with as many bytes of data were read. None: there is no such bound."""
 
 
-class Newest:
+class NewestRecords:
     """The newest records of a stream, as far as they were found: it holds what is there when its time is over."""
 
     def __init__(
-        self, inspector: Inspector, stream: StreamName, wish: Wish, decoding: DecodingThreads | None = None
+        self, inspector: Inspector, stream: StreamName, wish: NewestQuery, decoding: DecodingThreads | None = None
     ) -> None:
-        """``decoding``: the threads in which `Wish.matches` is asked; None: it is asked on the event loop."""
+        """``decoding``: the threads in which `NewestQuery.matches` is asked; None: it is asked on the event loop."""
         self.searched = 0
         self.searched_bytes = 0
         self.shards_left_out = 0

@@ -71,7 +71,7 @@ class Payloads:
         """Return the record as filters and pages may see it. `data` stays, for its size alone."""
         if self.whole:
             return record
-        return _Masked(record, self)
+        return _MaskedRecord(record, self)
 
     def decoded(self, record: SeenRecord) -> Decoded:
         """Return what is inside of a record, without what is hidden."""
@@ -127,7 +127,7 @@ class Payloads:
         return text[:WHOLE_CHARACTERS_MAX], len(text) > WHOLE_CHARACTERS_MAX
 
 
-class _Masked(SeenRecord):
+class _MaskedRecord(SeenRecord):
     """A record as filters and pages may see it."""
 
     def __init__(self, record: SeenRecord, payloads: Payloads) -> None:

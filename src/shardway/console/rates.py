@@ -13,13 +13,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.console.figures import FIGURES_MAX, HOUR_S, MINUTES, PERIOD_S, Wanted, hour_of
+from shardway.console.figures import FIGURES_MAX, HOUR_S, MINUTES, PERIOD_S, FigureQuery, hour_of
 from shardway.errors import ShardwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from shardway.console.figures import Hour
+    from shardway.console.figures import HourAnswers
     from shardway.inspect import Inspector
 
 LATE_S = 300.0
@@ -35,7 +35,7 @@ STREAMS_OF_CALL = FIGURES_MAX // len(METRICS)
 KEPT_MAX = 1_000
 
 
-class Taken(NamedTuple):
+class HourlyTraffic(NamedTuple):
     """What a stream took in the last hour."""
 
     records_per_s: Sequence[float | None]
@@ -61,7 +61,7 @@ class Taken(NamedTuple):
 class Rates(NamedTuple):
     """The rates of some streams."""
 
-    hours: Mapping[str, Taken]
+    hours: Mapping[str, HourlyTraffic]
     fault: ShardwayError | None
     """Why the newest look failed; None: it did not."""
 
@@ -84,7 +84,7 @@ class RateKeeper:
         self.figures = 0
         """The figures that were asked for so far: this many CloudWatch charges for."""
         self._clock = clock
-        self._hours: dict[str, Taken] = {}
+        self._hours: dict[str, HourlyTraffic] = {}
         self._asked_s: dict[str, float] = {}
         self._fault: ShardwayError | None = None
 
@@ -119,14 +119,14 @@ def figures_an_hour(streams: int) -> int:
     return round(min(streams, STREAMS_MAX) * len(METRICS) * HOUR_S / AGAIN_S)
 
 
-async def _asked(inspector: Inspector, names: Sequence[str]) -> dict[str, Taken]:
-    wanted = [Wanted("AWS/Kinesis", metric, {"StreamName": name}) for name in names for metric in METRICS]
+async def _asked(inspector: Inspector, names: Sequence[str]) -> dict[str, HourlyTraffic]:
+    wanted = [FigureQuery("AWS/Kinesis", metric, {"StreamName": name}) for name in names for metric in METRICS]
     hour = await hour_of(inspector, wanted)
     rates = [_by_second(one, hour) for one in hour.found]
-    return {name: Taken(*rates[at * len(METRICS) : (at + 1) * len(METRICS)]) for at, name in enumerate(names)}
+    return {name: HourlyTraffic(*rates[at * len(METRICS) : (at + 1) * len(METRICS)]) for at, name in enumerate(names)}
 
 
-def _by_second(found: Mapping[int, float], hour: Hour) -> list[float | None]:
+def _by_second(found: Mapping[int, float], hour: HourAnswers) -> list[float | None]:
     """Return a number a second for each minute of the hour."""
     if not found:
         return [None] * MINUTES

@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from shardway.console.columns import FIXED, Columns, cell_of, fields_of, whole_characters
-from shardway.console.newest import Mark, Newest, Wish
+from shardway.console.newest import Mark, NewestQuery, NewestRecords
 from shardway.console.page import BEAT_S, HEADERS, PADDING, PageError, console_of, link, rendered, visitor_of
 from shardway.console.sampling import fault_text
 from shardway.console.tailing import rows
@@ -61,7 +61,7 @@ _BROWSER = re.compile(r"[A-Za-z0-9-]{8,64}", re.ASCII)
 _NUMBER = re.compile(r"\d{1,128}", re.ASCII)
 
 
-class Chosen:
+class RecordQuery:
     """Which records a page shows: all that its address says. Raises OptionError."""
 
     def __init__(self, console: Console, stream: str, query: QueryParams, *, at: str = NEWEST) -> None:
@@ -92,10 +92,10 @@ class Chosen:
             until_s=None if self.until is None else moment_s(self.until, now_s),
         )
 
-    def wish(self, console: Console, now_s: float) -> Wish:
+    def wish(self, console: Console, now_s: float) -> NewestQuery:
         """Return which of the newest records are wanted. A filter sees what a page shows."""
         matches = self.matches
-        return Wish(
+        return NewestQuery(
             limit=self.limit,
             shard=self.shard,
             key=self.key,
@@ -127,7 +127,7 @@ class Chosen:
         return {name: value for name, value in told.items() if value is not None}
 
 
-class Shown(NamedTuple):
+class RecordRow(NamedTuple):
     """A record in the list, with the cells of chosen fields, and its whole text as far as the list holds it."""
 
     row: Row
@@ -145,11 +145,11 @@ def _limit(text: str) -> int:
     return min(int(text), ROWS_MAX) or ROWS
 
 
-class Found:
+class SearchProgress:
     """What a search has found so far."""
 
     def __init__(self) -> None:
-        self.rows: list[Shown] = []
+        self.rows: list[RecordRow] = []
         self.fields: list[str] = []
         """Fields of the JSON that was found, to choose columns from."""
         self.searched = 0
@@ -163,9 +163,9 @@ class Found:
 async def records(request: Request) -> Response:
     """Show a page of records."""
     console, name = console_of(request), request.path_params["name"]
-    fault, chosen, found = None, None, Found()
+    fault, chosen, found = None, None, SearchProgress()
     try:
-        chosen = Chosen(console, name, request.query_params)
+        chosen = RecordQuery(console, name, request.query_params)
     except OptionError as error:
         fault = str(error)
     if chosen is not None:
@@ -196,7 +196,7 @@ async def records(request: Request) -> Response:
     return rendered(request, "records.html", context, status=400 if fault else 200)
 
 
-async def _search(console: Console, chosen: Chosen, found: Found) -> None:
+async def _search(console: Console, chosen: RecordQuery, found: SearchProgress) -> None:
     inspector = console.inspector.apart()
     reading, records = chosen.reading(inspector.now_s), list[SeenRecord]()
     pages = read_pages(inspector, stream_name(chosen.stream), reading)
@@ -224,10 +224,10 @@ async def _search(console: Console, chosen: Chosen, found: Found) -> None:
     await _shown_in_time(console, chosen, records, found)
 
 
-async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None:
+async def _search_newest(console: Console, chosen: RecordQuery, found: SearchProgress) -> None:
     inspector = console.inspector.apart()
     wish = chosen.wish(console, inspector.now_s)
-    newest = Newest(inspector, stream_name(chosen.stream), wish, console.decoding)
+    newest = NewestRecords(inspector, stream_name(chosen.stream), wish, console.decoding)
     try:
         async with asyncio.timeout(SEARCH_S):
             await newest.search()
@@ -246,7 +246,9 @@ async def _search_newest(console: Console, chosen: Chosen, found: Found) -> None
     await _shown_in_time(console, chosen, records, found)
 
 
-async def _shown_in_time(console: Console, chosen: Chosen, records: list[SeenRecord], found: Found) -> None:
+async def _shown_in_time(
+    console: Console, chosen: RecordQuery, records: list[SeenRecord], found: SearchProgress
+) -> None:
     """Make rows of records for as long as a page searches. Those that are made by then are shown."""
     try:
         async with asyncio.timeout(SEARCH_S):
@@ -256,7 +258,7 @@ async def _shown_in_time(console: Console, chosen: Chosen, records: list[SeenRec
         found.more = f"{SEARCH_S:g} s were searched, and some records take longer to decode"
 
 
-def _show(console: Console, chosen: Chosen, records: list[SeenRecord], found: Found) -> None:
+def _show(console: Console, chosen: RecordQuery, records: list[SeenRecord], found: SearchProgress) -> None:
     """Make rows of records as they may be seen. All rows together hold a bounded count of characters. It decodes one
     record after the other, and keeps no large value: call it in a thread.
     """
@@ -276,11 +278,11 @@ def _show(console: Console, chosen: Chosen, records: list[SeenRecord], found: Fo
         if len(decoded.data) <= WHOLE_BYTES_MAX:
             values.append(value)
         cells = {one.name: cell_of(value, one.steps) for one in fields}
-        found.rows.append(Shown(payloads.row(record), cells, whole, decoded.is_json, Mark.of(record)))
+        found.rows.append(RecordRow(payloads.row(record), cells, whole, decoded.is_json, Mark.of(record)))
     found.fields = fields_of(values)
 
 
-def _older(name: str, chosen: Chosen | None, found: Found) -> str | None:
+def _older(name: str, chosen: RecordQuery | None, found: SearchProgress) -> str | None:
     """Return the address of the records before those of a page of the newest; None: there are no more."""
     if chosen is None or not chosen.is_newest or len(found.rows) < chosen.limit:
         return None
@@ -299,7 +301,7 @@ async def _each(
                         yield one
 
 
-def _following(name: str, chosen: Chosen | None, found: Found) -> str | None:
+def _following(name: str, chosen: RecordQuery | None, found: SearchProgress) -> str | None:
     """Return the address of the records that follow; None for several shards, since only one shard has an order."""
     if chosen is None or chosen.is_newest or not found.rows or not found.more or chosen.shard is None:
         return None
@@ -340,7 +342,7 @@ async def download(request: Request) -> Response:
     After `DOWNLOAD_S` the answer breaks off, so that no browser takes a part of it for the whole.
     """
     console, name = console_of(request), request.path_params["name"]
-    chosen = Chosen(console, name, request.query_params)
+    chosen = RecordQuery(console, name, request.query_params)
     if not console.payloads.shown:
         raise PageError(403, "This console shows no payloads, and gives none out.")
     await _audited(request, "records.downloaded", chosen.target())
@@ -349,11 +351,11 @@ async def download(request: Request) -> Response:
     return StreamingResponse(_lines(console, chosen), media_type="application/octet-stream", headers=headers)
 
 
-async def _lines(console: Console, chosen: Chosen) -> AsyncIterator[bytes]:
+async def _lines(console: Console, chosen: RecordQuery) -> AsyncIterator[bytes]:
     inspector, count = console.inspector.apart(), 0
     if chosen.is_newest:
         wish = chosen.wish(console, inspector.now_s)
-        newest = Newest(inspector, stream_name(chosen.stream), wish, console.decoding)
+        newest = NewestRecords(inspector, stream_name(chosen.stream), wish, console.decoding)
         async with asyncio.timeout(DOWNLOAD_S):
             await newest.search()
             oldest_first = reversed(newest.records)  # as a stream has them
@@ -389,7 +391,7 @@ async def tail(request: Request) -> Response:
     console, name = console_of(request), request.path_params["name"]
     fault, chosen = None, None
     try:
-        chosen = Chosen(console, name, request.query_params, at="latest")
+        chosen = RecordQuery(console, name, request.query_params, at="latest")
         if chosen.key:
             raise OptionError('a tail has no key of its own: write it into the filter, as in key == "a"')
     except OptionError as error:
@@ -422,7 +424,7 @@ async def tail_events(request: Request) -> Response:
     # A proxy may hold the rows that an endless answer has taken: a browser that comes in steps from now on begins anew.
     anew = basket is None or (for_s is not None and not basket.in_steps)
     if basket is None or anew:
-        chosen = Chosen(console, name, query, at="latest")
+        chosen = RecordQuery(console, name, query, at="latest")
         await _audited(request, "records.tailed", chosen.target())
         shards = () if chosen.shard is None else (chosen.shard,)
         basket = console.tails.follow(browser, name, chosen.at, shards, chosen.matches)

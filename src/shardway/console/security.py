@@ -201,7 +201,7 @@ class Gate:
             return
         if scope["type"] != "http":
             return  # a WebSocket that is not accepted is closed
-        asked = Asked(scope)
+        asked = GateRequest(scope)
         answer = _Answering(send, scope, strict_transport=self._is_strict(asked))
         try:
             await self._admit(asked, receive)
@@ -218,7 +218,7 @@ class Gate:
             # The log gets the path alone: a query holds keys and filters.
             log.info("%s %s %s %s", one_line(asked.method), one_line(asked.path), answer.status, one_line(name))
 
-    async def _admit(self, asked: Asked, receive: Receive) -> None:
+    async def _admit(self, asked: GateRequest, receive: Receive) -> None:
         """Raises Refused."""
         self._of_our_host(asked)
         asked.path = self._below_base(asked.path)
@@ -248,13 +248,13 @@ class Gate:
         if asked.method == "POST":
             self._may_post(asked, visitor)
 
-    async def _note_wrong_token(self, asked: Asked) -> None:
+    async def _note_wrong_token(self, asked: GateRequest) -> None:
         try:
             await self.console.audit.session("token", "refused", "-", "-", asked.peer)
         except ShardwayError as fault:  # The request is refused either way.
             log.error("%s", fault)
 
-    def _may_post(self, asked: Asked, visitor: Visitor) -> None:
+    def _may_post(self, asked: GateRequest, visitor: Visitor) -> None:
         """Decide whether a visitor may write; no other place does. Raises Refused."""
         given = asked.header(CSRF_HEADER).decode("latin-1") or asked.form.get("csrf", "")
         if asked.path not in _PUBLIC and not visitor.by_program and not _equal(given, visitor.csrf):
@@ -268,7 +268,7 @@ class Gate:
 
     # --- from where -------------------------------------------------------------------------------
 
-    def _of_our_host(self, asked: Asked) -> None:
+    def _of_our_host(self, asked: GateRequest) -> None:
         """Refuse a request whose Host is not ours: a page of another site whose name leads here (DNS rebinding) sends
         that name. Raises Refused.
         """
@@ -276,7 +276,7 @@ class Gate:
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
             raise Refused(403, "the console does not know itself by the name of this host: see --host-name")
 
-    def _of_our_pages(self, asked: Asked) -> None:
+    def _of_our_pages(self, asked: GateRequest) -> None:
         origins = asked.headers.get(b"origin", [])
         ours = f"{self._scheme(asked)}://{asked.header(b'host').decode('latin-1').lower()}"
         if any(one.decode("latin-1").lower() != ours for one in origins) or len(origins) > 1:
@@ -288,7 +288,7 @@ class Gate:
         if site not in (b"", b"same-origin", b"none") and (mode != b"navigate" or asked.method != "GET"):
             raise Refused(403, "the request was made by a page of another site")
 
-    def _is_strict(self, asked: Asked) -> bool:
+    def _is_strict(self, asked: GateRequest) -> bool:
         """Return whether browsers are told to use HTTPS alone. They do it then for all that this host serves, for a
         year; so it has to be asked for.
         """
@@ -302,7 +302,7 @@ class Gate:
             raise Refused(404, f"the console is below {base}")
         return path[len(base) :] or "/"
 
-    def _scheme(self, asked: Asked) -> str:
+    def _scheme(self, asked: GateRequest) -> str:
         if self.is_proxy(asked.peer):
             told = asked.header(b"x-forwarded-proto")
             return "http" if told == b"http" else "https" if told == b"https" else self._own_scheme
@@ -322,7 +322,7 @@ class Gate:
 
     # --- which visitor ----------------------------------------------------------------------------
 
-    def visitor(self, asked: Asked) -> Visitor | None:
+    def visitor(self, asked: GateRequest) -> Visitor | None:
         """Return which visitor asks; None: the request has signed in nowhere. Raises Refused for a wrong token, and for
         a proxy's header that is none.
         """
@@ -336,14 +336,14 @@ class Gate:
             return None
         return self._visitor(session.name, session.role, asked, session.csrf)
 
-    def _by_token(self, asked: Asked) -> Visitor:
+    def _by_token(self, asked: GateRequest) -> Visitor:
         word, _, given = asked.header(b"authorization").decode("latin-1").partition(" ")
         role = self.role_of(given.strip() if word.lower() in ("bearer", "token") else "")
         if role is None:
             raise Refused(401, "the token is wrong")
         return self._visitor(f"token:{role}", role, asked, "", by_program=True)
 
-    def _by_proxy(self, asked: Asked) -> Visitor | None:
+    def _by_proxy(self, asked: GateRequest) -> Visitor | None:
         header = self._settings.user_header
         if header is None or not self.is_proxy(asked.peer):
             return None
@@ -357,7 +357,7 @@ class Gate:
         csrf = hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()
         return self._visitor(name, role, asked, csrf, by_proxy=True)
 
-    def _visitor(self, name: str, role: Role, asked: Asked, csrf: str, **how: bool) -> Visitor:
+    def _visitor(self, name: str, role: Role, asked: GateRequest, csrf: str, **how: bool) -> Visitor:
         may_write = self._settings.allow_writes and role is Role.WRITER
         return Visitor(name=name, role=role, peer=asked.peer, csrf=csrf, may_write=may_write, **how)
 
@@ -383,12 +383,12 @@ class Gate:
         return "set-cookie", self._cookie_text("", scope) + "; Max-Age=0"
 
     def _cookie_text(self, value: str, scope: Scope) -> str:
-        secure = "; Secure" if self._scheme(Asked(scope)) == "https" else ""  # a proxy may serve HTTPS before it
+        secure = "; Secure" if self._scheme(GateRequest(scope)) == "https" else ""  # a proxy may serve HTTPS before it
         path = self._settings.base_path or "/"
         return f"{self.cookie}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}"
 
 
-class Asked:
+class GateRequest:
     """A request, as the gate looks at it."""
 
     def __init__(self, scope: Scope) -> None:
@@ -467,7 +467,7 @@ class _Answering:
             added.append((b"strict-transport-security", b"max-age=31536000"))
         return [*headers, *((name, value) for name, value in added if name not in given)]
 
-    async def refuse(self, refused: Refused, asked: Asked) -> None:
+    async def refuse(self, refused: Refused, asked: GateRequest) -> None:
         """Answer with a line of text, which holds nothing of the request."""
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         if refused.location is not None:

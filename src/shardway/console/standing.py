@@ -28,7 +28,7 @@ _SICK = {
 _WELL = {State.OK, State.ENDED, State.CATCHING_UP}
 
 
-class Need(IntEnum):
+class Urgency(IntEnum):
     """How much an application needs its operator, the most last."""
 
     WELL = 0
@@ -41,7 +41,7 @@ class Need(IntEnum):
 class Standing(NamedTuple):
     """How one application stands on one stream."""
 
-    need: Need
+    need: Urgency
     used: float | None
     """The part of the retention that the worst shard's lag has used, from 0 to 1; None: it is not known."""
     slope: float | None
@@ -52,7 +52,7 @@ class Standing(NamedTuple):
     @property
     def colour(self) -> str:
         """The class of the verdict's colour."""
-        return {Need.WELL: "good", Need.OPEN: "open", Need.WATCH: "warn", Need.SICK: "bad"}[self.need]
+        return {Urgency.WELL: "good", Urgency.OPEN: "open", Urgency.WATCH: "warn", Urgency.SICK: "bad"}[self.need]
 
     @property
     def used_colour(self) -> str:
@@ -72,7 +72,7 @@ class Standing(NamedTuple):
         return ("↗", f"the lag grows by {told}") if self.slope > 0 else ("↘", f"the lag shrinks by {told}")
 
 
-NOT_SEEN = Standing(Need.OPEN, None, None, -1)
+NOT_SEEN = Standing(Urgency.OPEN, None, None, -1)
 """The standing of an application whose lag was not looked at yet."""
 
 
@@ -83,23 +83,23 @@ def standing_of(report: LagReport | None) -> Standing:
     used = _used(report)
     need = need_of(report.state, report.behind_s)
     if used is not None and used >= USED_WARN:
-        need = max(need, Need.SICK if used >= USED_BAD else Need.WATCH)
+        need = max(need, Urgency.SICK if used >= USED_BAD else Urgency.WATCH)
     slopes = [one.slope for one in report.shards if one.slope is not None]
     order = list(State)
     return Standing(need, used, max(slopes, default=None), order.index(report.state))
 
 
-def need_of(state: State, behind_s: float | None) -> Need:
+def need_of(state: State, behind_s: float | None) -> Urgency:
     """Return how much a shard or an application with this verdict needs its operator. A verdict that is not known yet
     calls for a watch where records wait: that is how a handler that hangs looks at first.
     """
     if state in _SICK:
-        return Need.SICK
+        return Urgency.SICK
     if state in _WELL:
-        return Need.WELL
+        return Urgency.WELL
     if state is State.UNKNOWN:
-        return Need.OPEN if behind_s is None or behind_s <= OK_S else Need.WATCH
-    return Need.WATCH
+        return Urgency.OPEN if behind_s is None or behind_s <= OK_S else Urgency.WATCH
+    return Urgency.WATCH
 
 
 def _used(report: LagReport) -> float | None:
@@ -138,10 +138,10 @@ def totals_of(seen: Iterable[tuple[Standing, LagReport | None]]) -> Totals:
     colours = {standing.used_colour for standing, _ in found}
     return Totals(
         applications=len(found),
-        sick=needs.count(Need.SICK),
-        watch=needs.count(Need.WATCH),
-        well=needs.count(Need.WELL),
-        open=needs.count(Need.OPEN),
+        sick=needs.count(Urgency.SICK),
+        watch=needs.count(Urgency.WATCH),
+        well=needs.count(Urgency.WELL),
+        open=needs.count(Urgency.OPEN),
         behind_s=max((one.behind_s for one in reports if one.behind_s is not None), default=None),
         loses_in_s=min((one.loses_in_s for one in reports if one.loses_in_s is not None), default=None),
         colour=next((one for one in ("loses", "nears") if one in colours), ""),

@@ -127,7 +127,7 @@ def _bytes_of(held: Held) -> int:
     return ROW_BYTES + len(held.data) + CHARACTER_BYTES * len(held.partition_key)
 
 
-class _Shared:
+class _SharedTail:
     def __init__(self) -> None:
         self.baskets: set[Basket] = set()
         self.task: asyncio.Task[None] | None = None
@@ -148,7 +148,7 @@ class Tails:
         self._decoding = decoding
         self._payloads = payloads
         self._clock = clock
-        self._shared: dict[Key, _Shared] = {}
+        self._shared: dict[Key, _SharedTail] = {}
         self._by_browser: dict[str, tuple[Basket, Key]] = {}
 
     @property
@@ -179,7 +179,7 @@ class Tails:
         self._by_browser[browser] = basket, key
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._shared[key] = _Shared()
+            shared = self._shared[key] = _SharedTail()
             shared.task = spawn(self._read(key, shared), logged("a live tail failed", lambda: self._ended(key, shared)))
         shared.baskets.add(basket)
         return basket
@@ -214,7 +214,7 @@ class Tails:
             if basket.left_at_s is not None and basket.left_at_s + LEFT_S < now_s:
                 self.drop(browser)
 
-    async def _read(self, key: Key, shared: _Shared) -> None:
+    async def _read(self, key: Key, shared: _SharedTail) -> None:
         stream, at, shards, _ = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
         reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True, is_patient=True)
@@ -230,7 +230,7 @@ class Tails:
             self._ended(key, shared, why)
             await give_up(following, watching)
 
-    async def _deliver(self, pages: AsyncGenerator[SeenPage, None], shared: _Shared) -> None:
+    async def _deliver(self, pages: AsyncGenerator[SeenPage, None], shared: _SharedTail) -> None:
         async with contextlib.aclosing(pages):
             async for page in pages:
                 baskets = tuple(shared.baskets)
@@ -266,14 +266,14 @@ class Tails:
             found[basket] = row if wanted else None
         return _bare(record), found
 
-    async def _until_left(self, shared: _Shared, inspector: Inspector) -> None:
+    async def _until_left(self, shared: _SharedTail, inspector: Inspector) -> None:
         while shared.baskets:
             await asyncio.sleep(1.0)
             for basket in shared.baskets:
                 basket.note = "; ".join(one.told for one in inspector.missing) or None
             self._sweep()
 
-    def _ended(self, key: Key, shared: _Shared, fault: str = "the reading failed") -> None:
+    def _ended(self, key: Key, shared: _SharedTail, fault: str = "the reading failed") -> None:
         if self._shared.get(key) is shared:
             del self._shared[key]
         for basket in shared.baskets:

@@ -1,6 +1,6 @@
 """The machine of a worker among others is a function: `step` takes what the worker knows of itself, and one thing that
-it learns, and answers with what is to be done. Only `step` changes `Mine`: the leases that the worker holds, those on
-their way to it, and what it shows to the others.
+it learns, and answers with what is to be done. Only `step` changes `WorkerState`: the leases that the worker holds,
+those on their way to it, and what it shows to the others.
 
 A `View` is a round: the tables as they were read just now. The worker decides on its part of the assignment, and goes
 through both sides of all handoffs. What happens between rounds (a lease is held, a shard is drained) is an input of its
@@ -81,7 +81,7 @@ class Terms:
 
 
 @dataclass(slots=True)
-class Owned:
+class OwnedLease:
     """A lease that the worker holds, and delivers from."""
 
     side: OwnerSide
@@ -106,7 +106,7 @@ class Upkeep:
     measure_at_s: float = float("-inf")
 
 
-class Mine(Container[str]):
+class WorkerState(Container[str]):
     """The worker's knowledge of itself. It contains the keys of the leases that the worker holds, from the claim on."""
 
     def __init__(self, terms: Terms, strategy: Strategy, rng: Random) -> None:
@@ -114,7 +114,7 @@ class Mine(Container[str]):
         self.terms = terms
         self.strategy = strategy
         self.rng = rng
-        self.held: dict[str, Owned] = {}
+        self.held: dict[str, OwnedLease] = {}
         self.claims: set[str] = set()
         """The leases on their way to be held."""
         self.stolen: set[str] = set()
@@ -386,12 +386,12 @@ Input: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class PublishRow:
     """Write the worker's own row: there is something new in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stir:
+class Wake:
     """Make another round at once."""
 
 
@@ -504,16 +504,28 @@ class LookAt:
 Slow: TypeAlias = CreateMissing | FreeRows | WarmUp | LookAt
 SLOW = (CreateMissing, FreeRows, WarmUp, LookAt)
 Action: TypeAlias = (
-    Show | Stir | Take | ReadAhead | Follow | Discard | Deliver | Stop | Resume | EndTenure | Measure | KeepUp | Slow
+    PublishRow
+    | Wake
+    | Take
+    | ReadAhead
+    | Follow
+    | Discard
+    | Deliver
+    | Stop
+    | Resume
+    | EndTenure
+    | Measure
+    | KeepUp
+    | Slow
 )
 
-SHOW = Show()
-STIR = Stir()
+SHOW = PublishRow()
+STIR = Wake()
 MEASURE = Measure()
 CREATE_MISSING = CreateMissing()
 
 
-def step(mine: Mine, given: Input, now_s: float) -> list[Action]:
+def step(mine: WorkerState, given: Input, now_s: float) -> list[Action]:
     """Change ``mine`` by an input, and return what follows. The same state, input and time always lead to the same."""
     said: list[Action] = []
     _RULES[type(given)](mine, given, now_s, said)
@@ -523,7 +535,7 @@ def step(mine: Mine, given: Input, now_s: float) -> list[Action]:
 # --- a round ----------------------------------------------------------------------------------------
 
 
-def _round(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
+def _round(mine: WorkerState, view: View, now_s: float, said: list[Action]) -> None:
     _retreat(mine, view, now_s, said)
     if not mine.leaving and not view.is_complete:
         said.append(CREATE_MISSING)
@@ -551,7 +563,7 @@ def _round(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
     _receive(mine, part, view, now_s, said)
 
 
-def _retreat(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
+def _retreat(mine: WorkerState, view: View, now_s: float, said: list[Action]) -> None:
     """Leave the leases to others for a while, if there are any, after a time in which no write was possible."""
     others = any(not worker.leaving for worker in view.workers.values())
     retreats = now_s < mine.retreats_until_s and others
@@ -560,7 +572,7 @@ def _retreat(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
         said.append(SHOW)
 
 
-def _keep_up(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
+def _keep_up(mine: WorkerState, view: View, now_s: float, said: list[Action]) -> None:
     """Look once at the start which leases are missing; clean up at intervals, one worker for all."""
     upkeep, terms = mine.upkeep, mine.terms
     if now_s >= upkeep.measure_at_s:
@@ -584,7 +596,7 @@ def _keep_up(mine: Mine, view: View, now_s: float, said: list[Action]) -> None:
     said.append(KeepUp(work))
 
 
-def _upkeep_over(mine: Mine, given: UpkeepOver, now_s: float, said: list[Action]) -> None:
+def _upkeep_over(mine: WorkerState, given: UpkeepOver, now_s: float, said: list[Action]) -> None:
     upkeep = mine.upkeep
     upkeep.is_busy = False
     if given.failed:
@@ -596,7 +608,7 @@ def _upkeep_over(mine: Mine, given: UpkeepOver, now_s: float, said: list[Action]
 # --- what is held, and is to go -----------------------------------------------------------------------
 
 
-def _give(mine: Mine, part: Decision, view: View, now_s: float, said: list[Action]) -> None:
+def _give(mine: WorkerState, part: Decision, view: View, now_s: float, said: list[Action]) -> None:
     """Offer leases to the workers that are to have them."""
     load = Counter(lease.owner for lease in view.leases.values() if lease.owner and not lease.ended)
     me, workers, avoids = mine.terms.worker_id, mine.workers, mine.avoids(now_s)
@@ -617,7 +629,7 @@ def _give(mine: Mine, part: Decision, view: View, now_s: float, said: list[Actio
             _own(mine, key, side.tell(OwnerInput.FREE, now_s), now_s, said)
 
 
-def _let_go(mine: Mine, now_s: float, said: list[Action]) -> None:
+def _let_go(mine: WorkerState, now_s: float, said: list[Action]) -> None:
     """Stop what is to go once its receiver is ready, few at a time: a shard waits without a reader for all that stop
     together with it. A shard that takes long to be settled keeps no other from stopping.
     """
@@ -632,7 +644,7 @@ def _let_go(mine: Mine, now_s: float, said: list[Action]) -> None:
             room -= 1
 
 
-def _own(mine: Mine, key: str, commands: Iterable[OwnerCommand], now_s: float, said: list[Action]) -> None:
+def _own(mine: WorkerState, key: str, commands: Iterable[OwnerCommand], now_s: float, said: list[Action]) -> None:
     """Carry the commands of an owner's side into the own row, and into actions."""
     for command in commands:
         owned = mine.held[key]
@@ -660,12 +672,12 @@ def _own(mine: Mine, key: str, commands: Iterable[OwnerCommand], now_s: float, s
             said.append(EndTenure(key, None, None))
 
 
-def _owner_learnt(mine: Mine, given: OwnerLearnt, now_s: float, said: list[Action]) -> None:
+def _owner_learnt(mine: WorkerState, given: OwnerLearnt, now_s: float, said: list[Action]) -> None:
     if (owned := mine.held.get(given.key)) is not None:
         _own(mine, given.key, owned.side.tell(given.given, now_s), now_s, said)
 
 
-def _leader_named(mine: Mine, given: LeaderNamed, now_s: float, said: list[Action]) -> None:
+def _leader_named(mine: WorkerState, given: LeaderNamed, now_s: float, said: list[Action]) -> None:
     if (owned := mine.held.get(given.key)) is not None:
         _own(mine, given.key, owned.side.leader_named(given.receiver, now_s), now_s, said)
 
@@ -673,7 +685,7 @@ def _leader_named(mine: Mine, given: LeaderNamed, now_s: float, said: list[Actio
 # --- what was given, and is not held ------------------------------------------------------------------
 
 
-def _workers_seen(mine: Mine, given: WorkersSeen, now_s: float, said: list[Action]) -> None:
+def _workers_seen(mine: WorkerState, given: WorkersSeen, now_s: float, said: list[Action]) -> None:
     """Free what was given to a worker that has left meanwhile: it would wait for that worker's failover time.
 
     A worker that began with the lease wrote to the lease's row before its own row went: then the free is refused.
@@ -691,12 +703,12 @@ def _workers_seen(mine: Mine, given: WorkersSeen, now_s: float, said: list[Actio
         said.append(FreeRows(orphans))
 
 
-def _freed(mine: Mine, given: Freed, now_s: float, said: list[Action]) -> None:
+def _freed(mine: WorkerState, given: Freed, now_s: float, said: list[Action]) -> None:
     for key in given.keys:
         mine.given.pop(key, None)
 
 
-def _forward(mine: Mine, part: Decision, view: View, said: list[Action]) -> None:
+def _forward(mine: WorkerState, part: Decision, view: View, said: list[Action]) -> None:
     """Pass on what a leader wants handed over by this worker, which does not hold it: the worker held it in a former
     life.
     """
@@ -709,7 +721,7 @@ def _forward(mine: Mine, part: Decision, view: View, said: list[Action]) -> None
 # --- what may come --------------------------------------------------------------------------------------
 
 
-class _Now(NamedTuple):
+class _Facts(NamedTuple):
     """The facts that a round knows besides the worker's own."""
 
     view: View
@@ -720,7 +732,7 @@ class _Now(NamedTuple):
     at_s: float
 
 
-def _receive(mine: Mine, part: Decision, view: View, now_s: float, said: list[Action]) -> None:
+def _receive(mine: WorkerState, part: Decision, view: View, now_s: float, said: list[Action]) -> None:
     """Take, ask, warm up; look closely at the leases that are on their way here."""
     me, failover_s = mine.terms.worker_id, mine.terms.failover_s
     unasked = _unasked(mine, view, now_s, said)
@@ -729,7 +741,7 @@ def _receive(mine: Mine, part: Decision, view: View, now_s: float, said: list[Ac
     for key in (*part.take, *part.ask, *unasked, *coming, *offered):
         if key not in mine and key not in mine.receiving:
             mine.receiving[key] = ReceiverSide(key, me, failover_s=failover_s)
-    now = _Now(view, part, {*part.take, *unasked}, mine.avoids(now_s), now_s)
+    now = _Facts(view, part, {*part.take, *unasked}, mine.avoids(now_s), now_s)
     by_scan = mine.waits_for_many(len(view.leases)) and view.scan_sent_s > mine.by_scan_s
     if by_scan:
         mine.by_scan_s = view.scan_sent_s
@@ -743,7 +755,7 @@ def _receive(mine: Mine, part: Decision, view: View, now_s: float, said: list[Ac
         _drop_idle(mine, side)
 
 
-def _unasked(mine: Mine, view: View, now_s: float, said: list[Action]) -> list[str]:
+def _unasked(mine: WorkerState, view: View, now_s: float, said: list[Action]) -> list[str]:
     """Return the leases to take although no plan says so: those that have this worker's name and that it does not hold,
     and children of shards that have ended here.
     """
@@ -758,7 +770,7 @@ def _unasked(mine: Mine, view: View, now_s: float, said: list[Action]) -> list[s
     return [key for key in (*named, *heirs) if key not in mine and key not in avoids]
 
 
-def _disinherit(mine: Mine, view: View, said: list[Action]) -> None:
+def _disinherit(mine: WorkerState, view: View, said: list[Action]) -> None:
     """Drop what others have taken: it is not to be taken any more, nor read ahead."""
     for key in sorted(mine.heirs & view.leases.keys()):
         if view.leases[key].ended or view.leases[key].owner is not None:
@@ -767,7 +779,7 @@ def _disinherit(mine: Mine, view: View, said: list[Action]) -> None:
                 said.append(Discard(key))
 
 
-def _approach(mine: Mine, side: ReceiverSide, now: _Now, said: list[Action]) -> None:
+def _approach(mine: WorkerState, side: ReceiverSide, now: _Facts, said: list[Action]) -> None:
     """Tell a side what the round decided and what the rows show. It may have to look at its lease closely then."""
     key, view, part, leaving = side.key, now.view, now.part, mine.leaving
     lease, is_planned, is_robbed = view.leases.get(key), key in now.planned, key in view.robbed
@@ -805,13 +817,13 @@ def _by_scan(view: View, key: str) -> LeaseSeen:
     )
 
 
-def _lease_seen(mine: Mine, given: LeaseSeen, now_s: float, said: list[Action]) -> None:
+def _lease_seen(mine: WorkerState, given: LeaseSeen, now_s: float, said: list[Action]) -> None:
     if (side := mine.receiving.get(given.key)) is not None:
         _look(mine, side, given, now_s, said)
         _drop_idle(mine, side)
 
 
-def _look(mine: Mine, side: ReceiverSide, given: LeaseSeen, now_s: float, said: list[Action]) -> None:
+def _look(mine: WorkerState, side: ReceiverSide, given: LeaseSeen, now_s: float, said: list[Action]) -> None:
     row, known, lease = given.row, given.known, given.lease
     if row is not None:
         said.append(Follow(given.key, row.checkpoint))
@@ -823,7 +835,7 @@ def _look(mine: Mine, side: ReceiverSide, given: LeaseSeen, now_s: float, said: 
 
 
 def _do(
-    mine: Mine,
+    mine: WorkerState,
     side: ReceiverSide,
     commands: Iterable[ReceiverCommand],
     said: list[Action],
@@ -857,7 +869,7 @@ def _do(
             said.append(STIR)
 
 
-def _drop_idle(mine: Mine, side: ReceiverSide) -> None:
+def _drop_idle(mine: WorkerState, side: ReceiverSide) -> None:
     if side.state is ReceiverState.IDLE and mine.receiving.get(side.key) is side:
         del mine.receiving[side.key]
 
@@ -865,19 +877,19 @@ def _drop_idle(mine: Mine, side: ReceiverSide) -> None:
 # --- between rounds -------------------------------------------------------------------------------------
 
 
-def _warmed(mine: Mine, given: Warmed, now_s: float, said: list[Action]) -> None:
+def _warmed(mine: WorkerState, given: Warmed, now_s: float, said: list[Action]) -> None:
     if (side := mine.receiving.get(given.key)) is not None:
         _do(mine, side, side.tell(ReceiverInput.WARMED, now_s), said)
 
 
-def _not_readable(mine: Mine, given: NotReadable, now_s: float, said: list[Action]) -> None:
+def _not_readable(mine: WorkerState, given: NotReadable, now_s: float, said: list[Action]) -> None:
     mine.avoid(given.key, now_s + mine.terms.failover_s)
     said.append(SHOW)
     if (side := mine.receiving.get(given.key)) is not None:
         _do(mine, side, side.drop(), said)
 
 
-def _began(mine: Mine, given: Began, now_s: float, said: list[Action]) -> None:
+def _began(mine: WorkerState, given: Began, now_s: float, said: list[Action]) -> None:
     """Keep the side until the lease is delivered from, lest the same lease be taken twice."""
     side = mine.receiving.get(given.key)
     if side is not None and side.state is ReceiverState.TAKING:
@@ -885,17 +897,17 @@ def _began(mine: Mine, given: Began, now_s: float, said: list[Action]) -> None:
         _do(mine, side, side.tell(learnt, now_s), said)
 
 
-def _delivers(mine: Mine, given: Delivers, now_s: float, said: list[Action]) -> None:
+def _delivers(mine: WorkerState, given: Delivers, now_s: float, said: list[Action]) -> None:
     key, terms = given.key, mine.terms
     mine.claims.discard(key)
     mine.stolen.discard(key)
     mine.receiving.pop(key, None)
     side = OwnerSide(key, warm_deadline_s=terms.warm_deadline_s, drain_deadline_s=terms.drain_deadline_s)
-    mine.held[key] = Owned(side)
+    mine.held[key] = OwnedLease(side)
     said += (Deliver(key), SHOW, STIR)
 
 
-def _over(mine: Mine, given: Over, now_s: float, said: list[Action]) -> None:
+def _over(mine: WorkerState, given: Over, now_s: float, said: list[Action]) -> None:
     key, row = given.key, given.row
     mine.claims.discard(key)
     mine.stolen.discard(key)
@@ -908,27 +920,27 @@ def _over(mine: Mine, given: Over, now_s: float, said: list[Action]) -> None:
     said += (SHOW, STIR)
 
 
-def _unconfirmed(mine: Mine, given: Unconfirmed, now_s: float, said: list[Action]) -> None:
+def _unconfirmed(mine: WorkerState, given: Unconfirmed, now_s: float, said: list[Action]) -> None:
     mine.retreats_until_s = now_s + mine.terms.failover_s
 
 
-def _gave_up(mine: Mine, given: GaveUp, now_s: float, said: list[Action]) -> None:
+def _gave_up(mine: WorkerState, given: GaveUp, now_s: float, said: list[Action]) -> None:
     mine.avoid(given.key, now_s + given.cool_down_s)
     said += (SHOW, STIR)
 
 
-def _inherited(mine: Mine, given: Inherited, now_s: float, said: list[Action]) -> None:
+def _inherited(mine: WorkerState, given: Inherited, now_s: float, said: list[Action]) -> None:
     mine.heirs.add(given.key)
     if given.may_start and given.key not in mine.receiving:
         said.append(ReadAhead(given.key))
 
 
-def _leave(mine: Mine, given: Leave, now_s: float, said: list[Action]) -> None:
+def _leave(mine: WorkerState, given: Leave, now_s: float, said: list[Action]) -> None:
     mine.leaving = True
     said += (SHOW, STIR)
 
 
-_RULES: Mapping[type[Any], Callable[[Mine, Any, float, list[Action]], None]] = {
+_RULES: Mapping[type[Any], Callable[[WorkerState, Any, float, list[Action]], None]] = {
     View: _round,
     WorkersSeen: _workers_seen,
     Freed: _freed,

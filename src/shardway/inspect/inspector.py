@@ -26,7 +26,7 @@ from shardway.aws.calls import RetryPolicy, SignedCalls, reading
 from shardway.aws.kinesis import Count, GetRecordsPage, KinesisClient, Seconds
 from shardway.aws.sdk import environment_credentials
 from shardway.aws.wire import Wire
-from shardway.core.feeding.log_cursor import NEAR_TIP_MS, Does, LogCursor, Policy, State, latest_s
+from shardway.core.feeding.log_cursor import NEAR_TIP_MS, LogCursor, NextStep, Policy, State, latest_s
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.lineage import Lineage
 from shardway.core.pacing import TokenBucket
@@ -640,12 +640,12 @@ class Inspector:
                 continue
             is_last = page.next_shard_iterator is None
             step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=is_last, asked_s=asked_s)
-            if step.does is not Does.ASK:
+            if step.does is not NextStep.ASK:
                 yield msgspec.structs.replace(page, records=log.unread(page.records, step))
-            if step.does is Does.STOP:
+            if step.does is NextStep.STOP:
                 return
             refuse_trimmed(log, at, page.millis_behind_latest, f"{shard_id} of {stream}")
-            iterator = "" if step.does is Does.ASK else page.next_shard_iterator or ""
+            iterator = "" if step.does is NextStep.ASK else page.next_shard_iterator or ""
 
     # --- records ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from shardway.inspect.moments import span_text, utc
 from shardway.inspect.registries import NoRedirect
 from shardway.shown import one_line, url_without_password
 from shardway.spark.offsets import OffsetFormatError, StreamOffset, is_initial
-from shardway.telemetry.names import AGE, APPLICATION, STREAM, TABLE, Kind, Of, prometheus_label
+from shardway.telemetry.names import AGE, APPLICATION, STREAM, TABLE, Kind, Reporter, prometheus_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -241,9 +241,11 @@ def _trend(points: Sequence[tuple[float, float]], lag_s: float) -> JobVerdict:
 
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\} (\S+)(?: \d+)?", re.ASCII)
 _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
-_FIELDS = {one.prometheus_name: one.field for one in TABLE if one.of is Of.QUERY and one.kind is not Kind.HISTOGRAM}
-_BATCH_S = next(one.prometheus_name for one in TABLE if one.of is Of.QUERY and one.kind is Kind.HISTOGRAM)
-_MARK = next(one.prometheus_name for one in TABLE if one.of is Of.QUERY and one.field == "batches")
+_FIELDS = {
+    one.prometheus_name: one.field for one in TABLE if one.of is Reporter.QUERY and one.kind is not Kind.HISTOGRAM
+}
+_BATCH_S = next(one.prometheus_name for one in TABLE if one.of is Reporter.QUERY and one.kind is Kind.HISTOGRAM)
+_MARK = next(one.prometheus_name for one in TABLE if one.of is Reporter.QUERY and one.field == "batches")
 """The number that only queries have: an application without it is a consumer in the same process."""
 _NAMES = {**_FIELDS, f"{_BATCH_S}_sum": "sum", f"{_BATCH_S}_count": "count", AGE.prometheus_name: "age"}
 _OF_QUERY, _OF_STREAM = prometheus_label(APPLICATION), prometheus_label(STREAM)

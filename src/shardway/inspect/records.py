@@ -20,7 +20,7 @@ import msgspec
 from shardway.aws.kinesis import GetRecordsPage
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation import MAGIC
-from shardway.core.feeding.log_cursor import Does, LogCursor, Policy, latest_s
+from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, latest_s
 from shardway.core.feeding.pages import ShardView, UserRecords, opened
 from shardway.core.hashkeys import hash_key
 from shardway.core.lineage import Lineage
@@ -488,7 +488,7 @@ async def pushed(
                     following = None if event.is_last else "pushed"
                     records = cast("list[WireRecord]", list(event.records))  # a subscription brings such records
                     yield GetRecordsPage(records, following, event.millis_behind_latest)
-                    if step.does is Does.STOP:
+                    if step.does is NextStep.STOP:
                         return
                     refuse_trimmed(log, at, event.millis_behind_latest, f"{shard_id} of {stream}")
         except (InUseError, ThrottledError, TransportError, UnavailableError):

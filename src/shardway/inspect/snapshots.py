@@ -105,7 +105,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[Missing] = []
 
 
-class Wanted(NamedTuple):
+class MetricQuery(NamedTuple):
     """A figure to ask CloudWatch for."""
 
     namespace: str
@@ -192,33 +192,35 @@ async def _limits(inspector: Inspector) -> AccountLimits:
 # --- CloudWatch -----------------------------------------------------------------------------------
 
 
-def wanted_metrics(application: str | None, report: StreamReport | None, view: ApplicationView | None) -> list[Wanted]:
+def wanted_metrics(
+    application: str | None, report: StreamReport | None, view: ApplicationView | None
+) -> list[MetricQuery]:
     """Return the figures of CloudWatch that the symptoms look at."""
-    wanted: list[Wanted] = []
+    wanted: list[MetricQuery] = []
     if report is not None:
         of = {"StreamName": report.name}
         wanted += [
-            Wanted("AWS/Kinesis", "WriteProvisionedThroughputExceeded", of),
-            Wanted("AWS/Kinesis", "ReadProvisionedThroughputExceeded", of),
-            Wanted("AWS/Kinesis", "IncomingBytes", of, is_peak=True),
-            Wanted("AWS/Kinesis", "IncomingRecords", of, is_peak=True),
-            Wanted("AWS/Kinesis", "GetRecords.Bytes", of, is_peak=True),
-            Wanted(KPL_NAMESPACE, "UserRecordExpired", of),
+            MetricQuery("AWS/Kinesis", "WriteProvisionedThroughputExceeded", of),
+            MetricQuery("AWS/Kinesis", "ReadProvisionedThroughputExceeded", of),
+            MetricQuery("AWS/Kinesis", "IncomingBytes", of, is_peak=True),
+            MetricQuery("AWS/Kinesis", "IncomingRecords", of, is_peak=True),
+            MetricQuery("AWS/Kinesis", "GetRecords.Bytes", of, is_peak=True),
+            MetricQuery(KPL_NAMESPACE, "UserRecordExpired", of),
         ]
         wanted += [
-            Wanted("AWS/Kinesis", "SubscribeToShard.RateExceeded", {**of, "ConsumerName": one.name})
+            MetricQuery("AWS/Kinesis", "SubscribeToShard.RateExceeded", {**of, "ConsumerName": one.name})
             for one in report.consumers or ()
         ]
     for table in view.tables if view is not None else ():
         parts = [{}, *({"GlobalSecondaryIndexName": name} for name in table.indexes)]
         for part in parts:
             for name in ("WriteThrottleEvents", "ReadThrottleEvents"):
-                wanted.append(Wanted("AWS/DynamoDB", name, {"TableName": table.name, **part}))
+                wanted.append(MetricQuery("AWS/DynamoDB", name, {"TableName": table.name, **part}))
     if application is not None:
         wanted += [
-            Wanted(application, "ExpiredIterator", {"Operation": "ProcessTask"}),
-            Wanted(application, "RecordsFailedProcessing", {"Operation": "ProcessTask"}),
-            Wanted(application, "NumStreamsWithPartialLeases", {"Operation": "PeriodicShardSyncManager"}),
+            MetricQuery(application, "ExpiredIterator", {"Operation": "ProcessTask"}),
+            MetricQuery(application, "RecordsFailedProcessing", {"Operation": "ProcessTask"}),
+            MetricQuery(application, "NumStreamsWithPartialLeases", {"Operation": "PeriodicShardSyncManager"}),
         ]
     return wanted[:QUERIES_MAX]
 
@@ -264,7 +266,7 @@ async def _metrics(
     return MetricsView(found=found, listed=None if names is None else names[0], worker_ids=names[1] if names else 0)
 
 
-async def _figures(inspector: Inspector, asked: Sequence[Wanted]) -> list[MetricView]:
+async def _figures(inspector: Inspector, asked: Sequence[MetricQuery]) -> list[MetricView]:
     """Ask for figures in one call of GetMetricData. Raises ShardwayError."""
     is_peak = asked[0].is_peak
     span_s, period_s = (PEAK_S, PEAK_PERIOD_S) if is_peak else (RECENT_S, PERIOD_S)

@@ -21,7 +21,7 @@ from shardway.kclpy import shim
 CALLS = ("initialize", "process_records", "lease_lost", "shard_ended", "shutdown", "shutdown_requested")
 
 
-class Watched:
+class WatchedProcessor:
     """A processor whose errors the worker hears of: the library's own loop answers as if the call had gone well."""
 
     def __init__(self, processor: Any, tell: TextIO) -> None:
@@ -52,7 +52,7 @@ def speak_over(lines_in: TextIO, lines_out: TextIO) -> None:
         """Serves one processor over the worker's socket."""
 
         def __init__(self, record_processor: Any, *_files: Any, **_named_files: Any) -> None:
-            super().__init__(Watched(record_processor, lines_out), lines_in, lines_out, sys.stderr)
+            super().__init__(WatchedProcessor(record_processor, lines_out), lines_in, lines_out, sys.stderr)
 
     kcl.KCLProcess = KCLProcess
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from shardway.local.http import Answer, Ending, Request, tag_of
-from shardway.local.kinesis import SUBSCRIBE, Spoiled
+from shardway.local.http import AfterAnswer, Answer, Request, tag_of
+from shardway.local.kinesis import SUBSCRIBE, EventFault
 from shardway.local.model import ModelError
 from shardway.local.model.identifiers import read_iterator, shard_index_of, shard_name
 
@@ -144,7 +144,7 @@ class Facts(NamedTuple):
     shards: frozenset[str] = frozenset()
 
 
-class Drawn(NamedTuple):
+class DrawnFaults(NamedTuple):
     """The faults that strike a call: the sum of the delays, then at most one other fault."""
 
     delay_s: float
@@ -241,7 +241,7 @@ class FaultPlan:
         self._orders = orders
         self.active = bool(orders)
 
-    def draw(self, facts: Facts) -> Drawn | None:
+    def draw(self, facts: Facts) -> DrawnFaults | None:
         """Return the faults that strike this call; None in the usual case."""
         delay_s = 0.0
         for order in self._orders:
@@ -249,8 +249,8 @@ class FaultPlan:
                 continue
             delay_s += order.fault.delay_s
             if order.fault.how != "delay":
-                return Drawn(delay_s, order)
-        return Drawn(delay_s, None) if delay_s else None
+                return DrawnFaults(delay_s, order)
+        return DrawnFaults(delay_s, None) if delay_s else None
 
 
 # --- what a call is about -------------------------------------------------------------------------
@@ -351,11 +351,11 @@ def refusal(fault: Fault, operation: str, target: Target) -> ModelError:
 
 
 _ENDINGS = {
-    "reset": Ending.RESET,
-    "disconnect": Ending.DISCONNECT,
-    "lost_reply": Ending.CLOSE,
-    "truncate": Ending.CLOSE,
-    "go_away": Ending.LEAVE,
+    "reset": AfterAnswer.RESET,
+    "disconnect": AfterAnswer.DISCONNECT,
+    "lost_reply": AfterAnswer.CLOSE,
+    "truncate": AfterAnswer.CLOSE,
+    "go_away": AfterAnswer.LEAVE,
 }
 DONE_FIRST = frozenset(("lost_reply", "truncate", "go_away"))
 """The faults that strike after the call was done."""
@@ -418,7 +418,7 @@ class FaultyKinesis:
                 await answer.stream(_NOWHERE)  # ends at once, and lets go of the subscription
         return spoilt(fault, answer) or self._face.error(call, refusal(fault, call.operation, target))
 
-    def spoil_event(self, call: Call) -> Spoiled | None:
+    def spoil_event(self, call: Call) -> EventFault | None:
         """Return what happens to the next event of a subscription; None: it goes out."""
         if not self._plan.active:
             return None
@@ -428,11 +428,11 @@ class FaultyKinesis:
         if drawn is None:
             return None
         if drawn.order is None:
-            return Spoiled(drawn.delay_s)
+            return EventFault(drawn.delay_s)
         fault = drawn.order.fault
         if fault.how in _ENDINGS:
-            return Spoiled(drawn.delay_s, ending=_ENDINGS[fault.how])
-        return Spoiled(drawn.delay_s, error=refusal(fault, SUBSCRIPTION_EVENT, target))
+            return EventFault(drawn.delay_s, ending=_ENDINGS[fault.how])
+        return EventFault(drawn.delay_s, error=refusal(fault, SUBSCRIPTION_EVENT, target))
 
     # --- writes that fail in part ---------------------------------------------------------------------
 
@@ -479,7 +479,7 @@ def _merged(stored: list[Any], refused: dict[int, dict[str, str]]) -> bytes:
     return msgspec.json.encode({"FailedRecordCount": failed, "Records": entries})
 
 
-class _Nowhere:
+class _GoneClient:
     """A client that is gone already."""
 
     closed = True
@@ -495,8 +495,8 @@ class _Nowhere:
         """Call it at once: the client is gone."""
         callback()
 
-    def break_off(self, ending: Ending) -> None:
+    def break_off(self, ending: AfterAnswer) -> None:
         """Do nothing: the client is gone."""
 
 
-_NOWHERE = _Nowhere()
+_NOWHERE = _GoneClient()

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from shardway.local.http import Answer, Ending, Request
+from shardway.local.http import AfterAnswer, Answer, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,7 +123,7 @@ class Answers:
             body = f"<{code}>\n  <Message>{message}</Message>\n</{code}>\n"
         return self.raw(status, body.encode(), cors)
 
-    def raw(self, status: int, body: bytes, lines: bytes = b"", ending: Ending = Ending.KEEP) -> Answer:
+    def raw(self, status: int, body: bytes, lines: bytes = b"", ending: AfterAnswer = AfterAnswer.KEEP) -> Answer:
         """Return an answer of any status with these header lines (each ended by CR LF)."""
         return Answer(
             b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n\r\n"

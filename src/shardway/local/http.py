@@ -69,7 +69,7 @@ def tag_of(user_agent: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-class Ending(enum.Enum):
+class AfterAnswer(enum.Enum):
     """What becomes of the connection after an answer; over HTTP/2, of the answer's stream where it says so."""
 
     KEEP = "keep"
@@ -109,7 +109,7 @@ class ChunkedOut(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called once when the client goes away."""
 
-    def break_off(self, ending: Ending) -> None:
+    def break_off(self, ending: AfterAnswer) -> None:
         """End the answer as ``ending`` says, now and without ending the body. With LEAVE the body goes on to its
         end.
         """
@@ -127,7 +127,7 @@ class Answer:
     __slots__ = ("body", "ending", "head", "stream")
 
     def __init__(
-        self, head: bytes, body: bytes = b"", ending: Ending = Ending.KEEP, stream: Stream | None = None
+        self, head: bytes, body: bytes = b"", ending: AfterAnswer = AfterAnswer.KEEP, stream: Stream | None = None
     ) -> None:
         self.head = head
         self.body = body
@@ -138,7 +138,7 @@ class Answer:
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
 
-class Served(Protocol):
+class ClientConnection(Protocol):
     """A client connection, as the server that stops sees it."""
 
     def shut(self) -> None:
@@ -177,7 +177,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(
         self,
         handler: Handler,
-        connections: set[Served],
+        connections: set[ClientConnection],
         *,
         body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
     ) -> None:
@@ -347,7 +347,7 @@ class HttpConnection(asyncio.Protocol):
                 answer = self._handler(request)
             except Exception as fault:
                 self._report(fault)
-                answer = Answer(_INTERNAL_FAILURE, ending=Ending.CLOSE)
+                answer = Answer(_INTERNAL_FAILURE, ending=AfterAnswer.CLOSE)
             if type(answer) is Answer and answer.stream is None:
                 self._send(answer, request.keep_alive)
             else:
@@ -370,7 +370,7 @@ class HttpConnection(asyncio.Protocol):
                 ready = Answer(b"0\r\n\r\n", ending=ready.ending)  # dropped where the client is gone
         except Exception as fault:
             self._report(fault)
-            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+            ready = Answer(b"", ending=AfterAnswer.RESET)  # the client must not take a broken answer for a whole one
         self._task = None
         self._send(ready, keep_alive)
         self._serve_waiting()
@@ -415,9 +415,9 @@ class HttpConnection(asyncio.Protocol):
             view = view[WRITE_SLICE_BYTES:] if len(view) > WRITE_SLICE_BYTES else None
         self._view = None
         ending = self._after.ending
-        if ending is Ending.RESET or ending is Ending.DISCONNECT:
+        if ending is AfterAnswer.RESET or ending is AfterAnswer.DISCONNECT:
             self._reset()
-        elif ending is not Ending.KEEP or not self._after_keep_alive:
+        elif ending is not AfterAnswer.KEEP or not self._after_keep_alive:
             self._closing = True
             close_once(self.transport)
         elif not self._write_paused:
@@ -475,10 +475,10 @@ class _Chunks:
         else:
             self._connection._close_callbacks.append(callback)
 
-    def break_off(self, ending: Ending) -> None:
-        if ending is Ending.LEAVE:
+    def break_off(self, ending: AfterAnswer) -> None:
+        if ending is AfterAnswer.LEAVE:
             self.leaving = True
-        elif ending is not Ending.CLOSE:
+        elif ending is not AfterAnswer.CLOSE:
             self._connection._reset()
         else:
             self._connection._closing = True

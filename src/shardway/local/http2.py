@@ -32,8 +32,8 @@ from shardway.local.http import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
     WRITE_SLICE_BYTES,
+    AfterAnswer,
     Answer,
-    Ending,
     HttpConnection,
     Request,
     close_once,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from h2.events import Event
 
-    from shardway.local.http import Handler, Served
+    from shardway.local.http import ClientConnection, Handler
 
 # --- a stream -------------------------------------------------------------------------------------
 # One HTTP/2 stream on the service's side holds a request as it comes in, and its answer as it goes out.
@@ -62,7 +62,7 @@ class Http2Stream:
         number: int,
         headers: dict[bytes, bytes],
         give: Callable[[Http2Stream], None],
-        end_connection: Callable[[Ending], None],
+        end_connection: Callable[[AfterAnswer], None],
     ) -> None:
         self.number = number
         self._headers = headers
@@ -79,7 +79,7 @@ class Http2Stream:
         """True when the client's half is over."""
         self.out: deque[memoryview] = deque()
         """The data that is to be sent, in order."""
-        self.ending: Ending | None = None
+        self.ending: AfterAnswer | None = None
         """How the stream ends after this data; None: more data comes."""
         self.queued = False
         """True while the stream stands among those that send."""
@@ -111,12 +111,12 @@ class Http2Stream:
 
     def answer(self, answer: Answer) -> None:
         """Take over the body and the ending of an answer."""
-        if answer.ending is Ending.RESET:
+        if answer.ending is AfterAnswer.RESET:
             self.out.clear()
         elif answer.body:
             self.out.append(memoryview(answer.body))
         if self.ending is None:
-            self.ending = Ending.KEEP if answer.ending is Ending.LEAVE else answer.ending
+            self.ending = AfterAnswer.KEEP if answer.ending is AfterAnswer.LEAVE else answer.ending
 
     def take(self, bytes_max: int) -> memoryview:
         """Return the next piece to send, of at most ``bytes_max`` bytes."""
@@ -172,14 +172,14 @@ class Http2Stream:
         else:
             self._close_callbacks.append(callback)
 
-    def break_off(self, ending: Ending) -> None:
+    def break_off(self, ending: AfterAnswer) -> None:
         """End the stream (RST_STREAM) or the connection without ending the body, as ``ending`` says."""
         if self.closed:
             return
-        if ending in (Ending.LEAVE, Ending.DISCONNECT):
+        if ending in (AfterAnswer.LEAVE, AfterAnswer.DISCONNECT):
             self._end_connection(ending)
             return
-        if ending is Ending.RESET:
+        if ending is AfterAnswer.RESET:
             self.out.clear()
         self.ending = ending
         self._give(self)
@@ -226,7 +226,7 @@ class Http2Connection(asyncio.Protocol):
     def __init__(
         self,
         handler: Handler,
-        connections: set[Served],
+        connections: set[ClientConnection],
         *,
         streams_max: int = HTTP2_STREAMS_MAX,
         body_bytes_max: int = REQUEST_BODY_BYTES_MAX,
@@ -486,7 +486,7 @@ class Http2Connection(asyncio.Protocol):
                 ready = Answer(b"", ending=ready.ending)
         except Exception as fault:
             self._report(fault)
-            ready = Answer(b"", ending=Ending.RESET)  # the client must not take a broken answer for a whole one
+            ready = Answer(b"", ending=AfterAnswer.RESET)  # the client must not take a broken answer for a whole one
         finally:
             self._working -= 1
         stream.task = None
@@ -515,11 +515,11 @@ class Http2Connection(asyncio.Protocol):
         stream.answer(answer)
         self._queue(stream)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: AfterAnswer) -> None:
         """Do what an answer's ending asks of the connection."""
-        if ending is Ending.LEAVE:
+        if ending is AfterAnswer.LEAVE:
             self.go_away()
-        elif ending is Ending.DISCONNECT:
+        elif ending is AfterAnswer.DISCONNECT:
             tear_down(self.transport)
 
     def _queue(self, stream: Http2Stream) -> None:
@@ -557,7 +557,7 @@ class Http2Connection(asyncio.Protocol):
             if room <= 0:
                 return 0
             data = stream.take(room)
-        ends = not stream.out and stream.ending is Ending.KEEP
+        ends = not stream.out and stream.ending is AfterAnswer.KEEP
         if data or ends:
             h2.send_data(stream.number, data, end_stream=ends)
         if stream.out:
@@ -570,9 +570,9 @@ class Http2Connection(asyncio.Protocol):
 
     def _over(self, stream: Http2Stream) -> None:
         """End a stream whose answer is out, or as much of it as was to go out."""
-        if stream.ending is Ending.CLOSE:
+        if stream.ending is AfterAnswer.CLOSE:
             self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
-        elif stream.ending is Ending.RESET:
+        elif stream.ending is AfterAnswer.RESET:
             self._h2.reset_stream(stream.number, ErrorCodes.INTERNAL_ERROR)
         elif not stream.ended_by_client:  # the client still sends, and no handler reads it
             self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
@@ -605,12 +605,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The first bytes of HTTP/2 (RFC 9113, section 3.4)."""
 
 
-class Undecided(asyncio.Protocol):
+class UndecidedConnection(asyncio.Protocol):
     """A connection whose client has not shown yet which HTTP it speaks. Once the client has, the protocol for that HTTP
     gets the transport.
     """
 
-    def __init__(self, handler: Handler, connections: set[Served], *, streams_max: int) -> None:
+    def __init__(self, handler: Handler, connections: set[ClientConnection], *, streams_max: int) -> None:
         self._connections = connections
         self._http1: Callable[[], asyncio.Protocol] = lambda: HttpConnection(handler, connections)
         self._http2: Callable[[], asyncio.Protocol] = lambda: Http2Connection(

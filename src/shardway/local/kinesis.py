@@ -17,7 +17,7 @@ from shardway.local.gate import (
     looks_signed,
     operation_of,
 )
-from shardway.local.http import Answer, ChunkedOut, Ending, Request
+from shardway.local.http import AfterAnswer, Answer, ChunkedOut, Request
 from shardway.local.model import ModelError
 from shardway.tasks import wait_set
 
@@ -246,20 +246,20 @@ _RECORD_MARK = b'"SequenceNumber":"'
 """A text that is in every record of an event once: a key's own quotes are escaped, and data is base64."""
 
 
-class Spoiled(NamedTuple):
+class EventFault(NamedTuple):
     """What was ordered to happen to an event: a delay, then perhaps an error or a broken connection."""
 
     delay_s: float
     error: ModelError | None = None
     """The error that goes out as an exception frame in place of the event, and ends the stream."""
-    ending: Ending | None = None
+    ending: AfterAnswer | None = None
     """How the stream ends; None: it does not. With CLOSE half a frame goes out first, with LEAVE the whole event."""
 
 
 class Subscriptions:
     """All subscriptions that one server streams. They are used on the server's loop only."""
 
-    def __init__(self, answers: Answers, spoil: Callable[[Call], Spoiled | None]) -> None:
+    def __init__(self, answers: Answers, spoil: Callable[[Call], EventFault | None]) -> None:
         """``spoil`` is called before each event, and returns what was ordered to happen to it."""
         self._answers = answers
         self._pumps: set[_Pump] = set()
@@ -300,7 +300,7 @@ class _Pump:
         out: ChunkedOut,
         call: Call,
         count: Count,
-        spoil: Callable[[Call], Spoiled | None],
+        spoil: Callable[[Call], EventFault | None],
     ) -> None:
         self._subscription = subscription
         self._out = out
@@ -332,7 +332,7 @@ class _Pump:
                 continue
             await wait_set(self.wake, TICK_S)
 
-    async def _spoil(self, spoiled: Spoiled, name: str, payload: bytes) -> bool:
+    async def _spoil(self, spoiled: EventFault, name: str, payload: bytes) -> bool:
         """Do what was ordered. Return True when the event goes out all the same."""
         if spoiled.delay_s:
             await asyncio.sleep(spoiled.delay_s)
@@ -341,11 +341,11 @@ class _Pump:
             return False
         if spoiled.ending is None:
             return True
-        if spoiled.ending is Ending.CLOSE:
+        if spoiled.ending is AfterAnswer.CLOSE:
             whole = self._frame(name, payload)
             self._out.send(whole[: len(whole) // 2])
         self._out.break_off(spoiled.ending)
-        return spoiled.ending is Ending.LEAVE
+        return spoiled.ending is AfterAnswer.LEAVE
 
     def _frame(self, name: str, payload: bytes) -> bytes:
         media = AMZ_JSON

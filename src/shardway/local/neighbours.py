@@ -27,7 +27,7 @@ from shardway.errors import OptionError
 from shardway.local.faults import DONE_FIRST, Facts, Fault, spoilt
 from shardway.local.http import Answer, Request, tag_of
 from shardway.local.moto_process import SERVICE_HEADER
-from shardway.tasks import Shared, logged
+from shardway.tasks import SharedWork, logged
 
 if TYPE_CHECKING:
     from shardway.local.control import Counters
@@ -184,7 +184,7 @@ class _Moto:
         self._account_id = account_id
         self._process: asyncio.subprocess.Process | None = None
         # A caller that goes away does not end the start for the other callers.
-        self._starting = Shared(self._start, logged("moto could not be started"))
+        self._starting = SharedWork(self._start, logged("moto could not be started"))
         self.endpoint_url: str | None = None
         self.started_s: float | None = None
 

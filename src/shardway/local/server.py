@@ -29,7 +29,7 @@ from shardway.errors import OptionError
 from shardway.local.control import PREFIX, Control, Counters, VirtualClock
 from shardway.local.faults import FaultPlan, FaultyKinesis
 from shardway.local.gate import TARGET_PREFIX, Answers, Verifier
-from shardway.local.http import Answer, HttpConnection, Request, Served
+from shardway.local.http import Answer, ClientConnection, HttpConnection, Request
 from shardway.local.kinesis import KinesisFace, Subscriptions
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.local.neighbours import NeighbourFace, Neighbours, service_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import GeneralName, KeyUsage
 
     from shardway.local.journal import Journal
-    from shardway.local.kinesis import Call, Spoiled
+    from shardway.local.kinesis import Call, EventFault
     from shardway.local.options import LocalOptions
 
 
@@ -70,11 +70,11 @@ class LocalServer:
         self.faults = FaultPlan()
         self.counters = Counters()
         answers = self._answers = Answers(self.clock.now)
-        self.regions = Regions(Shared(options, self.clock, self.limits, answers, self.counters, self.faults))
+        self.regions = Regions(ServiceParts(options, self.clock, self.limits, answers, self.counters, self.faults))
         self.neighbours = Neighbours(options, answers)
         self._neighbour_face = NeighbourFace(self.neighbours, answers, self.faults, self.counters)
         self._control = Control(self, answers)
-        self._connections: set[Served] = set()
+        self._connections: set[ClientConnection] = set()
         self._server: asyncio.Server | None = None
         self._journal: Journal | None = None
         self._tls: Tls | None = None
@@ -118,9 +118,9 @@ class LocalServer:
     def _new_connection(self, http2: bool) -> Callable[[], asyncio.Protocol]:
         if not http2:
             return lambda: HttpConnection(self._answer, self._connections)
-        from shardway.local.http2 import Undecided
+        from shardway.local.http2 import UndecidedConnection
 
-        return lambda: Undecided(self._answer, self._connections, streams_max=self.options.http2_streams_max)
+        return lambda: UndecidedConnection(self._answer, self._connections, streams_max=self.options.http2_streams_max)
 
     def _load(self) -> None:
         if self.options.data is None:
@@ -275,7 +275,7 @@ REGIONS_MAX = 64
 _SCOPE = re.compile(rb"Credential(?:=|%3D)[^/,\s&]+?(?:/|%2F)[0-9]+(?:/|%2F)([A-Za-z0-9-]+)(?:/|%2F)", re.IGNORECASE)
 
 
-class Shared:
+class ServiceParts:
     """What all regions of a service have in common."""
 
     def __init__(
@@ -298,7 +298,7 @@ class Shared:
 class Region:
     """Kinesis in one region: its model, and the faces before it."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
+    def __init__(self, name: str, shared: ServiceParts) -> None:
         self.name = name
         self._shared = shared
         options, answers = shared.options, shared.answers
@@ -321,7 +321,7 @@ class Region:
         self._journal = journal
         self.model.keep_in(journal)
 
-    def _spoil(self, call: Call) -> Spoiled | None:
+    def _spoil(self, call: Call) -> EventFault | None:
         return self.faulty.spoil_event(call)
 
     def _new_model(self) -> KinesisModel:
@@ -345,7 +345,7 @@ class Region:
 class Regions:
     """All regions that were called so far; the home region, which the options name, is always there."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ServiceParts) -> None:
         self._shared = shared
         self.home = Region(shared.options.region, shared)
         self._by_name = {self.home.name: self.home}

@@ -79,13 +79,13 @@ def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, o
     if is_stream(records):
 
         def choose(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-            kept = Kept.read(bytes(state.get[0]) if state.exists else b"")
+            kept = BucketKeys.read(bytes(state.get[0]) if state.exists else b"")
             yield _chosen(frames, kept, window_micros)
             state.update((kept.write(),))
 
         chosen = groups.applyInPandasWithState(choose, _CHOSEN, "kept BINARY", "append", "NoTimeout")
     else:
-        chosen = groups.applyInPandas(lambda frame: _chosen([frame], Kept(), window_micros), _CHOSEN)
+        chosen = groups.applyInPandas(lambda frame: _chosen([frame], BucketKeys(), window_micros), _CHOSEN)
     # A query may have two of these, and each observation a name of its own.
     counted = chosen.observe(f"{EXACT_DUPLICATES}_{uuid.uuid4().hex[:8]}", fn.sum(_DUPLICATES).alias(EXACT_DUPLICATES))
 
@@ -107,7 +107,7 @@ def micros_of(span: str) -> int:
     return sum(int(number) * _MICROS_OF[unit.lower()] for number, unit in parts)
 
 
-class Kept:
+class BucketKeys:
     """The keys of a bucket that can still matter, and when a row of each was kept."""
 
     def __init__(self, entries: NDArray[Any] | None = None, newest: int = _LONG_AGO) -> None:
@@ -116,7 +116,7 @@ class Kept:
         """The time of the newest row, in microseconds since 1970."""
 
     @classmethod
-    def read(cls, stored: bytes) -> Kept:
+    def read(cls, stored: bytes) -> BucketKeys:
         """Read what ``write`` made; without bytes there are no keys. Raises ShardwayError for what a later version has
         written.
         """
@@ -178,7 +178,7 @@ class Kept:
         self._entries = entries[np.lexsort((entries["low"], entries["high"]))]
 
 
-def _chosen(frames: Iterable[pd.DataFrame], kept: Kept, window: int) -> pd.DataFrame:
+def _chosen(frames: Iterable[pd.DataFrame], kept: BucketKeys, window: int) -> pd.DataFrame:
     """Return the rows of a bucket that are kept, packed, and how many are not."""
     rows = pa.concat_tables([_table(rows) for frame in frames for rows in frame[_ROWS]])
     rows = rows.sort_by([(_MICROS, "ascending"), (_ORDER, "ascending")])

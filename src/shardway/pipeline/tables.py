@@ -47,7 +47,7 @@ class Commit(NamedTuple):
     """The id of the streaming query, which stays with its checkpoint directory; None outside of a query."""
 
 
-class Newest(NamedTuple):
+class NewestCommit(NamedTuple):
     """The newest commit of a writer as the table's own state has it, which outlives the history."""
 
     batch_id: int
@@ -64,7 +64,7 @@ class History(NamedTuple):
     """The time before which the history may lack commits, in seconds since 1970; None where it lacks none that
     matter.
     """
-    newest: Newest | None = None
+    newest: NewestCommit | None = None
     """The newest commit as the table's state has it; None where the table has never had a commit of this writer, or
     keeps no such state.
     """
@@ -246,7 +246,7 @@ def newest_of(commits: Iterable[Commit]) -> dict[int, Commit]:
     return found
 
 
-def _is_newest(newest: Newest, commit: Commit, planned_at_s: float | None) -> bool:
+def _is_newest(newest: NewestCommit, commit: Commit, planned_at_s: float | None) -> bool:
     """True where the newest commit is this batch: it has the batch's number, and is not older than its offsets."""
     if newest.batch_id != commit.batch_id:
         return False
@@ -373,7 +373,7 @@ class DeltaSink(TableSink):
 class _State(NamedTuple):
     """The facts of one writer in the state of a Delta table, which is its log as a whole."""
 
-    newest: Newest | None
+    newest: NewestCommit | None
     forgets: bool
     """True where the state keeps writers for a while only."""
 
@@ -390,7 +390,7 @@ def _state_of(spark: Any, name: str, writer: str) -> _State:
         return _State(None, forgets)
     found = next(one for one in _each(snapshot.setTransactions()) if one.appId() == writer)
     at_ms = found.lastUpdated()
-    return _State(Newest(found.version(), at_ms.get() / 1000 if at_ms.isDefined() else None), forgets)
+    return _State(NewestCommit(found.version(), at_ms.get() / 1000 if at_ms.isDefined() else None), forgets)
 
 
 def _each(of_scala: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from shardway.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
+from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, Sign
 from shardway.core.feeding.pages import ShardView, opened
 from shardway.core.given import Options
 from shardway.core.ledger.letter import Letter, NotALetterError
@@ -433,8 +433,8 @@ async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence
             iterator = ""
             continue
         step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
-        iterator = "" if step.does is Does.ASK else page.next_iterator or ""
-        if step.does is Does.ASK:
+        iterator = "" if step.does is NextStep.ASK else page.next_iterator or ""
+        if step.does is NextStep.ASK:
             continue
         yield log.unread(page.records, step)
         if not iterator or (log.is_met and page.millis_behind_latest == 0):
@@ -462,7 +462,7 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
         if step.sign is Sign.MET:
             found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), page.records[:1]).records
             return next((one for one in found if (one.sequence_number, one.sub_sequence_number) == wanted), None)
-        if page.records or page.next_iterator is None or step.does is not Does.READ or step.sign is Sign.TIP:
+        if page.records or page.next_iterator is None or step.does is not NextStep.READ or step.sign is Sign.TIP:
             return None  # Another record came in its place, or none will.
         iterator = page.next_iterator
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.feeding.allowance import Buffer
-    from shardway.core.feeding.pages import FeedCursor, OpenedRecords, RawRecord, ReadPage, ShardView, Taken
+    from shardway.core.feeding.pages import FeedCursor, OpenedRecords, PageMeaning, RawRecord, ReadPage, ShardView
     from shardway.core.shard.duplicates import Admit, Duplicates
     from shardway.events import FeedEvent
     from shardway.model import Position, Record
@@ -90,7 +90,7 @@ class FetchRoom:
             await self._woken.wait()
         return records_max
 
-    def came(self, page: ReadPage | None, taken: Taken | None) -> None:
+    def came(self, page: ReadPage | None, taken: PageMeaning | None) -> None:
         """Take note of a page that came; None: none came."""
         if page is not None:
             self._is_behind = bool(page.millis_behind_latest)
@@ -142,7 +142,7 @@ class PollingFeed:
         self._iterator: str | None = None
         self._refused_since_s: float | None = None
 
-    async def next(self) -> Taken:
+    async def next(self) -> PageMeaning:
         """Return the next page: maybe an empty one, and after the last one (``ended``) none.
 
         What may pass (``retryable``) is repeated without end, and each time an event says so. Raises what does not
@@ -212,7 +212,7 @@ class PollingFeed:
     async def close(self) -> None:
         """Do nothing: a feed that polls holds nothing open."""
 
-    async def _read(self, records_max: int) -> Taken | None:
+    async def _read(self, records_max: int) -> PageMeaning | None:
         try:
             if self._iterator is None:
                 self._iterator = await self._ask()
@@ -260,14 +260,14 @@ class PollingFeed:
         return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
 
 
-def _payload_bytes(page: ReadPage, taken: Taken | None) -> int:
+def _payload_bytes(page: ReadPage, taken: PageMeaning | None) -> int:
     """Return the bytes of a page's data. Where each record is one for users, their column is there already."""
     if taken is not None and len(taken.records) == len(page.records):
         return taken.records.payload_bytes
     return sum([len(raw.data) for raw in page.records])
 
 
-def emit_taken(stream: str, shard_id: str, taken: Taken, on_event: Callable[[FeedEvent], None]) -> None:
+def emit_taken(stream: str, shard_id: str, taken: PageMeaning, on_event: Callable[[FeedEvent], None]) -> None:
     """Emit what was noticed in a page."""
     if taken.outside:
         on_event(AggregatesOutsideRange(stream, shard_id, taken.outside, taken.dropped))
@@ -422,7 +422,7 @@ class FanOutFeed:
         """False while the shard is polled, or a subscription is under way."""
         return self._subscription is not None and not self._left
 
-    async def next(self) -> Taken:
+    async def next(self) -> PageMeaning:
         """See `PollingFeed.next`: this does the same for pages that are pushed."""
         loop = asyncio.get_running_loop()
         while True:
@@ -581,8 +581,8 @@ class FanOutFeed:
 # --- pages, and what functions of the program make of their records -------------------------------
 # The pages come one after another, from the place on that was sought last (`Pages`). The keys of their records and
 # their parts are made when a page comes (`Admission`). The shard's machine is told what they made, and decides what
-# goes into the ledger, and when. The value of a record is made when it is delivered (`Values`), which also says what
-# becomes of a record that cannot be read.
+# goes into the ledger, and when. The value of a record is made when it is delivered (`Deserializer`), which also says
+# what becomes of a record that cannot be read.
 
 
 class Pages:
@@ -591,7 +591,7 @@ class Pages:
     """
 
     def __init__(
-        self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[Taken] = (), admission: Admission | None = None
+        self, feed: PollingFeed | FanOutFeed, read_ahead: Iterable[PageMeaning] = (), admission: Admission | None = None
     ) -> None:
         """``read_ahead``: pages that the feed has given before; some may lie before where the tenure begins.
         ``admission`` says what of a page is delivered.
@@ -668,11 +668,11 @@ class Pages:
             former, self._feed, self._sought = self._feed, self._sought, None
             await former.close()
 
-    async def next(self) -> Taken:
+    async def next(self) -> PageMeaning:
         """Wait for the next page, and return it."""
         return self._ahead() if self._read_ahead else await self._feed.next()
 
-    def new_of(self, taken: Taken) -> tuple[Sequence[Record], Position | None]:
+    def new_of(self, taken: PageMeaning) -> tuple[Sequence[Record], Position | None]:
         """Return what of a page is new, and where that ends."""
         records, ends_at, after = behind(taken.records, self.after), taken.ends_at, self.after
         if ends_at is not None and after.is_position and ends_at <= after.position:
@@ -684,7 +684,7 @@ class Pages:
         self.is_done = True
         await self._feed.close()
 
-    def _ahead(self) -> Taken:
+    def _ahead(self) -> PageMeaning:
         """Return the next page that was read ahead. Its room is free: the ledger takes what it keeps of the page."""
         taken = self._read_ahead.popleft()
         if self.room is not None:
@@ -714,7 +714,7 @@ class Admission:
         """The shard's knowledge of duplicates; None: duplicates are not left out."""
         return None if self.window is None else self.window.duplicates
 
-    def read(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> PageRead:
+    def read(self, taken: PageMeaning, records: Sequence[Record], ends_at: Position | None) -> PageRead:
         """Return a page with what of it is new, and the keys of those records."""
         held_bytes = records.held_bytes if isinstance(records, UserRecords) else None
         window = self.window
@@ -750,7 +750,7 @@ class Unreadable(NamedTuple):
     """The error that the deserializer raised. Its message may hold a part of the data."""
 
 
-class Read(NamedTuple, Generic[R]):
+class Deserialized(NamedTuple, Generic[R]):
     """The result of a deserializer for a delivery."""
 
     delivery: Delivery[R]
@@ -763,7 +763,7 @@ class Read(NamedTuple, Generic[R]):
     """The error of a record that cannot be read, where that ends the reading of its shard."""
 
 
-class Values(Generic[R]):
+class Deserializer(Generic[R]):
     """Makes the values of each delivery. A record that was delivered before, and failed, is read anew."""
 
     def __init__(
@@ -774,17 +774,17 @@ class Values(Generic[R]):
         self._deserializer = deserializer
         self._where = f"{stream}, {shard_id}"
 
-    def of(self, delivery: Delivery[R]) -> Read[R]:
+    def of(self, delivery: Delivery[R]) -> Deserialized[R]:
         """Read the values of a delivery."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
-            return Read(delivery, datas)  # The function that split the record has read its bytes.
+            return Deserialized(delivery, datas)  # The function that split the record has read its bytes.
         try:
-            return Read(delivery, [deserializer(data) for data in datas])
+            return Deserialized(delivery, [deserializer(data) for data in datas])
         except Exception:
             return self._one_by_one(delivery, datas)
 
-    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> Read[R]:
+    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> Deserialized[R]:
         kept: list[int] = []
         values: list[Any] = []
         left_out: list[tuple[int, Exception]] = []
@@ -793,7 +793,7 @@ class Values(Generic[R]):
                 value = self._deserializer(data)
             except Exception as error:
                 if isinstance(self.policy, Stop):
-                    return Read(delivery, (), stops=self._unreadable(delivery, index, error))
+                    return Deserialized(delivery, (), stops=self._unreadable(delivery, index, error))
                 if not isinstance(self.policy, Deliver):
                     left_out.append((delivery.places[index], error))
                     continue
@@ -801,14 +801,14 @@ class Values(Generic[R]):
             kept.append(index)
             values.append(value)
         if len(kept) == len(datas):
-            return Read(delivery, values)
+            return Deserialized(delivery, values)
         left = Delivery(
             delivery.ticket,
             [delivery.records[index] for index in kept],
             [delivery.places[index] for index in kept],
             delivery.attempt,
         )
-        return Read(left, values, left_out)
+        return Deserialized(left, values, left_out)
 
     def _unreadable(self, delivery: Delivery[R], index: int, error: Exception) -> UnreadableRecordError:
         record = delivery.records[index]

@@ -39,7 +39,7 @@ CLOSE_TIMEOUT_S = 10.0
 """The seconds for which `LoopThread.close` waits for cancelled work to end."""
 
 
-class Asked(Generic[T]):
+class ThreadCall(Generic[T]):
     """Work for the loop that a thread asked for, and what comes of it."""
 
     def __init__(
@@ -138,7 +138,7 @@ class LoopThread:
             asked.cancel()
             raise
 
-    def ask(self, work: Coroutine[Any, Any, T], told: Callable[[], object] | None = None) -> Asked[T]:
+    def ask(self, work: Coroutine[Any, Any, T], told: Callable[[], object] | None = None) -> ThreadCall[T]:
         """Run ``work`` on the loop, and do not wait: ``told`` is called there once there is a reply. (The futures of
         Python's `run_coroutine_threadsafe` do not bear a signal handler that raises: see `Reply`.)
         """
@@ -152,7 +152,7 @@ class LoopThread:
                 raise RuntimeError("the loop thread is closed") from self._failure
             asks = CALLER.set(threading.current_thread())  # The loop's task begins with a copy of this context.
             try:
-                asked = Asked(work, self._loop, told)
+                asked = ThreadCall(work, self._loop, told)
                 self._loop.call_soon_threadsafe(asked.begin)
             finally:
                 CALLER.reset(asks)
@@ -228,8 +228,8 @@ class LoopThread:
 # --- a consumer's home ----------------------------------------------------------------------------
 # A home is where a consumer's own work runs: leases, checkpoints, pages.
 #
-# `Here` runs the work on the event loop of the program that uses it. `Apart` runs it on a loop in a thread of its own,
-# so that it goes on while the user's code blocks the loop that it was called on.
+# `SameLoop` runs the work on the event loop of the program that uses it. `OwnThread` runs it on a loop in a thread of
+# its own, so that it goes on while the user's code blocks the loop that it was called on.
 #
 # What is apart is guarded by one lock, which that loop holds whenever it does anything: it lets go of it only while it
 # waits for sockets and timers. So the thread that holds the lock sees all in a state between two steps, as on one loop.
@@ -247,7 +247,7 @@ EVENTS_MAX = 10_000
 """The most calls that wait for a user's loop that is blocked."""
 
 
-class HomeLock(RLock):  # type: ignore[misc]
+class HostLock(RLock):  # type: ignore[misc]
     """The lock of a home. In a process that was forked off it is never to be had: the loop that held it at the fork,
     and would let go of it, is not there. So each call that takes it raises RuntimeError there.
 
@@ -255,7 +255,7 @@ class HomeLock(RLock):  # type: ignore[misc]
     """
 
 
-class _InheritedLock(HomeLock):  # type: ignore[misc]
+class _InheritedLock(HostLock):  # type: ignore[misc]
     """The lock of a home in a process that was forked off."""
 
     def _refuse(self, *_: object) -> bool:
@@ -268,7 +268,7 @@ class _InheritedLock(HomeLock):  # type: ignore[misc]
     __enter__ = acquire = _refuse  # type: ignore[assignment]
 
 
-_locks: WeakSet[HomeLock] = WeakSet()
+_locks: WeakSet[HostLock] = WeakSet()
 
 
 def _after_fork() -> None:
@@ -280,9 +280,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def new_lock() -> HomeLock:
+def new_lock() -> HostLock:
     """Return a lock that threads share, and forked processes do not."""
-    lock = HomeLock()
+    lock = HostLock()
     _locks.add(lock)
     return lock
 
@@ -329,7 +329,7 @@ class Signal:
                 one.set_result(None)
 
 
-class Home(Protocol):
+class Host(Protocol):
     """The place where a consumer's work runs. A thread holds ``lock`` while it looks at that work from outside, or
     changes it.
     """
@@ -392,11 +392,11 @@ class _BesideUser:
         self._waiting = 0
 
     def signal(self) -> Signal:
-        """See `Home`."""
+        """See `Host`."""
         return Signal(self.lock, self.on_user_loop)
 
     def outside_soon(self, work: Callable[[], object]) -> bool:
-        """See `Home`."""
+        """See `Host`."""
         if get_ident() == self._user_thread:
             work()
             return True
@@ -414,7 +414,7 @@ class _BesideUser:
         return True
 
     def on_user_loop(self, work: Callable[[], object]) -> None:
-        """See `Home`. When that loop is closed, no task waits there."""
+        """See `Host`. When that loop is closed, no task waits there."""
         self._hand_over(work)
 
     def _hand_over(self, work: Callable[[], object]) -> bool:
@@ -430,25 +430,25 @@ class _BesideUser:
         return True
 
 
-class Here(_BesideUser):
+class SameLoop(_BesideUser):
     """The home on the loop of the thread that makes it. Without a loop nothing has begun yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(loop)
 
     def soon(self, work: Callable[[], object]) -> bool:
-        """See `Home`."""
+        """See `Host`."""
         if get_ident() == self._user_thread:
             work()
             return True
         return self._hand_over(work)
 
     def on_user_loop(self, work: Callable[[], object]) -> None:
-        """See `Home`."""
+        """See `Host`."""
         self.soon(work)
 
     def ask(self, work: Callable[[], T]) -> T:
-        """See `Home`. Raises RuntimeError on another thread, which may be one that the loop waits for."""
+        """See `Host`. Raises RuntimeError on another thread, which may be one that the loop waits for."""
         if get_ident() != self._user_thread:
             raise RuntimeError(
                 "this was called on another thread than the consumer's event loop: hand it over with "
@@ -457,21 +457,21 @@ class Here(_BesideUser):
         return work()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """See `Home`."""
+        """See `Host`."""
         if self._user is None or asyncio.get_running_loop() is self._user:
             return await work()
         return await on_loop(self._user, work)
 
     async def outside(self, work: Callable[[], object]) -> object:
-        """See `Home`."""
+        """See `Host`."""
         found = work()
         return await found if isawaitable(found) else found
 
     async def close(self) -> None:
-        """See `Home`."""
+        """See `Host`."""
 
 
-class _Guarded(selectors.DefaultSelector):
+class _UnlockingSelector(selectors.DefaultSelector):
     """A loop's selector, which lets go of a lock only while it waits."""
 
     def __init__(self, lock: Any) -> None:
@@ -502,17 +502,17 @@ class _Guarded(selectors.DefaultSelector):
             self._guard.release()
 
 
-class Apart(_BesideUser):
+class OwnThread(_BesideUser):
     """The home on a loop in a thread of its own. It is made on the user's loop, which `outside` means."""
 
     def __init__(self, name: str = "shardway-consumer") -> None:
         user = asyncio.get_running_loop()
         super().__init__(user)
         self._user: asyncio.AbstractEventLoop = user
-        self._thread = LoopThread(name, lambda: asyncio.SelectorEventLoop(_Guarded(self.lock)))
+        self._thread = LoopThread(name, lambda: asyncio.SelectorEventLoop(_UnlockingSelector(self.lock)))
 
     def soon(self, work: Callable[[], object]) -> bool:
-        """See `Home`."""
+        """See `Host`."""
         if self._thread.is_current():
             work()
             return True
@@ -525,7 +525,7 @@ class Apart(_BesideUser):
         return True
 
     def ask(self, work: Callable[[], T]) -> T:
-        """See `Home`."""
+        """See `Host`."""
         if self._thread.is_current():
             return work()
 
@@ -540,13 +540,13 @@ class Apart(_BesideUser):
         return work()  # That loop is no more, and its thread neither.
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """See `Home`."""
+        """See `Host`."""
         if self._thread.is_current():
             return await work()
         return await on_loop(self._thread.loop, work)
 
     async def outside(self, work: Callable[[], object]) -> object:
-        """See `Home`. Raises RuntimeError when that loop is closed."""
+        """See `Host`. Raises RuntimeError when that loop is closed."""
 
         async def call() -> object:
             found = work()
@@ -576,7 +576,7 @@ class Apart(_BesideUser):
         gone()
 
     async def close(self) -> None:
-        """See `Home`."""
+        """See `Host`."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
 
 
@@ -638,7 +638,7 @@ TURNS = 10
 """The turns that the loop gets after longer work: a step of others (a page, a renewal) takes several."""
 
 
-class Breath:
+class YieldBudget:
     """Lets an event loop run between pieces of work that may never wait for anything themselves."""
 
     def __init__(self) -> None:

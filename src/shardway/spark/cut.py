@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.spark.lookahead import Beyond, Lookahead
+from shardway.spark.lookahead import Lookahead, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Profile:
         self._sizes = list(accumulate((one.size for one in seen), initial=0))
         # Nothing came in a silence that is crossed.
         self._last_ms = max(self._times[-1], lookahead.reached_ms) if seen else 0
-        self._open = bool(seen) and lookahead.beyond is Beyond.UNKNOWN
+        self._open = bool(seen) and lookahead.beyond is Tail.UNKNOWN
         self._rate = lookahead.rate()
         rows, size = self._rows[-1], self._sizes[-1]
         aggregated = rows > len(seen)
@@ -184,7 +184,7 @@ WAIT_MAX_S = 900.0
 """Seconds after which the others do not wait for a shard any more, even where it comes further."""
 
 
-class Waits(NamedTuple):
+class WaitedShards(NamedTuple):
     """The shards for which the cut waits now."""
 
     until_ms: int | None
@@ -210,9 +210,9 @@ class CutWait:
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
-        self.now = Waits(None, (), ())
+        self.now = WaitedShards(None, (), ())
 
-    def looked(self, crossing: Mapping[str, int], now_s: float) -> Waits:
+    def looked(self, crossing: Mapping[str, int], now_s: float) -> WaitedShards:
         """Take in a round of looks. ``crossing``: the time (milliseconds) that each shard has reached; ``now_s`` is
         monotonic.
         """
@@ -220,7 +220,7 @@ class CutWait:
         out = tuple(one for one, wait in self._waits.items() if _is_left_out(wait, now_s))
         waited = tuple(one for one in self._waits if one not in out)
         until_ms = min((self._waits[one].reached_ms for one in waited), default=None)
-        self.now = Waits(until_ms, waited, out)
+        self.now = WaitedShards(until_ms, waited, out)
         return self.now
 
     def stands(self, shard_id: str, now_s: float) -> bool:

@@ -32,7 +32,7 @@ from shardway.spark.ranges import EndKind
 from shardway.tasks import awaited, give_up
 
 
-class Seen(NamedTuple):
+class KnownRecord(NamedTuple):
     """A Kinesis record that the driver saw; its payload is not kept."""
 
     sequence_number: int
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     """Bytes of the record's data."""
 
 
-class Beyond(enum.Enum):
+class Tail(enum.Enum):
     """Says what lies behind the records that were seen."""
 
     UNKNOWN = 0
@@ -65,8 +65,8 @@ class Bound(NamedTuple):
 class Lookahead:
     """The next records of a shard behind the query's position, as far as they were looked at."""
 
-    records: list[Seen] = field(default_factory=list)
-    beyond: Beyond = Beyond.UNKNOWN
+    records: list[KnownRecord] = field(default_factory=list)
+    beyond: Tail = Tail.UNKNOWN
     iterator: str | None = None
     """The iterator behind the last record seen; None at the shard's end, or when one must be asked for."""
     asked_s: float = 0.0
@@ -82,19 +82,19 @@ class Lookahead:
     """True where the last pages were empty and came no nearer to the tip."""
 
     @property
-    def first(self) -> Seen | None:
+    def first(self) -> KnownRecord | None:
         """The next record to read, if it was seen."""
         return self.records[0] if self.records else None
 
     @property
     def crossing(self) -> bool:
         """True when the iterator is somewhere in a silence: no record, no tip and no end was found yet."""
-        return self.beyond is Beyond.UNKNOWN and not self.records
+        return self.beyond is Tail.UNKNOWN and not self.records
 
     @property
     def exhausted(self) -> bool:
         """True when the shard is closed and nothing in it is unread."""
-        return self.beyond is Beyond.END and not self.records
+        return self.beyond is Tail.END and not self.records
 
     def bound(self, cut_ms: int) -> Bound | None:
         """Return where a batch that is cut at this time ends; None when what was seen does not tell.
@@ -104,10 +104,10 @@ class Lookahead:
         for seen in self.records[1:]:
             if seen.arrival_ms >= cut_ms:
                 return Bound(EndKind.EXCLUSIVE, seen.sequence_number, seen.arrival_ms)
-        if self.beyond is Beyond.TIP or (self.beyond is Beyond.UNKNOWN and self.reached_ms >= cut_ms):
+        if self.beyond is Tail.TIP or (self.beyond is Tail.UNKNOWN and self.reached_ms >= cut_ms):
             last = self.records[-1]
             return Bound(EndKind.INCLUSIVE, last.sequence_number, last.arrival_ms)
-        if self.beyond is Beyond.END:
+        if self.beyond is Tail.END:
             return Bound(EndKind.SHARD_END, None, max(self.tip_seen_ms, self.records[-1].arrival_ms))
         return None
 
@@ -123,7 +123,7 @@ class Lookahead:
     def behind(self, bound: Bound) -> Lookahead:
         """Return what is left after a batch that ended at the bound."""
         if bound.kind is EndKind.SHARD_END:
-            return Lookahead([], Beyond.END, None, self.asked_s, self.tip_seen_ms)
+            return Lookahead([], Tail.END, None, self.asked_s, self.tip_seen_ms)
         assert bound.sequence_number is not None
         first_left = bound.sequence_number + (bound.kind is EndKind.INCLUSIVE)
         left = [seen for seen in self.records if seen.sequence_number >= first_left]
@@ -349,7 +349,7 @@ class ShardProbe:
         iterator that has expired is asked for again at the place that it had reached. ``until_ms``: silence that is
         crossed up to there is enough to know.
         """
-        if look.beyond is Beyond.END:
+        if look.beyond is Tail.END:
             return look
         floor = look.records[-1].sequence_number if look.records else position.read_up_to
         more = Lookahead(iterator=look.iterator, reached_ms=look.reached_ms)
@@ -404,12 +404,12 @@ class ShardProbe:
     async def _read_tail(self, nearest: Lookahead, cut_ms: int, bytes_max: float) -> tuple[Bound, Lookahead]:
         look = nearest
         size = 0
-        while look.beyond is Beyond.UNKNOWN and size < bytes_max:
+        while look.beyond is Tail.UNKNOWN and size < bytes_max:
             known = look.records[-1]
             position = ShardPosition(Kind.AFTER, known.arrival_ms, known.sequence_number)
             rest = Lookahead([known], look.beyond, look.iterator, reached_ms=look.reached_ms)
             look = await self.extend(rest, position, self.tail_page())
-            if len(look.records) == 1 and look.beyond is Beyond.UNKNOWN:
+            if len(look.records) == 1 and look.beyond is Tail.UNKNOWN:
                 break  # only empty pages came: it is a long silence, or what was known is trimmed by now
             size += sum(seen.size for seen in look.records[1:])
         return _tail_bound(look, cut_ms)
@@ -472,7 +472,7 @@ class ShardProbe:
             page, seen_ms = await self._shared.page(look.iterator, limit)
             look.asked_s = self._shared.monotonic()
             self._absorb(look, page, floor, seen_ms)
-            if look.records or look.beyond is not Beyond.UNKNOWN:
+            if look.records or look.beyond is not Tail.UNKNOWN:
                 break
             _note_silence(look, log, page, seen_ms)
             if look.stands or (until_ms is not None and look.reached_ms >= until_ms):
@@ -486,16 +486,16 @@ class ShardProbe:
             size += len(record.data)
             if floor is None or number > floor:
                 arrival_ms = round(record.approximate_arrival_timestamp * 1000)
-                look.records.append(Seen(number, arrival_ms, _user_records(record.data), len(record.data)))
+                look.records.append(KnownRecord(number, arrival_ms, _user_records(record.data), len(record.data)))
                 look.reached_ms, look.stands = 0, False
         if page.records:
             self._record_size = size / len(page.records) or 1.0
         look.iterator = page.next_shard_iterator
         look.quiet = not page.records and page.millis_behind_latest == 0
         if page.next_shard_iterator is None:
-            look.beyond = Beyond.END
+            look.beyond = Tail.END
         elif page.millis_behind_latest == 0 and not self.closed:
-            look.beyond = Beyond.TIP
+            look.beyond = Tail.TIP
             if not page.records:  # only an empty page is trusted to say how long the shard has been silent
                 look.tip_seen_ms = seen_ms
 

@@ -24,7 +24,7 @@ from shardway.spark.cut import (
     CutLag,
     CutSearch,
     CutWait,
-    Waits,
+    WaitedShards,
     expected,
     latest_cut_within,
     latest_sure_cut,
@@ -34,12 +34,12 @@ from shardway.spark.lookahead import (
     CROSSING_PAGES_MAX,
     OUTAGE_S,
     PROBE_PAGES_MAX,
-    Beyond,
     Bound,
+    KnownRecord,
     Lookahead,
     LossPolicy,
     Probes,
-    Seen,
+    Tail,
     patience,
     together,
 )
@@ -244,7 +244,7 @@ class Planner:
             if standing >= STANDING_PLANS_MAX:
                 raise nothing_came(unread[0].shard_id)
 
-    async def _plan_live(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
+    async def _plan_live(self, latest_ms: int, waits: WaitedShards, caps: Caps) -> StreamOffset:
         """Plan a batch that is cut a little before now, and decide by how much the next one is."""
         self._newest_ends = {}
         offset = await self._plan_before(latest_ms, waits, caps)
@@ -253,7 +253,7 @@ class Planner:
             self._cut_lag.found(len(ends), sum(end.bound.kind is EndKind.INCLUSIVE for end in ends))
         return offset
 
-    async def _plan_before(self, latest_ms: int, waits: Waits, caps: Caps) -> StreamOffset:
+    async def _plan_before(self, latest_ms: int, waits: WaitedShards, caps: Caps) -> StreamOffset:
         """Plan a batch that is cut at a time, or where the slowest shard is."""
         until_ms = latest_ms if waits.until_ms is None else min(latest_ms, waits.until_ms)
         unread = [state for state in self._book.startable() if _unread_before(state, until_ms)]
@@ -287,11 +287,11 @@ class Planner:
     # --- silence ---------------------------------------------------------------------------------------------------
 
     @property
-    def waits(self) -> Waits:
+    def waits(self) -> WaitedShards:
         """The shards for which the cut of the newest plan waited."""
         return self._wait.now
 
-    def _waits(self, latest_ms: int) -> Waits:
+    def _waits(self, latest_ms: int) -> WaitedShards:
         """Find which shards cross a silence, after they were looked at, and decide for which of them the cut waits."""
         crossing = [state for state in self._book.startable() if _crosses(state, latest_ms)]
         before = self._wait.now
@@ -305,7 +305,7 @@ class Planner:
             )
         return waits
 
-    def _check_waits(self, waits: Waits) -> None:
+    def _check_waits(self, waits: WaitedShards) -> None:
         """Raise StalledError for a shard that stands still: what must be read up to an end cannot leave a shard out. A
         shard that moves is waited for, however long.
         """
@@ -373,8 +373,8 @@ class Planner:
         look = state.look
         if look is None:
             return True
-        if look.beyond is not Beyond.TIP:
-            return look.beyond is Beyond.UNKNOWN and not look.records
+        if look.beyond is not Tail.TIP:
+            return look.beyond is Tail.UNKNOWN and not look.records
         if state.probe.closed:  # it was open when its tip was seen
             return True
         return not look.quiet or state.pace.due(self._began_s)
@@ -454,7 +454,7 @@ class Planner:
 
     async def _sample(self, state: ShardState, records_max: int) -> None:
         look = _look(state)
-        if look.beyond is Beyond.UNKNOWN and len(look.records) < records_max // 2 and not look.reached_ms:
+        if look.beyond is Tail.UNKNOWN and len(look.records) < records_max // 2 and not look.reached_ms:
             state.look = await state.probe.extend(look, state.position, records_max, pages_max=PROBE_PAGES_MAX)
 
     async def _ends(
@@ -506,16 +506,16 @@ class Planner:
         if after.records:
             seen = after.records[0]
             return _End(Bound(EndKind.EXCLUSIVE, seen.sequence_number, seen.arrival_ms), after)
-        if after.beyond is Beyond.END:
+        if after.beyond is Tail.END:
             bound = Bound(EndKind.SHARD_END, None, look.records[-1].arrival_ms)
             return _End(bound, look.behind(bound))
-        if look.beyond is Beyond.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
-            more = state.probe.tail_page() if after.beyond is Beyond.TIP or after.reached_ms else records_max
+        if look.beyond is Tail.UNKNOWN:  # a sparse shard is known as a whole by reading on, up to the cut or so
+            more = state.probe.tail_page() if after.beyond is Tail.TIP or after.reached_ms else records_max
             state.look = look = await self._read_on(state, more, cut_ms)
         bound = look.bound(cut_ms)
         if bound is None and look.reached_ms:
             bound = Bound(EndKind.INCLUSIVE, look.records[-1].sequence_number, look.records[-1].arrival_ms)
-        if bound is None and (after.beyond is Beyond.TIP or after.reached_ms):
+        if bound is None and (after.beyond is Tail.TIP or after.reached_ms):
             bound, behind = await state.probe.tail(look, cut_ms, whole=whole)
             return None if bound.sequence_number == first and bound.kind is EndKind.EXCLUSIVE else _End(bound, behind)
         bound = bound or look.last_resort()
@@ -530,7 +530,7 @@ class Planner:
         for _ in range(READ_ON_PAGES_MAX):
             known = len(look.records)
             look = await state.probe.extend(look, state.position, records_max, until_ms=cut_ms)
-            if look.beyond is not Beyond.UNKNOWN or not known < len(look.records) < known + records_max:
+            if look.beyond is not Tail.UNKNOWN or not known < len(look.records) < known + records_max:
                 break
         return look
 
@@ -668,7 +668,7 @@ def _look(state: ShardState) -> Lookahead:
     return state.look
 
 
-def _first(state: ShardState) -> Seen:
+def _first(state: ShardState) -> KnownRecord:
     first = _look(state).first
     assert first is not None, state.shard_id
     return first
@@ -686,7 +686,7 @@ def _ended(end: _End, look: Lookahead) -> _End:
     """Return the end that takes the place of one in a silence, when the silence is crossed: the shard's end, or a
     record behind the cut.
     """
-    if look.beyond is Beyond.END and not look.records:
+    if look.beyond is Tail.END and not look.records:
         return _End(Bound(EndKind.SHARD_END, None, max(look.tip_seen_ms, end.bound.witness_ms)), look)
     if look.first is not None:
         first = look.first
@@ -701,7 +701,7 @@ def _unread_before(state: ShardState, cut_ms: int) -> bool:
 def _unseen_before(state: ShardState, cut_ms: int) -> bool:
     """True when there may be records before the cut that were not seen."""
     look = _look(state)
-    return look.beyond is Beyond.UNKNOWN and max(seen.arrival_ms for seen in look.records) < cut_ms
+    return look.beyond is Tail.UNKNOWN and max(seen.arrival_ms for seen in look.records) < cut_ms
 
 
 def _position_at(bound: Bound) -> ShardPosition:

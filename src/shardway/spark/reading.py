@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from shardway.aws.calls import NEVER
 from shardway.aws.kinesis import KinesisClient, decode_get_records
 from shardway.aws.wire import Wire
-from shardway.core.feeding.log_cursor import Does, LogCursor, Policy, Sign
+from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, Sign
 from shardway.core.pacing import Backoff
 from shardway.errors import (
     DataLossError,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from shardway.aws.options import ConnectionOptions
     from shardway.core.feeding.log_cursor import Step
     from shardway.model import StreamName
-    from shardway.runtime.loops import Asked
+    from shardway.runtime.loops import ThreadCall
     from shardway.spark.ranges import Chain, ShardPartition, ShardRange, TaskOptions
 
 
@@ -193,7 +193,7 @@ class _ChainReader:
     def __init__(self, chain: Chain, partition: ShardPartition, client: KinesisClient, tally: OutsideTally) -> None:
         self.cursor: RangeCursor | None = None
         """The cursor of the range that is being fetched; None when all ranges are fetched."""
-        self.call: Asked[Answer] | None = None
+        self.call: ThreadCall[Answer] | None = None
         """The call that is under way; None when there is none."""
         self.held_bytes = 0
         """Bytes of the answers whose records are not yet given as rows."""
@@ -564,7 +564,7 @@ class RangeCursor:
         self.pause_s = EMPTY_PAUSE_S
         if step.sign is Sign.CROSSING:
             self.waited_s = 0.0
-        elif step.does is Does.ASK:
+        elif step.does is NextStep.ASK:
             self.iterator = None
         elif step.is_loss:
             self._lose(f"from record {self._log.anchor} on all of it is trimmed, and nothing came after it")

@@ -17,12 +17,12 @@ from shardway.spark.cut import Pace
 from shardway.spark.leases import LeaseStarts
 from shardway.spark.lookahead import (
     RISK_MARGIN_MS,
-    Beyond,
     Lookahead,
     Loss,
     LossPolicy,
     Probes,
     ShardProbe,
+    Tail,
     at_risk,
     loss_at,
     together,
@@ -76,7 +76,7 @@ class ShardState:
             return ShardPosition(Kind.NEXT, look.first.arrival_ms, look.first.sequence_number)
         if look.exhausted:
             return self.position.finished(look.tip_seen_ms)
-        return self.position.seen_idle(look.tip_seen_ms if look.beyond is Beyond.TIP else look.reached_ms)
+        return self.position.seen_idle(look.tip_seen_ms if look.beyond is Tail.TIP else look.reached_ms)
 
     def reached_ms(self) -> int:
         """Return the time up to which nothing arrived in the silence that is crossed, as far as it is known."""
@@ -331,7 +331,7 @@ class ShardBook:
         if look.crossing:
             return 0 < look.reached_ms < self.horizon_ms()
         position = state.stored_form()
-        pinned = position.kind in (Kind.NEXT, Kind.AFTER) or look.beyond is Beyond.TIP
+        pinned = position.kind in (Kind.NEXT, Kind.AFTER) or look.beyond is Tail.TIP
         return pinned and position.witness_ms < self.horizon_ms()
 
     # --- opening ---------------------------------------------------------------------------------------------------

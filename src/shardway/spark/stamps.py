@@ -55,7 +55,7 @@ class Stamp(NamedTuple):
     key: str | None = None
 
 
-class Opened(NamedTuple):
+class OpenedEnvelope(NamedTuple):
     """An opened envelope: its stamp, the label, and the data that was inside."""
 
     stamp: Stamp
@@ -116,7 +116,7 @@ def sealed(labels: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
     ]
 
 
-def open_sealed(data: bytes) -> Opened | None:
+def open_sealed(data: bytes) -> OpenedEnvelope | None:
     """Return what is in an envelope; None for data that is in none.
 
     Raises ShardwayError for an envelope of a version or kind that is not known here.
@@ -132,7 +132,7 @@ def open_sealed(data: bytes) -> Opened | None:
         )
     stamp = data[STAMP_AT:end]
     said = Stamp(key=stamp.decode()) if kind == KEY else _position(stamp, kind)
-    return Opened(said, data[LABEL_AT:end], data[end:])
+    return OpenedEnvelope(said, data[LABEL_AT:end], data[end:])
 
 
 def _position(stamp: bytes, kind: int) -> Stamp:

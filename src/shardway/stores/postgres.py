@@ -78,7 +78,7 @@ class _OfLoop:
             pool.terminate()
 
 
-class _Shared:
+class _Connections:
     """The connections that are open, for all applications together."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class PostgresLeaseTable:
         self._request_timeout_s = request_timeout_s
         self._driver = asyncpg
         self._connect = {"dsn": dsn or None, "min_size": 0, "max_size": CONNECTIONS_MAX, "reset": _nothing, **connect}
-        self._shared = _Shared()
+        self._shared = _Connections()
 
     def __repr__(self) -> str:
         return f"PostgresLeaseTable({str(self._address or '')!r}, {self.name!r})"

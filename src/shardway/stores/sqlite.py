@@ -46,7 +46,7 @@ _KINDS: dict[int, type[ServiceError]] = {
 }
 
 
-class _Shared:
+class _SharedConnection:
     """The connection that is open, for all applications together."""
 
     connection: sqlite3.Connection | None = None
@@ -70,7 +70,7 @@ class SqliteLeaseTable:
         self._statements = Statements(name, SQLITE)
         # There is one thread: a connection is used by one at a time, and a write that waits does not hold up the loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardway-sqlite")
-        self._shared = _Shared()
+        self._shared = _SharedConnection()
 
     def of(self, application: str) -> SqliteLeaseTable:
         """See `shardway.ports.ForApplications`. All parts share the file's connection, and close together."""

@@ -41,7 +41,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Of(StrEnum):
+class Reporter(StrEnum):
     """Which part reports a number."""
 
     CONSUMER = "consumer"
@@ -90,7 +90,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     """The unit, as OpenTelemetry writes it (UCUM)."""
     help: str
-    of: Of
+    of: Reporter
     field: str
     """The field of the snapshot that holds the number."""
     attributes: tuple[tuple[str, str], ...] = ()
@@ -143,23 +143,23 @@ def _own(name: str, unit: str = "Count") -> CloudWatchName:
 
 
 def _counter(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
-    return Metric(name=name, kind=Kind.COUNTER, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+    return Metric(name=name, kind=Kind.COUNTER, unit=unit, help=text, of=Reporter.CONSUMER, field=field, **more)
 
 
 def _gauge(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+    return Metric(name=name, kind=Kind.GAUGE, unit=unit, help=text, of=Reporter.CONSUMER, field=field, **more)
 
 
 def _histogram(name: str, field: str, unit: str, text: str, **more: Any) -> Metric:
-    return Metric(name=name, kind=Kind.HISTOGRAM, unit=unit, help=text, of=Of.CONSUMER, field=field, **more)
+    return Metric(name=name, kind=Kind.HISTOGRAM, unit=unit, help=text, of=Reporter.CONSUMER, field=field, **more)
 
 
 def _of_producer(name: str, kind: Kind, field: str, unit: str, text: str, **more: Any) -> Metric:
-    return Metric(name=name, kind=kind, unit=unit, help=text, of=Of.PRODUCER, field=field, **more)
+    return Metric(name=name, kind=kind, unit=unit, help=text, of=Reporter.PRODUCER, field=field, **more)
 
 
 def _of_query(name: str, kind: Kind, field: str, unit: str, text: str, **more: Any) -> Metric:
-    return Metric(name=name, kind=kind, unit=unit, help=text, of=Of.QUERY, field=field, **more)
+    return Metric(name=name, kind=kind, unit=unit, help=text, of=Reporter.QUERY, field=field, **more)
 
 
 _SUMMARY, _DETAILED = Level.SUMMARY, Level.DETAILED
@@ -548,7 +548,7 @@ LOSSES = Metric(
     kind=Kind.COUNTER,
     unit="{event}",
     help="Events that an exporter has dropped, as its queue was full or its service did not take them",
-    of=Of.CONSUMER,
+    of=Reporter.CONSUMER,
     field="",
 )
 """The number that an exporter reports of itself."""
@@ -557,7 +557,7 @@ AGE = Metric(
     kind=Kind.GAUGE,
     unit="s",
     help="The time since a consumer or producer told its numbers last: they are as old as that; 0 once it is closed",
-    of=Of.CONSUMER,
+    of=Reporter.CONSUMER,
     field="",
 )
 """The number that an exporter reports of the numbers that it has."""
@@ -609,13 +609,13 @@ def stream_label(stream: str) -> str:
 Told: TypeAlias = "events.ConsumerMetrics | events.ProducerMetrics | events.QueryMetrics"
 """The events that have numbers."""
 _OF = {
-    events.ConsumerMetrics: Of.CONSUMER,
-    events.ProducerMetrics: Of.PRODUCER,
-    events.QueryMetrics: Of.QUERY,
+    events.ConsumerMetrics: Reporter.CONSUMER,
+    events.ProducerMetrics: Reporter.PRODUCER,
+    events.QueryMetrics: Reporter.QUERY,
 }
 
 
-def of_event(event: Told) -> Of:
+def of_event(event: Told) -> Reporter:
     """Return which part emits the event."""
     return _OF[type(event)]
 
@@ -635,13 +635,13 @@ def points(event: Told, *, by_shard: bool = False, shards_max: int = 200) -> Ite
     apart; all further shards are one, with the name ``others``.
     """
     of, levels = of_event(event), event.snapshot.workers if isinstance(event, events.ConsumerMetrics) else {}
-    shown = _Shown(common_to(event), by_shard, shards_max)
+    shown = _Points(common_to(event), by_shard, shards_max)
     for metric in TABLE:
         if metric.of is of:
             yield from shown.of_metric(metric, event.snapshot, levels)
 
 
-class _Shown:
+class _Points:
     """The points of one snapshot."""
 
     def __init__(self, common: tuple[tuple[str, str], ...], by_shard: bool, shards_max: int) -> None:

@@ -172,7 +172,7 @@ class PrometheusExporter(Exporter):
             with contextlib.suppress(OSError):
                 writer.transport.abort()
 
-    async def _give(self, asked: _Asked | Answer, writer: asyncio.StreamWriter) -> None:
+    async def _give(self, asked: _Query | Answer, writer: asyncio.StreamWriter) -> None:
         """Answer a client. Probes need no place among the scrapes: a kubelet would restart a process that works."""
         head_only = False
         if isinstance(asked, Answer):
@@ -190,7 +190,7 @@ class PrometheusExporter(Exporter):
         await writer.wait_closed()
 
 
-class _Asked(NamedTuple):
+class _Query(NamedTuple):
     """What a client has asked for."""
 
     path: str
@@ -201,7 +201,7 @@ class _Asked(NamedTuple):
         return self.path.partition("?")[0] == "/metrics"
 
 
-async def _asked(reader: asyncio.StreamReader) -> _Asked | Answer:
+async def _asked(reader: asyncio.StreamReader) -> _Query | Answer:
     """Return what a client asks for, or the answer to a request that is none."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -213,7 +213,7 @@ async def _asked(reader: asyncio.StreamReader) -> _Asked | Answer:
         return Answer("400 Bad Request", "text/plain", b"")
     if method not in ("GET", "HEAD"):
         return Answer("405 Method Not Allowed", "text/plain", b"")
-    return _Asked(path, method == "HEAD")
+    return _Query(path, method == "HEAD")
 
 
 def _health(verdict: Verdict) -> Answer:

@@ -179,7 +179,7 @@ class Retried:
     """How many times the records were delivered by then."""
     error_type: str
     next_step: str
-    """What comes next: ``Again``, ``Halve``, or the policy's end: ``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``."""
+    """The next step: ``Redelivery``, ``Halve``, or the policy's end (``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``)."""
 
 
 class CoreUnderTest(ConsumerCore):

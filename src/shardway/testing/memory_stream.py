@@ -97,7 +97,7 @@ class Put(NamedTuple):
     sequence_number: int
 
 
-class _Raw(NamedTuple):
+class _RawRecord(NamedTuple):
     """A record as GetRecords returns it."""
 
     data: bytes
@@ -302,8 +302,8 @@ def _is_open(shard: Any) -> bool:
     return "EndingSequenceNumber" not in shard["SequenceNumberRange"]
 
 
-def _raw(record: Any) -> _Raw:
-    return _Raw(
+def _raw(record: Any) -> _RawRecord:
+    return _RawRecord(
         base64.b64decode(record["Data"]),
         record["SequenceNumber"],
         record["ApproximateArrivalTimestamp"],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation import encode_aggregate
 from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
-from shardway.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, ReadPage, ShardView, Taken
+from shardway.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, PageMeaning, ReadPage, ShardView
 from shardway.core.leases.row import Checkpoint
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.errors import AggregateError
@@ -27,9 +27,9 @@ def at(place: int, sub: int = 0) -> Position:
 
 def read_all(
     log: ShardLog, cursor: FeedCursor, *, limit: int = 3, expire_every: int = 0, horizon_s: float | None = None
-) -> list[Taken]:
+) -> list[PageMeaning]:
     """Pages up to the tip, or to the end; an iterator is thrown away every so many of them."""
-    taken: list[Taken] = []
+    taken: list[PageMeaning] = []
     iterator = None
     for number in range(PAGES_MAX):
         if iterator is None or (expire_every and number % expire_every == 0):
@@ -45,7 +45,7 @@ def read_all(
     raise AssertionError("the tip is not reached")
 
 
-def datas(taken: list[Taken]) -> list[bytes]:
+def datas(taken: list[PageMeaning]) -> list[bytes]:
     return [bytes(data) for one in taken for data in one.records.datas]
 
 
@@ -196,7 +196,7 @@ class TestOutsideOfTheRange:
         log.put(b"plain", encode_aggregate([("a", b"in", 0), ("b", b"out", HASH_KEY_MAX)]), b"last")
         return log
 
-    def read(self, policy: OutsidePolicy) -> list[Taken]:
+    def read(self, policy: OutsidePolicy) -> list[PageMeaning]:
         shard = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX // 2, policy)
         return read_all(self.log(), FeedCursor(shard, Checkpoint.TRIM_HORIZON))
 
@@ -314,12 +314,12 @@ def test_the_latest_goes_on_where_it_was_looked_at_last() -> None:
 # --- retention that overtakes a reader ----------------------------------------------------------------
 
 
-def read_of(log: ShardLog, cursor: FeedCursor, *, now_s: float, retention_s: float = 100.0) -> list[Taken]:
+def read_of(log: ShardLog, cursor: FeedCursor, *, now_s: float, retention_s: float = 100.0) -> list[PageMeaning]:
     """Ask anew, and read up to the tip, as the service's clock shows ``now_s``."""
     horizon_s = now_s - retention_s
     log.trimmed = sum(raw.approximate_arrival_timestamp < horizon_s for raw in log.raws)
     log.behind_ms = int(retention_s * 1000)
-    taken: list[Taken] = []
+    taken: list[PageMeaning] = []
     iterator = None
     for _ in range(PAGES_MAX):
         iterator = iterator or log.iterator(cursor.start(now_s, horizon_s=horizon_s))
@@ -333,7 +333,7 @@ def read_of(log: ShardLog, cursor: FeedCursor, *, now_s: float, retention_s: flo
     raise AssertionError("the tip is not reached")
 
 
-def told(taken: list[Taken]) -> list[tuple[Position, Position | None, bool]]:
+def told(taken: list[PageMeaning]) -> list[tuple[Position, Position | None, bool]]:
     return [(*one.trimmed,) for one in taken if one.trimmed is not None]
 
 
@@ -449,7 +449,7 @@ def test_a_reader_that_is_slower_than_the_retention_is_told_once_for_as_long_as_
     log, _ = numbered(40)
     cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
     iterator = log.iterator(cursor.start(10.0, horizon_s=-90.0))
-    found: list[Taken] = []
+    found: list[PageMeaning] = []
 
     def turn(now_s: float, limit: int, lazy: int = 0) -> None:
         nonlocal iterator

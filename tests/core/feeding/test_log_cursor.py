@@ -15,13 +15,13 @@ from shardway.core.feeding.log_cursor import (
     BARREN_PAGES_MAX,
     TABLE,
     UNMET,
-    Does,
     LogCursor,
-    Next,
+    NextStep,
     Policy,
     Sign,
     State,
     Step,
+    Transition,
 )
 from shardway.model import IteratorAt
 from tests.momentary import now
@@ -50,16 +50,16 @@ gone          | ended stop, loss | ended stop, loss | ended stop, loss  | ended 
 """  # noqa: E501 - a table
 
 
-def entries() -> dict[tuple[State, Sign], Next | None]:
+def entries() -> dict[tuple[State, Sign], Transition | None]:
     head, *rows = [[cell.strip() for cell in line.split("|")] for line in EXPECTED.strip("\n").splitlines()]
-    found: dict[tuple[State, Sign], Next | None] = {}
+    found: dict[tuple[State, Sign], Transition | None] = {}
     for sign, *cells in rows:
         for state, cell in zip(head[1:], cells, strict=True):
             what, _, loss = cell.partition(", ")
             name, does = (
                 (what.rsplit(" ", 1) if what.endswith((" ask", " stop")) else (what, "read")) if what else ("", "")
             )
-            entry = Next(State(name), Does(does), is_loss=bool(loss)) if name else None
+            entry = Transition(State(name), NextStep(does), is_loss=bool(loss)) if name else None
             found[State(state), Sign(sign)] = entry
     return found
 
@@ -71,7 +71,7 @@ def test_each_pair_of_state_and_sign(state: State, sign: Sign) -> None:
 
 def test_each_state_says_what_it_is() -> None:
     tree = ast.parse(inspect.getsource(log_cursor))
-    for name in ("State", "Sign", "Does", "Meaning"):
+    for name in ("State", "Sign", "NextStep", "Meaning"):
         body = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name).body[1:]
         for member, text in zip(body[::2], body[1::2], strict=True):
             assert isinstance(member, ast.Assign)
@@ -171,8 +171,8 @@ class Reader:
         self.heard(step)
         new = [int(raw.sequence_number) for raw in answer.records[step.start :]]
         self.got += new[1:] if new[:1] == [done] else new
-        self.iterator = answer.iterator if step.does is Does.READ else None
-        self.ended = step.does is Does.STOP
+        self.iterator = answer.iterator if step.does is NextStep.READ else None
+        self.ended = step.does is NextStep.STOP
         self.tips = self.tips + 1 if step.sign is Sign.TIP and cursor.is_met else 0
 
     def heard(self, step: Step) -> None:
@@ -289,19 +289,21 @@ def test_a_silence_of_any_length_is_crossed_with_the_same_iterator(policy: Polic
     cursor.page(raws(5), behind_ms=30 * 86_400_000, is_last=False)
     for hours in range(30 * 24 - 1, 0, -1):
         step = cursor.page((), behind_ms=hours * 3_600_000, is_last=False, asked_s=1e9)
-        assert (step.sign, step.does, cursor.state) == (Sign.CROSSING, Does.READ, State.READING)
+        assert (step.sign, step.does, cursor.state) == (Sign.CROSSING, NextStep.READ, State.READING)
         assert cursor.silence.reached_s == 1e9 - hours * 3_600
-    assert cursor.page(raws(9), behind_ms=0, is_last=False).does is Does.READ
+    assert cursor.page(raws(9), behind_ms=0, is_last=False).does is NextStep.READ
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_record_that_does_not_come_is_looked_for_anew_after_barren_pages(policy: Policy) -> None:
     cursor = LogCursor(policy, anchor=5, anchor_s=5.7)
     assert cursor.ask() == IteratorAt.at_sequence(5)
-    assert [empty(cursor).does for _ in range(BARREN_PAGES_MAX)] == [Does.READ] * (BARREN_PAGES_MAX - 1) + [Does.ASK]
+    assert [empty(cursor).does for _ in range(BARREN_PAGES_MAX)] == [NextStep.READ] * (BARREN_PAGES_MAX - 1) + [
+        NextStep.ASK
+    ]
     assert cursor.state is State.OVERTAKEN
     assert cursor.ask() == (IteratorAt.at_timestamp(5.0) if policy.by_time else IteratorAt.trim_horizon())
-    assert [empty(cursor).does for _ in range(3 * BARREN_PAGES_MAX)] == [Does.READ] * 3 * BARREN_PAGES_MAX
+    assert [empty(cursor).does for _ in range(3 * BARREN_PAGES_MAX)] == [NextStep.READ] * 3 * BARREN_PAGES_MAX
     step = cursor.page(raws(7, 8), behind_ms=5, is_last=False)
     assert (step.sign, step.is_loss, cursor.missing, step.start) == (Sign.BEYOND, True, 5, 0)
 
@@ -333,7 +335,7 @@ def test_pages_of_another_iterator_at_the_same_place(policy: Policy) -> None:
     for _ in range(BARREN_PAGES_MAX):
         cursor.ask()
         found.append(empty(cursor).does)
-    assert found[-1] is (Does.READ if policy.returns else Does.ASK)
+    assert found[-1] is (NextStep.READ if policy.returns else NextStep.ASK)
 
 
 def test_a_bound_just_before_a_record_is_met_by_that_record() -> None:
@@ -357,7 +359,7 @@ def test_a_number_is_refused_once_and_its_place_is_looked_for() -> None:
     cursor = LogCursor(FEED, anchor=5)
     cursor.ask()
     assert now(cursor.by_number)
-    assert cursor.refused().does is Does.ASK
+    assert cursor.refused().does is NextStep.ASK
     assert not cursor.by_number
     assert cursor.ask() == IteratorAt.trim_horizon()
 
@@ -387,18 +389,18 @@ def test_a_shard_that_ends_where_a_record_is_sought(policy: Policy) -> None:
     cursor.ask()
     step = cursor.page((), behind_ms=None, is_last=True)
     if policy.doubts_end:
-        assert (step.does, cursor.state) == (Does.ASK, State.OVERTAKEN)
+        assert (step.does, cursor.state) == (NextStep.ASK, State.OVERTAKEN)
         step = cursor.page((), behind_ms=None, is_last=True)
-    assert (step.does, step.is_loss, cursor.missing, cursor.state) == (Does.STOP, True, 5, State.ENDED)
+    assert (step.does, step.is_loss, cursor.missing, cursor.state) == (NextStep.STOP, True, 5, State.ENDED)
 
 
 def test_the_last_page_may_have_records() -> None:
     cursor = LogCursor(FEED, anchor=5)
     step = cursor.page(raws(5, 6), behind_ms=0, is_last=True)
-    assert (step.sign, step.does, step.is_loss, cursor.state) == (Sign.MET, Does.STOP, False, State.ENDED)
+    assert (step.sign, step.does, step.is_loss, cursor.state) == (Sign.MET, NextStep.STOP, False, State.ENDED)
     cursor = LogCursor(FEED, anchor=5, is_doubted=True)
     step = cursor.page(raws(3, 4), behind_ms=0, is_last=True)
-    assert (step.sign, step.does, step.is_loss, cursor.missing) == (Sign.OLDER, Does.STOP, True, 5)
+    assert (step.sign, step.does, step.is_loss, cursor.missing) == (Sign.OLDER, NextStep.STOP, True, 5)
 
 
 def test_a_subscription_goes_on_behind_where_it_was_and_not_while_a_record_is_sought() -> None:
@@ -419,7 +421,7 @@ def test_a_shard_that_is_gone_ends_and_what_was_read_last_is_what_is_missing() -
     cursor = LogCursor(FEED, anchor=5)
     cursor.page(raws(5, 8), behind_ms=0, is_last=False)
     step = cursor.gone()
-    assert (step.does, step.is_loss, cursor.missing, cursor.state) == (Does.STOP, True, 8, State.ENDED)
+    assert (step.does, step.is_loss, cursor.missing, cursor.state) == (NextStep.STOP, True, 8, State.ENDED)
     assert not LogCursor(FEED).gone().is_loss, "the oldest there is: none"
 
 

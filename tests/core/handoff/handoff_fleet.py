@@ -19,7 +19,7 @@ from shardway.core.assignment import Fleet as Kind
 from shardway.core.assignment.strategies import lease_view, worker_view
 from shardway.core.handoff import OwnerInput
 from shardway.core.leases import LeaseRow, lease_row, writes
-from shardway.core.leases.membership import Members, Observed, WorkerRow
+from shardway.core.leases.membership import Observed, WorkerRow, WorkerRows
 from shardway.core.leases.tenure import (
     Alive,
     Answered,
@@ -40,7 +40,7 @@ from shardway.core.leases.tenure import (
     step,
 )
 from shardway.core.leases.writes import Done, Refused, Unknown
-from shardway.core.worker import Mine, Terms
+from shardway.core.worker import Terms, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,8 +149,8 @@ class Node:
             drain_deadline_s=5.0,
             upkeep_interval_s=1e9,
         )
-        self.mine = Mine(terms, EqualCounts(), fleet.rng)
-        self.members = Members(name, F)
+        self.mine = WorkerState(terms, EqualCounts(), fleet.rng)
+        self.members = WorkerRows(name, F)
         self.observed = Observed()
         self.leases: dict[str, LeaseRow] = {}
         """As they were read last."""
@@ -357,9 +357,9 @@ class Node:
 
     def act(self, action: rounds.Action, now_s: float) -> None:
         match action:
-            case rounds.Show():
+            case rounds.PublishRow():
                 self.changed = True
-            case rounds.Stir():
+            case rounds.Wake():
                 self.look_at_s = now_s
             case rounds.Take(key, receives, unmoved_s):
                 row = self.leases[key]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
 from shardway.core.leases import tenure as machine
-from shardway.core.leases.membership import Members, WorkerRow
+from shardway.core.leases.membership import WorkerRow, WorkerRows
 from shardway.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import TIMES
@@ -121,7 +121,7 @@ class MemberSearch:
         yield "the taker reads the lease", world._replace(read=world.row)
         if world.read is None:
             return
-        members = Members(TAKER, TIMES.failover_s)
+        members = WorkerRows(TAKER, TIMES.failover_s)
         members.look([_beat(beats)], since_s)
         if not self.looks_first:
             members.look([_beat(world.beats)], 0)

@@ -10,10 +10,10 @@ from shardway.core.assignment.strategies import is_free, lease_view
 from shardway.core.leases import LeaseRow
 from shardway.core.leases.membership import (
     FORGET_AFTER_FAILOVERS,
-    Members,
     NotAWorkerError,
     Observed,
     WorkerRow,
+    WorkerRows,
     worker_row,
 )
 
@@ -74,7 +74,7 @@ def worker(name: str, counter: int = 0, failover_s: float = F) -> WorkerRow:
 
 
 def test_a_worker_is_silent_when_its_row_stands_still_for_its_failover_time() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("me"), worker("w1", 3), worker("w2", 8)], 100.0)
     assert set(members.rows) == {"w1", "w2"}, "its own row tells nothing"
     members.look([worker("w1", 3), worker("w2", 9)], 110.5)
@@ -83,14 +83,14 @@ def test_a_worker_is_silent_when_its_row_stands_still_for_its_failover_time() ->
 
 
 def test_the_leases_are_read_before_the_workers() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("w1", 3)], 100.0)
     with pytest.raises(ValueError, match="after the leases were read"):
         members.silent(leases_answered_s=111.0, look_sent_s=110.9, now_s=111.1)
 
 
 def test_a_worker_with_another_failover_time_is_waited_for_as_long_as_it_needs() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("slow", 3, 60.0), worker("fast", 3, 2.0)], 100.0)
     assert members.quiet(111.0) == ["fast"], "a shorter time than ours is ours: it may have changed"
     assert sorted(members.quiet(160.5)) == ["fast", "slow"]
@@ -99,7 +99,7 @@ def test_a_worker_with_another_failover_time_is_waited_for_as_long_as_it_needs()
 
 
 def test_a_row_that_seems_to_go_back_is_waited_for_anew() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("w1", 4)], 100.0)
     members.look([worker("w1", 3)], 105.0)  # a stale read
     members.look([worker("w1", 4)], 106.0)
@@ -109,7 +109,7 @@ def test_a_row_that_seems_to_go_back_is_waited_for_anew() -> None:
 
 def test_a_process_that_came_back_under_its_id_is_not_taken_for_the_former_one() -> None:
     """Old copies of the table show the former process, and the count of the new one comes to the same number."""
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     former, living = replace(worker("w1", 7), process="w1#1"), replace(worker("w1", 7), process="w1#2")
     members.look([former], 100.0)
     members.look([former], 110.5)
@@ -121,7 +121,7 @@ def test_a_process_that_came_back_under_its_id_is_not_taken_for_the_former_one()
 
 
 def test_a_worker_that_went_and_came_back_is_new() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("w1", 4)], 100.0)
     members.look([], 105.0)
     members.look([worker("w1", 4)], 109.0)
@@ -129,7 +129,7 @@ def test_a_worker_that_went_and_came_back_is_new() -> None:
 
 
 def test_rows_of_the_long_dead_are_removed() -> None:
-    members = Members("me", F)
+    members = WorkerRows("me", F)
     members.look([worker("w1", 4)], 100.0)
     assert members.forgettable(100.0 + FORGET_AFTER_FAILOVERS * F) == []
     assert members.forgettable(100.5 + FORGET_AFTER_FAILOVERS * F) == [worker("w1", 4)]

@@ -571,7 +571,7 @@ def test_while_one_is_pending_others_hold_still_until_it_is_committed() -> None:
     driver.tell(Settled(at(7), commit=True))
     assert driver.answer() == [Stored(at(9))]
     assert (driver.row.pending, driver.row.pending_state) == (None, None)
-    assert driver.tenure.wish == values.Wish()
+    assert driver.tenure.wish == values.WantedWrites()
 
 
 def test_a_pending_one_that_says_what_is_stored_already_is_removed_by_its_commit() -> None:

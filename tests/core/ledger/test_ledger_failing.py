@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.ledger import Again, Halve, Last, after_failure
+from shardway.core.ledger.ledger import Halve, LastAttempt, Redelivery, after_failure
 from shardway.core.ledger.policies import (
     AnyOrder,
     DeadLetters,
@@ -79,12 +79,12 @@ def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter() -> None:
     assert kept.ledger.safe == at(8)
     steps = [(event.position, event.records, event.attempt, event.next_step) for event in kept.of(BatchFailed)]
     assert steps == [
-        (Position(1), 8, 1, "Again"),
+        (Position(1), 8, 1, "Redelivery"),
         (Position(1), 8, 2, "Halve"),
         (Position(5), 4, 3, "Halve"),
         (Position(5), 2, 4, "Halve"),
-        (Position(6), 1, 5, "Again"),
-        (Position(6), 1, 6, "Again"),
+        (Position(6), 1, 5, "Redelivery"),
+        (Position(6), 1, 6, "Redelivery"),
         (Position(6), 1, 7, "DeadLetters"),
     ]
     assert {event.error_type for event in kept.of(BatchFailed)} == {"PoisonError"}
@@ -123,7 +123,7 @@ def test_only_what_the_handler_left_unsettled_fails() -> None:
     kept.ledger.ack(delivery.ticket, [0, 1, 3])
     kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
     (failed,) = kept.of(BatchFailed)
-    assert (failed.position, failed.records, failed.next_step) == (Position(3), 1, "Again")
+    assert (failed.position, failed.records, failed.next_step) == (Position(3), 1, "Redelivery")
     kept.ledger.fail(delivery.ticket, PoisonError(), kept.now_s)
     assert len(kept.told) == 1
 
@@ -206,7 +206,12 @@ def test_what_is_cut_in_two_for_the_order_has_failed_as_often() -> None:
     assert [(numbers(each.records), each.attempt) for each in again] == [([1], 2), ([2], 2), ([3], 2)]
     for each in again:
         kept.ledger.fail(each.ticket, PoisonError(), kept.now_s)
-    assert [event.next_step for event in kept.of(BatchFailed)] == ["Again", "DeadLetters", "Again", "DeadLetters"]
+    assert [event.next_step for event in kept.of(BatchFailed)] == [
+        "Redelivery",
+        "DeadLetters",
+        "Redelivery",
+        "DeadLetters",
+    ]
 
 
 @pytest.mark.parametrize("order", [InOrder(), AnyOrder()])
@@ -279,13 +284,13 @@ def test_the_table_of_steps() -> None:
             after_failure(retry, error, records=records, failures=failures, halved=halved, failing_s=failing_s, rng=rng)
         )
 
-    assert step(records=2, failures=1) is Again
+    assert step(records=2, failures=1) is Redelivery
     assert step(records=2, failures=2) is Halve
     assert step(records=2, failures=1, halved=True) is Halve
-    assert step(failures=2) is Again
-    assert step(failures=3) is Last
-    assert step(OSError(), failures=99, records=5, failing_s=8.9) is Again
-    assert step(TimeoutError(), failing_s=9.0) is Last
+    assert step(failures=2) is Redelivery
+    assert step(failures=3) is LastAttempt
+    assert step(OSError(), failures=99, records=5, failing_s=8.9) is Redelivery
+    assert step(TimeoutError(), failing_s=9.0) is LastAttempt
     for failures, most_s in ((1, 1.0), (3, 4.0), (9, 8.0)):
         delays = [
             after_failure(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.shard.duplicates import KEY_OVERHEAD_BYTES, DedupeWindow, Keyed
+from shardway.core.shard.duplicates import KEY_OVERHEAD_BYTES, DedupeWindow, KeyedRecord
 from shardway.events import DedupeWindowCut
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Came(NamedTuple):
         return BEGAN + dt.timedelta(seconds=self.at_s)
 
 
-def keyed(record: Came) -> Keyed | None:
-    return None if record.key is None else Keyed.of(record.key, record.approximate_arrival_timestamp.timestamp())
+def keyed(record: Came) -> KeyedRecord | None:
+    return None if record.key is None else KeyedRecord.of(record.key, record.approximate_arrival_timestamp.timestamp())
 
 
 class Keys:

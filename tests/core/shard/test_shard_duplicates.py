@@ -11,7 +11,7 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policies import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard.checkpoints import PendingChoice, Riding
-from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, Keyed, PageRead, Window
+from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, KeyedRecord, PageRead, Window
 from shardway.core.shard.machine import Emit, PageCame, Seek, ShardMachine, Stop, WindowKnown
 from shardway.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
 from shardway.model import Position
@@ -61,9 +61,9 @@ class Driven:
         return [] if delivery is None else numbers(delivery.records)
 
 
-def keyed(keys: str) -> list[Keyed | None]:
+def keyed(keys: str) -> list[KeyedRecord | None]:
     """A dash stands for a record without a key."""
-    return [None if key == "-" else Keyed.of(key, 1.0) for key in keys]
+    return [None if key == "-" else KeyedRecord.of(key, 1.0) for key in keys]
 
 
 def test_duplicates_are_left_out_and_told() -> None:

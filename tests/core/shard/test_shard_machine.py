@@ -33,7 +33,8 @@ from shardway.core.shard.checkpoints import (
 )
 from shardway.core.shard.machine import (
     Alarm,
-    Around,
+    AskForCallers,
+    CallersSeen,
     CannotRead,
     Drain,
     Drained,
@@ -46,24 +47,23 @@ from shardway.core.shard.machine import (
     GaveUp,
     HandOver,
     HoldEnd,
-    LastWords,
-    LastWordsFailed,
-    LastWordsSaid,
     LetterNotWritten,
     LetterWritten,
-    LookAround,
     Over,
     PageCame,
-    Rang,
     Reorder,
     Resume,
     Resumed,
+    Revoking,
+    RevokingDone,
+    RevokingFailed,
     Seek,
     ShardMachine,
     Stage,
-    Stir,
     Stop,
     TellEnd,
+    TimerFired,
+    Wake,
     WriteLetter,
 )
 from shardway.errors import CheckpointError
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 END = Checkpoint.SHARD_END
 DRAIN = Drain(2_000.0)
-SPOKEN = LastWordsSaid()
+SPOKEN = RevokingDone()
 
 
 class Driven:
@@ -146,20 +146,20 @@ def test_what_is_settled_is_told_and_stored() -> None:
     driven = Driven(Prompt())
     driven.admit(1, 4)
     delivery = driven.taken()
-    assert driven.ack(delivery, 1) == [Stir()]
-    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), Stir()]
-    assert driven.ack(delivery, 2) == [Settled(at(3)), Stir()]
-    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), Stir()]
-    assert driven.tell(Stored(at(3))) == [Stir()]
+    assert driven.ack(delivery, 1) == [Wake()]
+    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), Wake()]
+    assert driven.ack(delivery, 2) == [Settled(at(3)), Wake()]
+    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), Wake()]
+    assert driven.tell(Stored(at(3))) == [Wake()]
 
 
 def test_a_page_stirs_callers_and_what_of_it_no_handler_gets_is_looked_at() -> None:
     driven = Driven()
     assert driven.tell(PageCame((), Position(3))) == []
-    assert driven.tell(PageCame(recs(4, 2))) == [Stir()]
-    assert driven.tell(PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), Stir()]
+    assert driven.tell(PageCame(recs(4, 2))) == [Wake()]
+    assert driven.tell(PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), Wake()]
     failed = driven.tell(PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
-    assert named(failed) == ["WriteLetter", "Stir"]
+    assert named(failed) == ["WriteLetter", "Wake"]
     assert numbers(driven.taken().records) == [4, 5]
     assert numbers(driven.taken().records) == [7]
 
@@ -181,12 +181,12 @@ def test_what_is_out_has_an_alarm_and_what_cannot_be_had_while_the_shard_drains_
 def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     driven = Driven(Every(seconds=5.0), settle_deadline_s=60.0)
     driven.admit(1, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(1)), Alarm(1_005.0), Stir()]
-    assert driven.tell(Rang(), after_s=5.0) == [Settled(at(1), at_once=True), Stir()]
+    assert driven.ack(driven.taken(1)) == [Settled(at(1)), Alarm(1_005.0), Wake()]
+    assert driven.tell(TimerFired(), after_s=5.0) == [Settled(at(1), at_once=True), Wake()]
     driven.taken()
-    assert driven.tell(Rang())[-1] == Alarm(1_065.0), "a record may stall"
+    assert driven.tell(TimerFired())[-1] == Alarm(1_065.0), "a record may stall"
     assert [type(event).__name__ for event in driven.events] == []
-    driven.tell(Rang(), after_s=60.0)
+    driven.tell(TimerFired(), after_s=60.0)
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
 
 
@@ -196,10 +196,10 @@ def test_what_is_settled_while_a_write_is_on_its_way_has_an_alarm_from_its_answe
     driven.admit(1, 2)
     delivery = driven.taken()
     driven.now_s += 5.0
-    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), Stir()]
-    assert driven.ack(delivery, 1) == [Settled(at(2)), Stir()], "one write of its own at a time"
-    assert driven.tell(Stored(at(1)), after_s=0.1) == [Stir(), Alarm(1_010.1)]
-    assert driven.tell(Rang(), after_s=5.0) == [Settled(at(2), at_once=True), Stir()]
+    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), Wake()]
+    assert driven.ack(delivery, 1) == [Settled(at(2)), Wake()], "one write of its own at a time"
+    assert driven.tell(Stored(at(1)), after_s=0.1) == [Wake(), Alarm(1_010.1)]
+    assert driven.tell(TimerFired(), after_s=5.0) == [Settled(at(2), at_once=True), Wake()]
 
 
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
@@ -208,12 +208,12 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
     shard, first = driven.shard, driven.taken(1)
     assert named(shard.take(1, driven.now_s + 60.0)[1]) == ["RecordsStalled", "Alarm"]
     shard.ledger.fail(first.ticket, ValueError("bad"), driven.now_s)
-    assert named(shard.tell(Look(), driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Stir"]
-    assert named(shard.tell(Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Stir"], "each is told once"
+    assert named(shard.tell(Look(), driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Wake"]
+    assert named(shard.tell(Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Wake"], "each is told once"
     former = shard.ledger
     assert named(shard.tell(Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON)), driven.now_s)) == [
         "RecordsUnsettled",
-        "Stir",
+        "Wake",
     ]
     assert former.closed
     assert not former.events
@@ -226,7 +226,7 @@ def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters
     assert driven.tell(CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
     assert driven.tell(CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
     assert [event.reason for event in driven.events] == ["unreadable: ValueError"]
-    assert named(driven.tell(Look())) == ["WriteLetter", "Settled", "Stir"]
+    assert named(driven.tell(Look())) == ["WriteLetter", "Settled", "Wake"]
     driven.tell(Seek(driven.new_ledger(at(0))))
     assert driven.tell(CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
     assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
@@ -246,17 +246,17 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     ledger.dead_letter(driven.taken().ticket, driven.now_s)
     one, two = given_out(driven.tell(Look()))
     assert [given.letter.position for given in (one, two)] == [Position(1), Position(2)]
-    assert driven.tell(Look()) == [Stir()], "the third waits for its turn"
-    assert driven.tell(Rang()) == [Stir(), Alarm(1_300.0)], "and not for a time that has passed"
+    assert driven.tell(Look()) == [Wake()], "the third waits for its turn"
+    assert driven.tell(TimerFired()) == [Wake(), Alarm(1_300.0)], "and not for a time that has passed"
     assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_300.0)])
     assert driven.shard.waits_for(is_asked=False) == "dead letters"
     (three,) = given_out(driven.tell(LetterNotWritten(ledger, one.letter, OSError("disk full"))))
     assert three.letter.position == Position(3)
-    assert named(driven.tell(LetterWritten(ledger, two.letter))) == ["Alarm", "Stir"], "the first is due again later"
-    (again,) = given_out(driven.tell(Rang(), after_s=60.0))
+    assert named(driven.tell(LetterWritten(ledger, two.letter))) == ["Alarm", "Wake"], "the first is due again later"
+    (again,) = given_out(driven.tell(TimerFired(), after_s=60.0))
     assert again.letter is one.letter
-    assert driven.tell(LetterWritten(ledger, three.letter)) == [Stir()]
-    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(3)), Stir()]
+    assert driven.tell(LetterWritten(ledger, three.letter)) == [Wake()]
+    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(3)), Wake()]
     told = ["DeadLetterFailed", "RecordDeadLettered", "RecordDeadLettered", "RecordDeadLettered"]
     assert [type(event).__name__ for event in driven.events] == told
 
@@ -271,13 +271,13 @@ def test_a_letter_that_waits_for_its_retry_is_written_at_once_when_the_shard_is_
     (out,) = given_out(driven.ack(delivery, 1))
     for _ in range(12):  # the pause has grown to its bound
         driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-        (out,) = given_out(driven.tell(Rang(), after_s=60.0))
+        (out,) = given_out(driven.tell(TimerFired(), after_s=60.0))
     driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    assert given_out(driven.tell(Rang(), after_s=0.0)) == []
+    assert given_out(driven.tell(TimerFired(), after_s=0.0)) == []
     (out,) = given_out(driven.tell(DRAIN))
     driven.tell(SPOKEN)
     driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    (out,) = given_out(driven.tell(Rang(), after_s=0.5))
+    (out,) = given_out(driven.tell(TimerFired(), after_s=0.5))
     said = driven.tell(LetterWritten(ledger, out.letter))
     assert Settled(at(2)) in said
     assert Drained(True) in said
@@ -290,7 +290,7 @@ def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_wri
     ledger.dead_letter(delivery.ticket, driven.now_s)
     (one,) = given_out(driven.tell(Look()))
     ledger.ack(delivery.ticket, [1])
-    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(2)), Stir()]
+    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(2)), Wake()]
 
 
 def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
@@ -299,12 +299,12 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     former = driven.shard.ledger
     former.dead_letter(driven.taken().ticket, driven.now_s)
     (late,) = given_out(driven.tell(Look()))
-    assert driven.tell(Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [DropLetters(), Stir()]
+    assert driven.tell(Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [DropLetters(), Wake()]
     driven.admit(1, 1)
     driven.shard.ledger.dead_letter(driven.taken().ticket, driven.now_s)
     (again,) = given_out(driven.tell(Look()))
     assert again.letter is not late.letter
-    assert driven.tell(LetterWritten(former, late.letter)) == [Stir()]
+    assert driven.tell(LetterWritten(former, late.letter)) == [Wake()]
     assert driven.shard.ledger.safe == Checkpoint.TRIM_HORIZON
     assert [type(event).__name__ for event in driven.events] == ["RecordsUnsettled", "LateSettlement"]
 
@@ -313,8 +313,8 @@ def test_where_no_letters_are_written_none_is_given_out() -> None:
     driven = Driven(letters_max=0, retry=Retry(batch_failures_max=1, failures_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
-    assert driven.tell(Look()) == [Stir()]
-    assert driven.tell(Rang()) == [Stir(), Alarm(1_300.0)]
+    assert driven.tell(Look()) == [Wake()]
+    assert driven.tell(TimerFired()) == [Wake(), Alarm(1_300.0)]
 
 
 # --- from stage to stage --------------------------------------------------------------------------
@@ -334,10 +334,10 @@ def test_a_drain_delivers_what_lies_before_and_waits_for_what_is_out() -> None:
     driven = by_keys()
     shard = driven.shard
     driven.admit(4, 1, partition_key="b")
-    assert driven.tell(DRAIN) == [LastWords(), Alarm(1_001.0)]
+    assert driven.tell(DRAIN) == [Revoking(), Alarm(1_001.0)]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.DRAINING, MayDeliver.GAPS)
     assert shard.waits_for(is_asked=False) == "handlers"
-    assert driven.tell(Resume()) == [Resumed(), Stir()]
+    assert driven.tell(Resume()) == [Resumed(), Wake()]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.READING, MayDeliver.ALL)
 
 
@@ -382,9 +382,9 @@ def test_a_drain_is_over_when_the_listeners_have_spoken_and_nothing_is_out() -> 
     driven.tell(Resume())
     delivery = driven.taken()
     driven.tell(DRAIN)
-    assert driven.ack(delivery, 0) == [Settled(at(1)), Stir()]
+    assert driven.ack(delivery, 0) == [Settled(at(1)), Wake()]
     assert driven.tell(SPOKEN) == []
-    assert driven.ack(delivery) == [Settled(at(2)), Drained(True), Stir()]
+    assert driven.ack(delivery) == [Settled(at(2)), Drained(True), Wake()]
 
 
 @pytest.mark.parametrize(("is_said", "is_out"), [(True, True), (False, True), (False, False)])
@@ -395,22 +395,22 @@ def test_at_its_deadline_a_drain_is_over_whatever_it_waits_for(is_said: bool, is
     driven.tell(DRAIN)
     if is_said:
         driven.tell(SPOKEN)
-    driven.tell(Around(False, None), after_s=1.0)
-    assert driven.tell(Rang())[-1] == (Alarm(2_000.0) if is_said else Alarm(1_002.0))
+    driven.tell(CallersSeen(False, None), after_s=1.0)
+    assert driven.tell(TimerFired())[-1] == (Alarm(2_000.0) if is_said else Alarm(1_002.0))
     if not is_out:
         driven.ack(delivery)
-    assert driven.tell(Rang(), after_s=999.0)[0] == Drained(not is_out)
+    assert driven.tell(TimerFired(), after_s=999.0)[0] == Drained(not is_out)
 
 
 def test_a_drain_whose_listeners_fail_is_over_and_one_that_came_to_nothing_says_nothing() -> None:
     driven = Driven()
     driven.tell(DRAIN)
-    assert driven.tell(LastWordsFailed()) == [Drained(False)]
+    assert driven.tell(RevokingFailed()) == [Drained(False)]
     driven.tell(Resume())
     driven.tell(DRAIN)
     driven.tell(Resume())
-    assert driven.tell(SPOKEN) == driven.tell(LastWordsFailed()) == driven.tell(Around(True, None)) == []
-    assert LookAround() not in driven.tell(Rang(), after_s=1_000.0)
+    assert driven.tell(SPOKEN) == driven.tell(RevokingFailed()) == driven.tell(CallersSeen(True, None)) == []
+    assert AskForCallers() not in driven.tell(TimerFired(), after_s=1_000.0)
 
 
 def test_what_a_drain_waits_for_is_told_once() -> None:
@@ -419,22 +419,22 @@ def test_what_a_drain_waits_for_is_told_once() -> None:
     driven.taken(2)
     driven.tell(DRAIN)
     driven.tell(SPOKEN)
-    assert driven.tell(Rang(), after_s=1.0) == [LookAround(), Stir(), Alarm(1_300.0)]
-    assert driven.tell(Around(False, None)) == []
+    assert driven.tell(TimerFired(), after_s=1.0) == [AskForCallers(), Wake(), Alarm(1_300.0)]
+    assert driven.tell(CallersSeen(False, None)) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
-    assert driven.tell(Rang(), after_s=1.0) == [Stir(), Alarm(1_300.0)]
+    assert driven.tell(TimerFired(), after_s=1.0) == [Wake(), Alarm(1_300.0)]
 
 
 def test_a_function_of_the_program_is_told_when_it_has_run_for_long_and_the_way_to_it_is_not() -> None:
     driven = Driven()
     driven.tell(DRAIN)
-    assert driven.tell(Rang(), after_s=1.0) == [LookAround(), Stir(), Alarm(2_000.0)]
-    assert driven.tell(Around(False, None)) == [Alarm(1_002.0)]
-    assert LookAround() in driven.tell(Rang(), after_s=1.0)
-    assert driven.tell(Around(False, ("on_shards_revoked", 0.25))) == [Alarm(1_002.75)]
+    assert driven.tell(TimerFired(), after_s=1.0) == [AskForCallers(), Wake(), Alarm(2_000.0)]
+    assert driven.tell(CallersSeen(False, None)) == [Alarm(1_002.0)]
+    assert AskForCallers() in driven.tell(TimerFired(), after_s=1.0)
+    assert driven.tell(CallersSeen(False, ("on_shards_revoked", 0.25))) == [Alarm(1_002.75)]
     assert driven.events == []
-    assert LookAround() in driven.tell(Rang(), after_s=0.75)
-    assert driven.tell(Around(False, ("on_shards_revoked", 1.0))) == []
+    assert AskForCallers() in driven.tell(TimerFired(), after_s=0.75)
+    assert driven.tell(CallersSeen(False, ("on_shards_revoked", 1.0))) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
 
 
@@ -444,15 +444,15 @@ def test_callers_that_may_take_the_rest_are_looked_for_again_and_again() -> None
     delivery = driven.taken(10)
     driven.tell(DRAIN)
     driven.tell(SPOKEN)
-    assert driven.ack(delivery) == [Settled(at(1)), LookAround(), Stir()]
-    assert driven.tell(Around(True, None)) == [Alarm(1_000.1)]
-    assert driven.tell(Rang(), after_s=0.5)[0] == LookAround()
-    assert driven.tell(Around(False, None)) == [Drained(True)], "the caller has gone, and the rest comes again"
+    assert driven.ack(delivery) == [Settled(at(1)), AskForCallers(), Wake()]
+    assert driven.tell(CallersSeen(True, None)) == [Alarm(1_000.1)]
+    assert driven.tell(TimerFired(), after_s=0.5)[0] == AskForCallers()
+    assert driven.tell(CallersSeen(False, None)) == [Drained(True)], "the caller has gone, and the rest comes again"
     driven.tell(Resume())
     driven.tell(Drain(1_001.0))
-    assert driven.tell(SPOKEN) == [LookAround()]
-    assert driven.tell(Rang(), after_s=1.0)[0] == LookAround()
-    assert driven.tell(Around(True, None)) == [Drained(False)]
+    assert driven.tell(SPOKEN) == [AskForCallers()]
+    assert driven.tell(TimerFired(), after_s=1.0)[0] == AskForCallers()
+    assert driven.tell(CallersSeen(True, None)) == [Drained(False)]
 
 
 def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
@@ -460,16 +460,16 @@ def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
     driven.admit(1, 1)
     driven.taken()
     driven.tell(DRAIN)
-    assert driven.tell(Stop("over")) == [Over(), Stir(), Alarm(1_001.0)]
+    assert driven.tell(Stop("over")) == [Over(), Wake(), Alarm(1_001.0)]
     assert driven.tell(SPOKEN) == [Drained(True)]
     driven.tell(DRAIN)
-    assert driven.tell(Rang(), after_s=1_000.0) == [Drained(True), Stir()]
+    assert driven.tell(TimerFired(), after_s=1_000.0) == [Drained(True), Wake()]
     late = Driven()
     late.admit(1, 1)
     late.taken()
     late.tell(DRAIN)
     late.tell(SPOKEN)
-    assert late.tell(Stop("over")) == [Over(), Stir(), Drained(True)]
+    assert late.tell(Stop("over")) == [Over(), Wake(), Drained(True)]
 
 
 def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
@@ -480,7 +480,7 @@ def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
     driven.tell(DRAIN)
     assert driven.tell(SPOKEN) == []
     driven.shard.ledger.nack(held.ticket, driven.now_s)
-    assert driven.tell(Look()) == [Drained(True), Stir()]
+    assert driven.tell(Look()) == [Drained(True), Wake()]
     assert driven.take() is None
     driven.tell(Seek(driven.new_ledger(at(0))))
     driven.admit(1, 1)
@@ -504,8 +504,8 @@ def test_the_last_checkpoint_is_told_also_once_reading_is_over() -> None:
     driven = Driven()
     driven.admit(1, 2)
     driven.ack(driven.taken(1))
-    assert driven.tell(Stop("a record cannot be read")) == [Over(), Stir()]
-    assert driven.tell(Look()) == [Stir()]
+    assert driven.tell(Stop("a record cannot be read")) == [Over(), Wake()]
+    assert driven.tell(Look()) == [Wake()]
     assert driven.tell(HandOver()) == [Settled(at(1))]
     assert (driven.shard.stage, driven.shard.over_because) == (Stage.OVER, "a record cannot be read")
 
@@ -514,19 +514,19 @@ def test_it_is_over_once() -> None:
     driven = Driven()
     driven.admit(1, 1)
     delivery = driven.taken()
-    assert driven.tell(Lost(Loss.TAKEN, None)) == [Over(), Stir()]
+    assert driven.tell(Lost(Loss.TAKEN, None)) == [Over(), Wake()]
     assert (driven.shard.lost, driven.shard.over_because) == (Loss.TAKEN, "the lease was lost: taken")
     assert driven.shard.waits_for(is_asked=True) is None
     assert driven.tell(Stop("again")) == []
     assert driven.tell(Resume()) == []
-    assert driven.ack(delivery) == [Stir()], "it counts for nothing"
+    assert driven.ack(delivery) == [Wake()], "it counts for nothing"
     assert driven.shard.ledger.closed
 
 
 def test_a_fence_is_told_and_stirs() -> None:
     driven = Driven()
-    assert driven.tell(Fenced()) == [FenceMoved(True), Stir()]
-    assert driven.tell(Lifted()) == [FenceMoved(False), Stir()]
+    assert driven.tell(Fenced()) == [FenceMoved(True), Wake()]
+    assert driven.tell(Lifted()) == [FenceMoved(False), Wake()]
 
 
 def test_a_shard_that_is_given_up_is_told_once() -> None:
@@ -538,7 +538,7 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     driven.shard.ledger.take_events()
     assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    assert driven.tell(Look()) == [Stir()]
+    assert driven.tell(Look()) == [Wake()]
     driven.tell(Seek(driven.new_ledger(at(0))))
     assert driven.shard.take(10, driven.now_s) == (None, [Alarm(math.inf)]), "another ledger has not given up"
 
@@ -560,9 +560,9 @@ def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
     assert driven.shard.ledger.draining
     assert driven.take() is None
     driven.tell(Resume())
-    assert driven.ack(late) == [Stir()], "it is of the former ledger"
+    assert driven.ack(late) == [Wake()], "it is of the former ledger"
     driven.admit(8, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), Stir()], "three, with those before the seek"
+    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), Wake()], "three, with those before the seek"
 
 
 def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
@@ -584,7 +584,7 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
     driven.admit(3, 2, partition_key="b")
     held = driven.taken(1)
     ledger, safe = driven.shard.ledger, driven.shard.ledger.safe
-    assert driven.tell(Reorder(ByKey(slots_max=4))) == [Stir()]
+    assert driven.tell(Reorder(ByKey(slots_max=4))) == [Wake()]
     assert driven.shard.ledger is ledger
     assert (ledger.safe, ledger.came_to) == (safe, at(4))
     assert numbers(driven.taken().records) == [3, 4], "the key of what is in flight waits"
@@ -597,10 +597,10 @@ def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> N
     driven = Driven()
     driven.admit(1, 1)
     driven.tell(Fetched())
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Stir()]
-    assert driven.tell(Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), Stir()]
-    assert driven.tell(Stored(END)) == [Over(), Stir()]
-    assert driven.tell(Reorder(ByKey())) == [Stir()], "it is over, and no order matters"
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Wake()]
+    assert driven.tell(Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), Wake()]
+    assert driven.tell(Stored(END)) == [Over(), Wake()]
+    assert driven.tell(Reorder(ByKey())) == [Wake()], "it is over, and no order matters"
 
 
 def test_another_order_keeps_a_pending_checkpoint() -> None:
@@ -615,9 +615,9 @@ def test_another_order_keeps_a_pending_checkpoint() -> None:
 def test_a_shards_end_is_stored_when_all_is_settled() -> None:
     driven = Driven()
     driven.admit(1, 1)
-    assert driven.tell(Fetched()) == [Stir()]
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Stir()]
-    assert driven.tell(Stored(END)) == [Over(), Stir()]
+    assert driven.tell(Fetched()) == [Wake()]
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Wake()]
+    assert driven.tell(Stored(END)) == [Over(), Wake()]
     assert driven.shard.has_ended
     assert driven.shard.over_because == "the shard has ended"
 
@@ -627,11 +627,11 @@ def test_the_program_is_told_of_the_end_before_it_is_stored() -> None:
     driven.tell(HoldEnd())
     driven.admit(1, 1)
     driven.tell(Fetched())
-    assert driven.ack(driven.taken()) == [TellEnd(), Settled(at(1)), Stir()]
-    assert driven.tell(Look()) == [Stir()]
+    assert driven.ack(driven.taken()) == [TellEnd(), Settled(at(1)), Wake()]
+    assert driven.tell(Look()) == [Wake()]
     assert driven.shard.end is End.TELLING
     assert driven.tell(HoldEnd()) == []
-    assert driven.tell(EndTold()) == [Settled(END, at_once=True), Stir()]
+    assert driven.tell(EndTold()) == [Settled(END, at_once=True), Wake()]
 
 
 # --- all that can happen --------------------------------------------------------------------------
@@ -668,8 +668,8 @@ class Tenures(RuleBasedStateMachine):
                     assert shard.ledger.safe.is_end
                 case Over():
                     self.overs += 1
-                case LookAround():
-                    self.tell(Around(bool(self.out), None))
+                case AskForCallers():
+                    self.tell(CallersSeen(bool(self.out), None))
                 case Drained(in_time=in_time):
                     assert not self.is_drained, "each drain is over once"
                     self.is_drained = True
@@ -705,7 +705,7 @@ class Tenures(RuleBasedStateMachine):
         self.driven.shard.ledger.ack(delivery.ticket)
         self.tell(Look())
 
-    @rule(given=st.sampled_from([Resume(), Flush(), Look(), Rang(), Fenced(), Lifted()]))
+    @rule(given=st.sampled_from([Resume(), Flush(), Look(), TimerFired(), Fenced(), Lifted()]))
     def happens(self, given: machine.Input) -> None:
         self.is_drained = self.is_drained or isinstance(given, Resume)
         self.tell(given)
@@ -715,7 +715,7 @@ class Tenures(RuleBasedStateMachine):
         self.is_drained = False
         self.tell(Drain(self.driven.now_s + seconds))
 
-    @rule(given=st.sampled_from([LastWordsSaid(), LastWordsFailed()]))
+    @rule(given=st.sampled_from([RevokingDone(), RevokingFailed()]))
     def speaks(self, given: machine.Input) -> None:
         self.tell(given)
 
@@ -736,7 +736,7 @@ class Tenures(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 5.0]))
     def time(self, seconds: float) -> None:
-        self.tell(Rang(), after_s=seconds)
+        self.tell(TimerFired(), after_s=seconds)
 
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:

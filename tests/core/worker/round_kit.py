@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
 from shardway.core.assignment.strategies import lease_view
 from shardway.core.leases import LeaseRow
-from shardway.core.worker import Mine, Terms, View
+from shardway.core.worker import Terms, View, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 F = 10.0
 
 
-def mine_of(worker_id: str = "me", failover_s: float = F, **more: Any) -> Mine:
+def mine_of(worker_id: str = "me", failover_s: float = F, **more: Any) -> WorkerState:
     """A worker that has just started."""
     times = {"warm_deadline_s": 3.0, "drain_deadline_s": 5.0, "upkeep_interval_s": 60.0}
     terms = Terms(**{"worker_id": worker_id, "failover_s": failover_s, **times, **more})
-    return Mine(terms, EqualCounts(), Random(0))
+    return WorkerState(terms, EqualCounts(), Random(0))
 
 
 def row(number: int, owner: str | None = None, counter: int = 1, **more: Any) -> LeaseRow:

@@ -52,7 +52,7 @@ from tests.momentary import now
 
 if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow
-    from shardway.core.worker import Action, Input, Mine
+    from shardway.core.worker import Action, Input, WorkerState
 
 K = key(0)
 
@@ -61,12 +61,12 @@ def other(**more: Any) -> WorkerView:
     return WorkerView(id="other", failover_s=F, **more)
 
 
-def said(mine: Mine, given: Input, now_s: float = 0.0) -> list[Action]:
+def said(mine: WorkerState, given: Input, now_s: float = 0.0) -> list[Action]:
     """What follows, without what each round says."""
     return [one for one in step(mine, given, now_s) if not isinstance(one, KeepUp) and one is not MEASURE]
 
 
-def holding(*numbers: int, **more: Any) -> Mine:
+def holding(*numbers: int, **more: Any) -> WorkerState:
     """A worker that holds leases."""
     mine = mine_of(**more)
     for number in numbers:
@@ -237,7 +237,7 @@ def test_what_a_leader_wants_handed_over_of_a_former_life_is_freed() -> None:
 # --- what was given -------------------------------------------------------------------------------
 
 
-def given_away() -> tuple[Mine, LeaseRow]:
+def given_away() -> tuple[WorkerState, LeaseRow]:
     mine, rows = holding(0), [row(0, "me")]
     said(mine, Leave())
     said(mine, view_of(rows, [other()]), 0.0)
@@ -275,7 +275,7 @@ def test_a_receiver_that_was_seen_to_begin_is_not_watched_any_more(sign: str) ->
 NAMES_ME = other(gives={K: "me"})
 
 
-def warm() -> Mine:
+def warm() -> WorkerState:
     """A worker that an owner has named, and that has warmed up."""
     mine = mine_of()
     assert said(mine, view_of([row(0, "other")], [NAMES_ME]), 1.0) == [SHOW, WarmUp(K), LookAt(K)]
@@ -377,7 +377,7 @@ def test_a_worker_that_could_not_write_leaves_its_leases_to_others_for_the_failo
     assert not mine.shown(1.0 + F).leaving
 
 
-def upkeep(mine: Mine, now_s: float, *workers: WorkerView, **more: Any) -> list[Action]:
+def upkeep(mine: WorkerState, now_s: float, *workers: WorkerView, **more: Any) -> list[Action]:
     return [one for one in step(mine, view_of([row(0, "me")], workers, **more), now_s) if isinstance(one, KeepUp)]
 
 

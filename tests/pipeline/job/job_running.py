@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.dataset as ds
 
 from shardway.pipeline.job import ExitCode, JobFileError, load_job
-from shardway.pipeline.job.account import Show, StepError
+from shardway.pipeline.job.account import RunOutput, StepError
 from shardway.pipeline.job.running import Stopping, run_job
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class World:
 
     def run(self, text: str, *, stopping: Stopping | None = None, on_event: Any = None) -> Ended:
         out, errors = io.StringIO(), io.StringIO()
-        show = Show(as_json=True, out=out, errors=errors)
+        show = RunOutput(as_json=True, out=out, errors=errors)
         job_file = load_job(self.write(text), {})
         try:
             code = run_job(self.spark, job_file, stopping or Stopping(), show, on_event)

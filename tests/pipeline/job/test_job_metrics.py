@@ -17,7 +17,7 @@ from shardway.core.aggregation import encode_aggregate
 from shardway.inspect import jobs_at
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.account import Show, StepError
+from shardway.pipeline.job.account import RunOutput, StepError
 from shardway.pipeline.job.model import Metrics
 from shardway.pipeline.job.running import exporters_of
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
@@ -40,7 +40,7 @@ def page_at(port: int) -> str:
 
 def test_a_job_file_and_the_command_say_where_the_numbers_go() -> None:
     out = io.StringIO()
-    show = Show(as_json=True, out=out)
+    show = RunOutput(as_json=True, out=out)
     with exporters_of(Metrics(), None, show) as on_event:
         assert on_event is None
     for given, port in ((Metrics(port=0), None), (Metrics(port=1), 0)):

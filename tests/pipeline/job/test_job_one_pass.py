@@ -14,7 +14,7 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.batches import LETTER_BYTES_MAX, Watched
+from shardway.pipeline.job.batches import LETTER_BYTES_MAX, WatchedBatch
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_an_action_that_ends_without_metrics_tells_nothing() -> None:
         def length(self) -> int:
             return 0
 
-    watched = object.__new__(Watched)
+    watched = object.__new__(WatchedBatch)
     watched._observation, watched._is_row = Empty(), True
     assert watched.told(once=True) is None
 

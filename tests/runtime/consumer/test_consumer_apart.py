@@ -16,7 +16,7 @@ from shardway.checkpoints import Prompt
 from shardway.dead_letters import DeadLettersTo
 from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
 from shardway.runtime.consumer.shards import reader_of
-from shardway.runtime.loops import Apart, Here
+from shardway.runtime.loops import OwnThread, SameLoop
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
         on_shards_revoked=revoked,
         on_event=lambda event: here("events"),
     ) as consumer:
-        assert isinstance(consumer._core.home, Apart)
+        assert isinstance(consumer._core.home, OwnThread)
         running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: "letters" in threads)
         await consumer.close()
@@ -202,15 +202,15 @@ async def test_a_block_of_a_loop_that_does_everything_is_told_too(local: LocalKi
 async def test_which_consumers_live_apart(local: LocalKinesis, tmp_path: Path) -> None:
     sqlite = SqliteLeaseTable(tmp_path / "leases.db")
     for table, given, home in (
-        (MemoryLeaseTable(), {}, Apart),
-        (sqlite, {}, Apart),
-        (OwnTable(), {}, Here),
-        (MemoryLeaseTable(), {"own_thread": False}, Here),
+        (MemoryLeaseTable(), {}, OwnThread),
+        (sqlite, {}, OwnThread),
+        (OwnTable(), {}, SameLoop),
+        (MemoryLeaseTable(), {"own_thread": False}, SameLoop),
     ):
         async with consumer_of(local, table, **given) as consumer:
             assert isinstance(consumer._core.home, home)
     with consumer_of(local, MemoryLeaseTable(), face=SyncConsumer) as consumer:
-        assert isinstance(consumer._core.home, Here)
+        assert isinstance(consumer._core.home, SameLoop)
     await sqlite.close()
 
 
@@ -278,7 +278,7 @@ async def test_the_end_of_a_shards_tenure_is_heard_on_the_loop_of_the_program(lo
         reader = reader_of(await anext(consumer.shards()))
         waiting = [asyncio.create_task(reader.over()) for _ in range(2)]
         await asyncio.sleep(0)
-        assert isinstance(reader.home, Apart)
+        assert isinstance(reader.home, OwnThread)
         assert not any(one.done() for one in waiting)
     await asyncio.gather(*waiting)
     await reader.over()

@@ -21,7 +21,7 @@ from shardway import (
     events,
 )
 from shardway.leases import MemoryLeaseTable
-from shardway.runtime.loops import Apart
+from shardway.runtime.loops import OwnThread
 from shardway.runtime.shard.shard_reader import ShardReader
 from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
@@ -226,7 +226,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
     heard: list[Any] = []
     went: list[Any] = []
     looks = 0
-    real_look, real_outside = ShardReader._look_around, Apart.outside
+    real_look, real_outside = ShardReader._look_around, OwnThread.outside
 
     def look(self: Any) -> None:
         nonlocal looks
@@ -244,7 +244,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
     async with consumer_of(local, MemoryLeaseTable(), on_event=heard.append, on_shards_revoked=goes) as consumer:
         await until(lambda: consumer.statistics().shards)
         monkeypatch.setattr(ShardReader, "_look_around", look)
-        monkeypatch.setattr(Apart, "outside", late)
+        monkeypatch.setattr(OwnThread, "outside", late)
         await consumer.close()
     assert went
     assert looks >= 3

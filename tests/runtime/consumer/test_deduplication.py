@@ -13,7 +13,7 @@ import pytest
 
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation import encode_aggregate
-from shardway.core.feeding.pages import ShardView, Taken, UserRecords
+from shardway.core.feeding.pages import PageMeaning, ShardView, UserRecords
 from shardway.core.leases.row import Checkpoint, LeaseRow
 from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policies import LedgerPolicy, Retry
@@ -148,7 +148,7 @@ async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: Lo
     admission, nothing = Admission(window=window), UserRecords(ShardView(STREAM, SHARD_ID, 0, 1), ())
     shard = machine_of(row, admission)
     for ends_at in (None, Position(2), None, Position(3)):
-        page = Taken(nothing, ends_at, 1000, ended=False, children=(), outside=0, dropped=0, trimmed=None)
+        page = PageMeaning(nothing, ends_at, 1000, ended=False, children=(), outside=0, dropped=0, trimmed=None)
         admit(shard, admission, admission.read(page, nothing, ends_at))
         assert not shard.is_kept_waiting
     assert shard.keeps_pages

@@ -21,7 +21,7 @@ from shardway.local import LocalKinesis
 from shardway.runtime.consumer import shards
 from shardway.runtime.consumer.shards import Lifecycle
 from shardway.runtime.consumer.streams import OpenStream
-from shardway.runtime.loops import Apart
+from shardway.runtime.loops import OwnThread
 from shardway.runtime.worker.reading_ahead import WarmUp
 from shardway.runtime.worker.worker import Worker
 from shardway.tasks import NotAskedToEndError, side_by_side
@@ -237,13 +237,13 @@ async def test_a_write_to_a_lease_that_ends_cancelled_has_no_answer_and_is_repea
 
 async def test_watching_the_users_loop_is_begun_again(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     events, begun = list[Any](), list[int]()
-    watch = Apart.watch
+    watch = OwnThread.watch
 
     async def fails_first(*given: Any) -> None:
         begun.append(1)
         await (bug() if len(begun) == 1 else watch(*given))
 
-    monkeypatch.setattr(Apart, "watch", fails_first)
+    monkeypatch.setattr(OwnThread, "watch", fails_first)
     table = MemoryLeaseTable()
     monkeypatch.setattr(MemoryLeaseTable, "any_loop", True, raising=False)
     async with heard(local, events, leases=table):

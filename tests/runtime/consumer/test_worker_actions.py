@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import LeaseRow
-from shardway.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, Show, WarmUp
+from shardway.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, PublishRow, WarmUp
 from shardway.errors import UnavailableError
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.worker import worker as workers
@@ -60,7 +60,7 @@ async def test_what_an_action_leads_to_comes_behind_the_other_actions(monkeypatc
 async def test_an_action_that_fails_keeps_none_of_the_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are done with the next input: what the machine has counted on must come to pass."""
     worker, done = worker_of(MemoryLeaseTable()), list[str]()
-    answers: dict[type[Any], list[Any]] = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [Show()]}
+    answers: dict[type[Any], list[Any]] = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [PublishRow()]}
     monkeypatch.setattr(workers, "step", lambda mine, given, now_s: answers[type(given)])
 
     def discard(key: str) -> None:

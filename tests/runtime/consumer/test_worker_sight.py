@@ -9,7 +9,7 @@ import pytest
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.core.leases.membership import WorkerRow
 from shardway.leases import MemoryLeaseTable
-from shardway.runtime.worker.sight import MOVING_FAILOVERS, Sight
+from shardway.runtime.worker.sight import MOVING_FAILOVERS, SeenTables
 from tests.core.worker.round_kit import mine_of
 
 F = 10.0
@@ -21,7 +21,7 @@ class Eyes:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.table = MemoryLeaseTable()
-        self.sight = Sight(
+        self.sight = SeenTables(
             mine_of("ours", F, process="1"), self.table, streams={None}, clock=lambda: self.now_s, kcl=None
         )
 

@@ -18,7 +18,7 @@ from shardway.runtime.feeds import FanOutFeed, PollingFeed, Registration, Subscr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.core.feeding.pages import Taken
+    from shardway.core.feeding.pages import PageMeaning
     from shardway.events import FeedEvent
     from shardway.local import LocalKinesis
 
@@ -76,7 +76,7 @@ async def read(feed: PollingFeed | FanOutFeed, count: int) -> list[bytes]:
     return found
 
 
-async def read_to_end(feed: PollingFeed | FanOutFeed) -> tuple[list[bytes], Taken]:
+async def read_to_end(feed: PollingFeed | FanOutFeed) -> tuple[list[bytes], PageMeaning]:
     found: list[bytes] = []
     async with asyncio.timeout(DEADLINE_S):
         while True:

@@ -106,7 +106,7 @@ class Dialer:
             if not origin.tls:
                 _, plain = await self._dial(make, origin.host, origin.port, None)
                 return await self._begun(plain)
-            context, early = self._context("h2", "http/1.1"), _Early()
+            context, early = self._context("h2", "http/1.1"), _EarlyBytes()
             if origin.proxy is None:
                 transport, _ = await self._dial(lambda: early, origin.host, origin.port, context)
             else:
@@ -206,7 +206,7 @@ class Dialer:
         return context
 
 
-class _Early(asyncio.Protocol):
+class _EarlyBytes(asyncio.Protocol):
     """Holds what comes before it is seen which protocol was chosen."""
 
     def __init__(self) -> None:

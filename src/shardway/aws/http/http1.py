@@ -70,7 +70,7 @@ def content_length(head: Head) -> int | None:
     return int(text)
 
 
-class Counted:
+class SizedBody:
     """A body of known length."""
 
     ends_with_connection = False
@@ -99,7 +99,7 @@ class UntilClose:
         return [data] if data else []
 
 
-class Chunked:
+class ChunkedBody:
     """A body in chunks. Extensions and trailers are passed over."""
 
     ends_with_connection = False
@@ -161,20 +161,20 @@ class Chunked:
         return True
 
 
-Framing = Counted | UntilClose | Chunked
+Framing = SizedBody | UntilClose | ChunkedBody
 
 
 def framing(head: Head) -> Framing:
     """Return the framing of the body after this head."""
     length = content_length(head)
     if length is not None:
-        return Counted(length)
+        return SizedBody(length)
     encoding = head.headers.get("transfer-encoding")
     if encoding is None:
         return UntilClose()
     if encoding.lower() != "chunked":
         raise BadAnswerError(f"the answer comes in the transfer encoding {encoding[:40]!r}, which was not asked for")
-    return Chunked()
+    return ChunkedBody()
 
 
 # --- a connection ---------------------------------------------------------------------------------

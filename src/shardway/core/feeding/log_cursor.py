@@ -208,7 +208,7 @@ class Sign(StrEnum):
     """The service does not know the shard any more: its last record is older than the retention."""
 
 
-class Does(StrEnum):
+class NextStep(StrEnum):
     """The things that a reader may have to do next."""
 
     READ = "read"
@@ -219,65 +219,65 @@ class Does(StrEnum):
     """Stop: nothing more comes."""
 
 
-class Next(NamedTuple):
+class Transition(NamedTuple):
     """An entry of the table."""
 
     state: State
-    does: Does = Does.READ
+    does: NextStep = NextStep.READ
     is_loss: bool = False
     """True when what was sought is gone, and so may be what followed it: the reader reports that."""
 
 
-_ANEW = Next(State.OVERTAKEN, Does.ASK)
-_READING = Next(State.READING)
-_TIP = Next(State.TIP)
-_ENDED = Next(State.ENDED, Does.STOP)
-_ENDED_LOSS = Next(State.ENDED, Does.STOP, is_loss=True)
+_ANEW = Transition(State.OVERTAKEN, NextStep.ASK)
+_READING = Transition(State.READING)
+_TIP = Transition(State.TIP)
+_ENDED = Transition(State.ENDED, NextStep.STOP)
+_ENDED_LOSS = Transition(State.ENDED, NextStep.STOP, is_loss=True)
 
 
-def _unmet(state: State, **others: Next) -> dict[Sign, Next]:
+def _unmet(state: State, **others: Transition) -> dict[Sign, Transition]:
     """Return the entries of a state in which a record is sought: an empty page changes nothing."""
-    stays = Next(state)
+    stays = Transition(state)
     return {
         Sign.OLDER: stays,
         Sign.MET: _READING,
-        Sign.BEYOND: Next(State.READING, is_loss=True),
+        Sign.BEYOND: Transition(State.READING, is_loss=True),
         Sign.CROSSING: stays,
         Sign.STANDING: stays,
         Sign.TIP: stays,
         Sign.NOWHERE: _ANEW,
         Sign.END: _ENDED_LOSS,
         Sign.PASSED: _ANEW,
-        Sign.LOST: Next(state, Does.ASK),
+        Sign.LOST: Transition(state, NextStep.ASK),
         Sign.REFUSED: _ANEW,
         Sign.GONE: _ENDED_LOSS,
     } | {Sign[name]: entry for name, entry in others.items()}
 
 
-def _met(state: State, **others: Next) -> dict[Sign, Next]:
+def _met(state: State, **others: Transition) -> dict[Sign, Transition]:
     """Return the entries of a state in which all that comes is new."""
     return {
         Sign.NEXT: _READING,
         Sign.CROSSING: _READING,
-        Sign.STANDING: Next(state),
+        Sign.STANDING: Transition(state),
         Sign.TIP: _TIP,
         Sign.NOWHERE: _ANEW,
         Sign.END: _ENDED,
         Sign.PASSED: _ANEW,
-        Sign.LOST: Next(state, Does.ASK),
+        Sign.LOST: Transition(state, NextStep.ASK),
         Sign.REFUSED: _ANEW,
         Sign.GONE: _ENDED_LOSS,
     } | {Sign[name]: entry for name, entry in others.items()}
 
 
-TABLE: Mapping[State, Mapping[Sign, Next]] = {
+TABLE: Mapping[State, Mapping[Sign, Transition]] = {
     State.FRESH: _met(State.FRESH),
     State.SEEKING: _unmet(State.SEEKING),
     State.OVERTAKEN: _unmet(
         State.OVERTAKEN,
-        OLDER=Next(State.PASSING),
+        OLDER=Transition(State.PASSING),
         # Nothing is left at all: whatever comes after this is new.
-        TIP=Next(State.TIP, is_loss=True),
+        TIP=Transition(State.TIP, is_loss=True),
     ),
     State.PASSING: _unmet(State.PASSING),
     State.READING: _met(State.READING),
@@ -317,7 +317,7 @@ class Step(NamedTuple):
     """The step that an input has led to."""
 
     sign: Sign
-    does: Does
+    does: NextStep
     is_loss: bool = False
     """True when what was sought (`LogCursor.missing`) is not there: the reader reports it with this answer."""
     start: int = 0
@@ -455,7 +455,7 @@ class LogCursor:
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _go(self, sign: Sign) -> Next:
+    def _go(self, sign: Sign) -> Transition:
         found = TABLE[self.state].get(sign)
         if found is None:
             raise RuntimeError(f"a log's cursor that is {self.state} cannot be shown {sign}")

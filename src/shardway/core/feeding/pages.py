@@ -26,7 +26,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
 from shardway.core.aggregation import MAGIC, open_aggregate
-from shardway.core.feeding.log_cursor import Does, LogCursor, Policy, State, latest_s
+from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, State, latest_s
 from shardway.core.leases.row import Checkpoint
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.errors import AggregateError
@@ -306,7 +306,7 @@ def _open_one(shard: ShardView, raw: RawRecord) -> OpenedRecord | None:
     return OpenedRecord(list(columns), aggregate.datas, is_outside)
 
 
-class Opened(NamedTuple):
+class OpenedPage(NamedTuple):
     """The user records of a page, and what was noticed on the way."""
 
     records: UserRecords
@@ -319,7 +319,7 @@ class Opened(NamedTuple):
 
 def opened(
     shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None, before: OpenedRecords | None = None
-) -> Opened:
+) -> OpenedPage:
     """Return the user records of Kinesis records, without those up to and with ``done``, which lies in the first one.
     ``before`` has what `open_all` has made of these records; None: they are opened now.
 
@@ -328,14 +328,14 @@ def opened(
     if done is not None and raws and int(raws[0].sequence_number) == done.sequence_number:
         return _opened(shard, raws, done.sub_sequence_number + 1, before)
     if before is not None and not before:
-        return Opened(UserRecords(shard, raws))
+        return OpenedPage(UserRecords(shard, raws))
     datas = [raw.data for raw in raws]
     if True not in [data.startswith(MAGIC) for data in datas]:
-        return Opened(UserRecords(shard, raws, datas=datas))
+        return OpenedPage(UserRecords(shard, raws, datas=datas))
     return _opened(shard, raws, 0, before)
 
 
-def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: OpenedRecords | None) -> Opened:
+def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: OpenedRecords | None) -> OpenedPage:
     owners: list[RawRecord] = []
     inner: list[Inner] = []
     datas: list[bytes] = []
@@ -362,7 +362,7 @@ def _opened(shard: ShardView, raws: Sequence[RawRecord], skip: int, before: Open
             owners += repeat(raw, count)
             inner += aggregate.inner[skipped:] if skipped else aggregate.inner
             datas += aggregate.datas[skipped:]
-    return Opened(UserRecords(shard, owners, inner, datas, aggregate_bytes), aggregates, outside, dropped)
+    return OpenedPage(UserRecords(shard, owners, inner, datas, aggregate_bytes), aggregates, outside, dropped)
 
 
 def _refuse(shard: ShardView, raw: RawRecord, count: int) -> None:
@@ -396,7 +396,7 @@ class Trimmed(NamedTuple):
     """True when the shard was only silent: it was read to its tip at a time that the retention still covers."""
 
 
-class Taken(NamedTuple):
+class PageMeaning(NamedTuple):
     """The meaning of a page for the reader of the shard."""
 
     records: UserRecords
@@ -508,7 +508,7 @@ class FeedCursor:
         horizon_s: float | None = None,
         asked_s: float | None = None,
         before: OpenedRecords | None = None,
-    ) -> Taken | None:
+    ) -> PageMeaning | None:
         """Judge a page. None: it is worth nothing, and a new iterator is needed, at `start`.
 
         ``horizon_s``: the oldest arrival time that the stream's retention covers (epoch seconds), if it is known.
@@ -520,12 +520,12 @@ class FeedCursor:
         log, raws, was_met = self._log, page.records, self._log.is_met
         behind_ms = page.millis_behind_latest
         step = log.page(raws, behind_ms=behind_ms, is_last=page.is_last, asked_s=asked_s, horizon_s=horizon_s)
-        if step.does is Does.ASK:
+        if step.does is NextStep.ASK:
             self._begins_anew(was_met)
             return None
         missing = self._missing() if step.is_loss else None
         if not raws:
-            found = Opened(UserRecords(self._shard, ()))
+            found = OpenedPage(UserRecords(self._shard, ()))
             taken = self._taken(found, None, page, self._trimmed(missing, found, horizon_s))
             self._note_reached(log.silence.reached_s)
             return taken
@@ -545,15 +545,15 @@ class FeedCursor:
         self._note_reached(asked_s if behind_ms == 0 else None)
         return taken
 
-    def gone(self, *, horizon_s: float | None = None) -> Taken:
+    def gone(self, *, horizon_s: float | None = None) -> PageMeaning:
         """Return what a page means when the shard is in no listing any more: its last record is older than the
         retention, and it has ended.
         """
         self._begins_anew()
         step = self._log.gone()
-        found = Opened(UserRecords(self._shard, ()))
+        found = OpenedPage(UserRecords(self._shard, ()))
         trimmed = self._trimmed(self._missing() if step.is_loss else None, found, horizon_s)
-        return Taken(found.records, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
+        return PageMeaning(found.records, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
 
     # --- what is lost ---------------------------------------------------------------------------
 
@@ -571,7 +571,7 @@ class FeedCursor:
             return None
         return done if done is not None and done.sequence_number == number else Position(number)
 
-    def _trimmed(self, missing: Position | None, found: Opened, horizon_s: float | None) -> Trimmed | None:
+    def _trimmed(self, missing: Position | None, found: OpenedPage, horizon_s: float | None) -> Trimmed | None:
         is_covered = self._is_covered(horizon_s)
         if missing is None or (is_covered and not self._is_stored):  # A silent shard that is read is no news.
             return None
@@ -607,8 +607,10 @@ class FeedCursor:
             until_s = max(until_s, self._latest_s)
         self.read_until_s = until_s if self.read_until_s is None else max(until_s, self.read_until_s)
 
-    def _taken(self, found: Opened, ends_at: Position | None, page: ReadPage, trimmed: Trimmed | None) -> Taken:
-        return Taken(
+    def _taken(
+        self, found: OpenedPage, ends_at: Position | None, page: ReadPage, trimmed: Trimmed | None
+    ) -> PageMeaning:
+        return PageMeaning(
             found.records,
             ends_at,
             page.millis_behind_latest,

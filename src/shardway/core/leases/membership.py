@@ -9,7 +9,7 @@ looked at, so the order counts. The taker first reads the leases. Then it reads,
 which must not have moved for F. Then it takes, on condition of the leases as it read them. The owner's fence fell
 before that second read. The owner sends a write to the lease that lifts the fence again only after a write to its own
 worker row was confirmed. So that write comes after the second read and moves the lease's counter, and either the take
-or that write is refused. `Members.silent` asks for both times.
+or that write is refused. `WorkerRows.silent` asks for both times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # owner has stopped before any observer has waited for as long.
 
 
-class _Seen(NamedTuple):
+class _SeenRow(NamedTuple):
     counter: int
     owner: str | None
     since_s: float
@@ -47,7 +47,7 @@ class Observed:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenRow] = {}
 
     def look(self, key: str, counter: int, now_s: float, *, owner: str | None = None) -> None:
         """Note a value that an answer showed, at the time of the answer. A change of the owner's name is a movement
@@ -55,7 +55,7 @@ class Observed:
         """
         seen = self._seen.get(key)
         if seen is None or seen.counter != counter or seen.owner != owner:
-            self._seen[key] = _Seen(counter, owner, now_s)
+            self._seen[key] = _SeenRow(counter, owner, now_s)
 
     def look_at_leases(self, rows: Iterable[LeaseRow], now_s: float) -> None:
         """Note all leases, as one scan showed them; a lease that is not among them is forgotten."""
@@ -244,7 +244,7 @@ def worker_rows(items: Iterable[Mapping[str, Any]]) -> list[WorkerRow]:
     return rows
 
 
-class Members:
+class WorkerRows:
     """The knowledge that one worker has of the others, by looks at the table of workers."""
 
     __slots__ = ("_failover_s", "_observed", "rows", "worker")

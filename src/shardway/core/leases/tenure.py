@@ -272,7 +272,7 @@ Command: TypeAlias = Send | Began | Fenced | Lifted | HandoffAsked | Stored | Pe
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PendingWrite:
     """The one write that has no outcome yet."""
 
     write: Write
@@ -288,7 +288,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedWrites:
     """The things that the next writes should store."""
 
     checkpoint: Checkpoint | None = None
@@ -303,7 +303,7 @@ class Wish:
     """The process of that worker's name that gets the lease."""
 
 
-_NOTHING = Wish()
+_NOTHING = WantedWrites()
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,8 @@ class Tenure:
     """The send time of the last confirmed write to the worker's row; None where no other worker looks at such rows."""
     token: int = 0
     """The token of the tenure; 0 until it has begun."""
-    sent: Sent | None = None
-    wish: Wish = _NOTHING
+    sent: PendingWrite | None = None
+    wish: WantedWrites = _NOTHING
 
     @property
     def base_s(self) -> float:
@@ -433,7 +433,7 @@ def _fence(tenure: Tenure, now_s: float) -> Result:
     return replace(tenure, state=State.FENCED, sent=_from_before(tenure.sent)), (Fenced(),)
 
 
-def _from_before(sent: Sent | None) -> Sent | None:
+def _from_before(sent: PendingWrite | None) -> PendingWrite | None:
     return None if sent is None else replace(sent, first_lifts=False, last_lifts=False)
 
 
@@ -478,7 +478,7 @@ def _is_due(tenure: Tenure, now_s: float) -> bool:
 
 
 def _send(tenure: Tenure, write: Write, now_s: float) -> Result:
-    return replace(tenure, sent=Sent(write, now_s, now_s)), (Send(write),)
+    return replace(tenure, sent=PendingWrite(write, now_s, now_s)), (Send(write),)
 
 
 def _work(tenure: Tenure, now_s: float) -> Result:
@@ -523,7 +523,7 @@ def _answered(tenure: Tenure, given: Answered, now_s: float) -> Result:
     return _work(replace(tenure, sent=replace(sent, doubtful=True)), now_s)
 
 
-def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts: bool, now_s: float) -> Result:
+def _confirmed(tenure: Tenure, sent: PendingWrite, row: LeaseRow, since_s: float, lifts: bool, now_s: float) -> Result:
     """Go on after a write that is in the table, and was sent at ``since_s`` or later."""
     kind = sent.write.kind
     wish, stored = _fulfilled(tenure.wish, row, kind)
@@ -545,7 +545,7 @@ def _confirmed(tenure: Tenure, sent: Sent, row: LeaseRow, since_s: float, lifts:
     return _and_work(after, commands, now_s)
 
 
-def _refused(tenure: Tenure, sent: Sent, row: LeaseRow | None, now_s: float) -> Result:
+def _refused(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
     if row is not None and writes.applied(sent.write, row):
         # The write was applied, and answered with an error: at some time since it was first sent. A take may be a
         # former life's of the same name, which came late: it proves nothing of the time, so a renewal has to.
@@ -579,7 +579,7 @@ def _is_of_same_owner(row: LeaseRow, known: LeaseRow) -> bool:
     return same and row.process == known.process
 
 
-def _deleted(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) -> Result:
+def _deleted(tenure: Tenure, refused: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
     """Write the row anew, as long as no other worker can have had the lease. One that had it may have read the shard to
     its end: then the row had served and was deleted rightly, and written anew it would have the shard read again.
     """
@@ -589,19 +589,19 @@ def _deleted(tenure: Tenure, refused: Sent, row: LeaseRow | None, now_s: float) 
     return _send(tenure, writes.restore(tenure.row, row, _maybe_stored(refused)), now_s)
 
 
-def _lost(why: Loss, tenure: Tenure, sent: Sent | None) -> Lost:
+def _lost(why: Loss, tenure: Tenure, sent: PendingWrite | None) -> Lost:
     """Return the loss of a lease whose row is not to be seen, with what is known of the lease."""
     return Lost(why, None, writes.as_known(tenure.row, None if sent is None else _maybe_stored(sent)))
 
 
-def _maybe_stored(sent: Sent) -> Write | None:
+def _maybe_stored(sent: PendingWrite) -> Write | None:
     """Return the write, where it may have been applied before the row was deleted: a write that was repeated, for want
     of an answer.
     """
     return sent.write if sent.repeated or sent.write.kind is Kind.RESTORE else None
 
 
-def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
+def _was_deleted(sent: PendingWrite, known: LeaseRow, row: LeaseRow | None) -> bool:
     """True when the row is gone, or another row without an owner is in its place. It is False once the shard has ended:
     then the row has served.
     """
@@ -612,11 +612,11 @@ def _was_deleted(sent: Sent, known: LeaseRow, row: LeaseRow | None) -> bool:
     return row.actual_owner is None and row.counter < known.counter and not row.ended
 
 
-def _is_stored(wish: Wish, row: LeaseRow) -> bool:
+def _is_stored(wish: WantedWrites, row: LeaseRow) -> bool:
     return wish.checkpoint is None or wish.checkpoint <= row.checkpoint
 
 
-def _fulfilled(wish: Wish, row: LeaseRow, kind: Kind) -> tuple[Wish, tuple[Command, ...]]:
+def _fulfilled(wish: WantedWrites, row: LeaseRow, kind: Kind) -> tuple[WantedWrites, tuple[Command, ...]]:
     """Return what is left to be wished after a write, and the commands for what it stored."""
     if kind is Kind.PREPARE:
         if wish.prepare is None or wish.prepare.checkpoint != row.pending:
@@ -647,7 +647,7 @@ def _and_work(tenure: Tenure, before: tuple[Command, ...], now_s: float) -> Resu
 
 
 def _over(tenure: Tenure, *commands: Command) -> Result:
-    return replace(tenure, state=State.OVER, sent=None, wish=Wish()), commands
+    return replace(tenure, state=State.OVER, sent=None, wish=WantedWrites()), commands
 
 
 # --- what the worker wants ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ and ``safe`` says how far all is settled. ``LedgerPolicy`` has the choices.
 
 from shardway.core.ledger.book import DeadLetter, Delivery, Ticket, behind
 from shardway.core.ledger.grouping import Collected, Collector, Part, Split, SplitError, split
-from shardway.core.ledger.ledger import Closing, Ending, Ledger
+from shardway.core.ledger.ledger import GiveUpReason, Ledger, TenureEnd
 from shardway.core.ledger.policies import (
     AnyOrder,
     ByKey,
@@ -24,14 +24,13 @@ from shardway.core.ledger.policies import (
 __all__ = [
     "AnyOrder",
     "ByKey",
-    "Closing",
     "Collected",
     "Collector",
     "DeadLetter",
     "DeadLetters",
     "Delivery",
-    "Ending",
     "GiveUp",
+    "GiveUpReason",
     "InOrder",
     "Ledger",
     "LedgerPolicy",
@@ -42,6 +41,7 @@ __all__ = [
     "Split",
     "SplitError",
     "Stop",
+    "TenureEnd",
     "Ticket",
     "Warn",
     "behind",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _COMPACT_PART = 4
 
 
-class Placed(Protocol):
+class HasPosition(Protocol):
     """What a ledger takes: anything that knows its position. The records of one position (parts of one record) are
     settled together as far as the checkpoint goes.
     """
@@ -48,10 +48,10 @@ class Placed(Protocol):
         """The record's number inside of an aggregate."""
 
 
-R = TypeVar("R", bound=Placed)
+R = TypeVar("R", bound=HasPosition)
 
 
-class Held:
+class BookTotals:
     """The totals of what the pages of a ledger hold."""
 
     __slots__ = ("_share", "held_bytes", "records", "settled_bytes", "size_of")
@@ -132,7 +132,7 @@ class Page(Generic[R]):
         before: Checkpoint,
         ends_at: Position,
         held_bytes: int,
-        held: Held,
+        held: BookTotals,
     ) -> None:
         self.number = number
         """The page's number: pages of a ledger are numbered as they come."""
@@ -390,7 +390,7 @@ class Page(Generic[R]):
         return kept, kept_befores
 
 
-def _same(one: Placed, other: Placed) -> bool:
+def _same(one: HasPosition, other: HasPosition) -> bool:
     """Say whether both records are of one position: they are parts of one record."""
     return one.sub_sequence_number == other.sub_sequence_number and one.sequence_number == other.sequence_number
 
@@ -408,11 +408,11 @@ def behind(records: Sequence[R], checkpoint: Checkpoint) -> Sequence[R]:
     return records[index:] if index else records
 
 
-def _place_of(record: Placed) -> tuple[int, int]:
+def _place_of(record: HasPosition) -> tuple[int, int]:
     return record.sequence_number, record.sub_sequence_number
 
 
-class Where(Enum):
+class TicketState(Enum):
     """The states of a ticket's records."""
 
     QUEUED = "queued"
@@ -458,7 +458,7 @@ class Ticket:
         self.serial = serial
         self.left = len(places)
         """The number of the ticket's records that are not settled and still with this ticket."""
-        self.where = Where.QUEUED
+        self.where = TicketState.QUEUED
         self.root = self if root is None else root
         """The ticket that the records were delivered with first."""
         self.unsettled = len(places)
@@ -714,7 +714,7 @@ class Book(Generic[R]):
         size_of: Callable[[Any], int],
         share: Share | None = None,
     ) -> None:
-        self.held = Held(size_of, share)
+        self.held = BookTotals(size_of, share)
         self.out = 0
         """The number of records that are with callers. Records that wait for a retry, or as dead letters, do
         not count.
@@ -765,8 +765,8 @@ class Book(Generic[R]):
         for ticket in tickets:
             ticket.key = NO_KEY
         queue.follow(former.furthest)
-        queue.wait_for(ticket for ticket in tickets if ticket.where is Where.OUT)
-        waiting = [ticket for ticket in tickets if ticket.where is Where.WAITING]
+        queue.wait_for(ticket for ticket in tickets if ticket.where is TicketState.OUT)
+        waiting = [ticket for ticket in tickets if ticket.where is TicketState.WAITING]
         for ticket in waiting:
             ticket.places = self.mine(ticket)
         queue.again(sorted(waiting, key=_order))
@@ -781,12 +781,12 @@ class Book(Generic[R]):
         ticket = self.queue.take(now_s, records_max, gaps_only=gaps_only)
         if ticket is None:
             return None
-        if ticket.where is Where.QUEUED:
+        if ticket.where is TicketState.QUEUED:
             ticket.first_at_s = now_s
             self.stalls.watch(ticket)
         elif len(ticket.places) != ticket.left:
             ticket.places = self.mine(ticket)
-        ticket.where = Where.OUT
+        ticket.where = TicketState.OUT
         ticket.attempt += 1
         self.out += ticket.left
         return Delivery(ticket, ticket.page.chosen(ticket.places), ticket.places, ticket.attempt)
@@ -801,7 +801,7 @@ class Book(Generic[R]):
             return
         current.left -= 1
         root.unsettled -= 1
-        if current.where is Where.OUT:
+        if current.where is TicketState.OUT:
             self.out -= 1
         if not current.left:
             self.queue.closed(current)
@@ -851,8 +851,8 @@ class Book(Generic[R]):
         """Let records in flight wait for their next turn, in these groups. ``put_off``: their handler wants it so."""
         waiting = []
         for places in groups:
-            if ticket.where is Where.OUT and places:
-                moved = self.move(ticket, places, Where.WAITING, put_off=put_off)
+            if ticket.where is TicketState.OUT and places:
+                moved = self.move(ticket, places, TicketState.WAITING, put_off=put_off)
                 moved.due_s, moved.failures, moved.halved = due_s, failures, halved or ticket.halved
                 waiting.append(moved)
         if waiting:
@@ -860,14 +860,14 @@ class Book(Generic[R]):
             if not ticket.left:
                 self.queue.closed(ticket)
 
-    def move(self, ticket: Ticket, places: Sequence[int], where: Where, *, put_off: bool = True) -> Ticket:
+    def move(self, ticket: Ticket, places: Sequence[int], where: TicketState, *, put_off: bool = True) -> Ticket:
         """Move records from a ticket to a new one, and return that."""
         moved = Ticket(ticket.page, places, serial=next(self._tickets), root=ticket.root)
         moved.attempt, moved.key, moved.where = ticket.attempt, ticket.key, where
         moved.put_off = put_off or ticket.put_off
         ticket.page.moved.update(dict.fromkeys(places, moved))
         ticket.left -= len(places)
-        if ticket.where is Where.OUT:
+        if ticket.where is TicketState.OUT:
             self.out -= len(places)
         return moved
 
@@ -920,7 +920,7 @@ class Book(Generic[R]):
             if page.number == number and places and places[-1] >= stop:
                 places = [each for each in places if each < stop]
             if page.moved:
-                places = [each for each in places if page.moved.get(each, root).where is not Where.LETTER]
+                places = [each for each in places if page.moved.get(each, root).where is not TicketState.LETTER]
             if places:
                 found.append((root, places))
         return found

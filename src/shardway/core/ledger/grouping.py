@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from shardway.core.ledger.book import Placed, R
+from shardway.core.ledger.book import HasPosition, R
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PARTS_MAX = 10_000
 
 
-class Source(Placed, Protocol):
+class Source(HasPosition, Protocol):
     """A record that can be split."""
 
     @property
@@ -173,7 +173,7 @@ def _bounded(values: Iterable[T], parts_max: int) -> list[T]:
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Handed(Protocol[R_co]):
+class DeliveredRecords(Protocol[R_co]):
     """Records that were delivered together."""
 
     @property
@@ -271,7 +271,7 @@ class Collector(Generic[R]):
         """Iterate over the collections that wait, the oldest first."""
         return iter(self._groups.values())
 
-    def add(self, handed: Handed[R], now_s: float) -> list[Collected[R]]:
+    def add(self, handed: DeliveredRecords[R], now_s: float) -> list[Collected[R]]:
         """Add these records, and return the collections that they completed, in the order in which they were
         completed.
         """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from shardway import events
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.book import Book, DeadLetter, Delivery, R, Where, payload_bytes_of, payload_bytes_of_all
+from shardway.core.ledger.book import Book, DeadLetter, Delivery, R, TicketState, payload_bytes_of, payload_bytes_of_all
 from shardway.core.ledger.policies import (
     AnyOrder,
     ByKey,
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.feeding.allowance import Share
-    from shardway.core.ledger.book import Held, Page, Ticket
+    from shardway.core.ledger.book import BookTotals, Page, Ticket
     from shardway.core.ledger.policies import OrderPolicy
     from shardway.core.ledger.queues import Queue, Tickets
     from shardway.events import LedgerEvent
     from shardway.model import Position
 
 
-class Closing(NamedTuple):
+class TenureEnd(NamedTuple):
     """The end of a tenure."""
 
     checkpoint: Checkpoint
@@ -135,7 +135,7 @@ class LedgerEvents:
             self._late_made = True
             self.made.append(events.LateSettlement(self._stream, self._shard_id, records, reason))
 
-    def held(self, held: Held, oldest: Position, held_s: float) -> None:
+    def held(self, held: BookTotals, oldest: Position, held_s: float) -> None:
         """Make the event that nothing more is fetched, and the program waits for records."""
         what = held.records, held.held_bytes, oldest, held_s
         self.made.append(events.FetchingHeld(self._stream, self._shard_id, *what))
@@ -176,7 +176,7 @@ def raised_at(error: BaseException) -> str:
     return ", ".join(dict.fromkeys(places[:1] + places[-1:])) or "not raised"
 
 
-class Starving:
+class Starvation:
     """The time in which the program asks for records and gets none: it ends when it gets some, or there is room."""
 
     __slots__ = ("_after_s", "_since_s", "_told")
@@ -257,7 +257,7 @@ class Ledger(Generic[R]):
         """The events that were made and not taken yet: a look costs next to nothing. Most calls make none."""
         self._faults: Faults[R] = Faults(self._book, policy, self._events, rng=rng)
         self._shard_ended = False
-        self._starving = Starving(policy.full_after_s)
+        self._starving = Starvation(policy.full_after_s)
         self._closed: str | None = None
 
     def take_events(self) -> Sequence[LedgerEvent]:
@@ -277,7 +277,7 @@ class Ledger(Generic[R]):
         return self._closed is not None
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> GiveUpReason | None:
         """The reason why nothing more is delivered, where the policies have had enough of the shard."""
         return self._faults.ending
 
@@ -287,7 +287,7 @@ class Ledger(Generic[R]):
         return self.ending is not None and not self.ending.stops
 
     @property
-    def held(self) -> Held:
+    def held(self) -> BookTotals:
         """The totals of what came and is not settled, delivered or not: records, and the bytes that are kept
         for them.
         """
@@ -432,7 +432,7 @@ class Ledger(Generic[R]):
         if self._book.out:
             return False
         return not any(
-            ticket.where is Where.LETTER
+            ticket.where is TicketState.LETTER
             for root in self._book.stalls
             for ticket in self._book.by_ticket(root)
         )  # fmt: skip
@@ -444,7 +444,7 @@ class Ledger(Generic[R]):
         if self._closed is not None or isinstance(self.policy.order, AnyOrder):
             return False
         holder = ticket.page.moved.get(place)
-        return holder is not None and holder.where is Where.WAITING
+        return holder is not None and holder.where is TicketState.WAITING
 
     # --- how far ---
 
@@ -602,7 +602,7 @@ class Ledger(Generic[R]):
         """Give these records up: each becomes a dead letter, and counts as settled once that is written."""
         if self._closed is not None:
             return False
-        if ticket.where is Where.OUT:
+        if ticket.where is TicketState.OUT:
             self._faults.dead_letter(ticket, self._book.mine(ticket, places), error, reason, now_s)
         return True
 
@@ -653,7 +653,7 @@ class Ledger(Generic[R]):
 
     # --- the end of the tenure ---
 
-    def close(self, reason: str) -> Closing:
+    def close(self, reason: str) -> TenureEnd:
         """End the tenure. An event names what is unsettled, once; what is settled after the call counts for nothing."""
         unsettled = self.unsettled()
         if self._closed is None:
@@ -661,7 +661,7 @@ class Ledger(Generic[R]):
             self._book.held.leave()
             if unsettled:
                 self._events.unsettled(unsettled, reason)
-        return Closing(self.safe, len(unsettled))
+        return TenureEnd(self.safe, len(unsettled))
 
     def _late(self, records: int) -> bool:
         self._events.late(records, self._closed or "")
@@ -683,7 +683,7 @@ def _queue_of(policy: LedgerPolicy, tickets: Tickets) -> Queue:
 # becomes a dead letter counts as settled only when its letter is known to be written.
 
 
-class Ending(NamedTuple):
+class GiveUpReason(NamedTuple):
     """The reason why nothing more is delivered, though the tenure still holds: the shard is to be given up."""
 
     action: str
@@ -700,7 +700,7 @@ class Ending(NamedTuple):
         return self.action == "Stop"
 
 
-class Again(NamedTuple):
+class Redelivery(NamedTuple):
     """The step that delivers the same records again."""
 
     delay_s: float
@@ -708,7 +708,7 @@ class Again(NamedTuple):
     @property
     def shown(self) -> tuple[str, float]:
         """The step's name, and the seconds before it is done."""
-        return "Again", self.delay_s
+        return "Redelivery", self.delay_s
 
 
 class Halve(NamedTuple):
@@ -722,7 +722,7 @@ class Halve(NamedTuple):
         return "Halve", self.delay_s
 
 
-class Last(NamedTuple):
+class LastAttempt(NamedTuple):
     """The step after the last attempt."""
 
     resort: LastResort
@@ -733,7 +733,7 @@ class Last(NamedTuple):
         return type(self.resort).__name__, 0.0
 
 
-Step = Again | Halve | Last
+Step = Redelivery | Halve | LastAttempt
 
 
 def after_failure(
@@ -747,14 +747,14 @@ def after_failure(
     delay_s = full_jitter_s(failures, base_s=retry.base_s, cap_s=retry.cap_s, rng=rng)
     if isinstance(error, retry.transient):
         if retry.give_up_after_s is not None and failing_s >= retry.give_up_after_s:
-            return Last(GiveUp(cool_down_s=retry.cool_down_s))
-        return Again(delay_s)
+            return LastAttempt(GiveUp(cool_down_s=retry.cool_down_s))
+        return Redelivery(delay_s)
     if records > 1 and retry.halve:
         # A half is not tried twice: what was in the way the first time had its chance with the whole batch.
-        return Halve(delay_s) if halved or failures >= retry.batch_failures_max else Again(delay_s)
+        return Halve(delay_s) if halved or failures >= retry.batch_failures_max else Redelivery(delay_s)
     if retry.failures_max is not None and failures >= retry.failures_max:
-        return Last(retry.then)
-    return Again(delay_s)
+        return LastAttempt(retry.then)
+    return Redelivery(delay_s)
 
 
 class Letters(Generic[R]):
@@ -817,7 +817,7 @@ class Faults(Generic[R]):
         self._rng = rng
         self.letters: Letters[R] = Letters(rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s)
         """The dead letters that are to be written."""
-        self.ending: Ending | None = None
+        self.ending: GiveUpReason | None = None
         """The end of the shard's reading; set once, when the shard is to be given up, or stopped."""
         self.failing_since_s: float | None = None
         """The time since which all failures were transient; the ledger sets it to None when a record is settled."""
@@ -826,7 +826,7 @@ class Faults(Generic[R]):
         """Apply the retry policy to what a handler that raised left unsettled."""
         book, retry, failures = self._book, self.policy.retry, ticket.failures + 1
         mine = book.mine(ticket, places)
-        if ticket.where is not Where.OUT or not mine:
+        if ticket.where is not TicketState.OUT or not mine:
             return
         if not isinstance(error, retry.transient):
             self.failing_since_s = None
@@ -837,7 +837,7 @@ class Faults(Generic[R]):
             retry, error, records=len(mine), failures=failures, halved=ticket.halved, failing_s=failing_s, rng=self._rng
         )
         self._events.failed(ticket, mine, error, step)
-        if isinstance(step, Again):
+        if isinstance(step, Redelivery):
             book.again(ticket, [mine], now_s + step.delay_s, failures=failures)
         elif isinstance(step, Halve):
             middle = (len(mine) + 1) // 2
@@ -854,20 +854,20 @@ class Faults(Generic[R]):
             policy = policy.then
         groups = self._book.by_ticket(root)
         places = sorted(place for group in groups.values() for place in group)
-        waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not Where.OUT)
+        waiting = sum(len(group) for ticket, group in groups.items() if ticket.where is not TicketState.OUT)
         self._events.stalled(root, places, waiting, now_s, policy)
         if isinstance(policy, Redeliver):
             root.redelivered += 1
             self.redeliver(root, now_s)
         elif not isinstance(policy, Warn):
             for ticket, group in groups.items():
-                if ticket.where is not Where.LETTER:
+                if ticket.where is not TicketState.LETTER:
                     self._resort_to(policy, ticket, group, None, "not settled in time", now_s)
 
     def redeliver(self, root: Ticket, now_s: float) -> None:
         """Deliver again what is in flight of these records, though its handler did not say so."""
         for ticket, places in self._book.by_ticket(root).items():
-            if ticket.where is Where.OUT:
+            if ticket.where is TicketState.OUT:
                 self._book.again(ticket, [places], now_s, failures=ticket.failures, put_off=False)
 
     def skip(self, ticket: Ticket, places: Sequence[int], reason: str) -> None:
@@ -892,7 +892,7 @@ class Faults(Generic[R]):
         page: Page[R] = ticket.page
         failures = ticket.failures if failures is None else failures
         for place in places:
-            moved = self._book.move(ticket, [place], Where.LETTER)
+            moved = self._book.move(ticket, [place], TicketState.LETTER)
             letter = DeadLetter(page.record(place), page.position(place), moved, place, error, reason, failures)
             self.letters.add(letter, now_s)
         if not ticket.left:
@@ -914,11 +914,11 @@ class Faults(Generic[R]):
             case Skip():
                 self.skip(ticket, places, reason)
             case GiveUp(cool_down_s=cool_down_s):
-                self._end(Ending("GiveUp", reason, cool_down_s, error))
+                self._end(GiveUpReason("GiveUp", reason, cool_down_s, error))
             case _:
-                self._end(Ending("Stop", reason, 0.0, error))
+                self._end(GiveUpReason("Stop", reason, 0.0, error))
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: GiveUpReason) -> None:
         if self.ending is None:
             self.ending = ending
             self._events.given_up(ending.action, ending.reason, ending.error, ending.cool_down_s)

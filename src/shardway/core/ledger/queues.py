@@ -10,7 +10,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from shardway.core.ledger.book import NO_KEY, Ticket, Where
+from shardway.core.ledger.book import NO_KEY, Ticket, TicketState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +77,7 @@ Furthest: TypeAlias = tuple[int, int]
 NOTHING_TAKEN: Furthest = (-1, -1)
 
 
-class _Fresh:
+class _FreshPages:
     """Records that were never delivered, page by page."""
 
     __slots__ = ("_before", "_pages", "_tickets", "furthest")
@@ -198,7 +198,7 @@ class PositionQueue:
     __slots__ = ("_fresh", "_waiting")
 
     def __init__(self, tickets: Tickets) -> None:
-        self._fresh = _Fresh(tickets)
+        self._fresh = _FreshPages(tickets)
         self._waiting = Line(tickets)
 
     def add(self, page: Page[Any]) -> None:
@@ -259,7 +259,7 @@ class DueQueue:
     __slots__ = ("_fresh", "_waiting")
 
     def __init__(self, tickets: Tickets) -> None:
-        self._fresh = _Fresh(tickets)
+        self._fresh = _FreshPages(tickets)
         self._waiting: list[tuple[float, int, Ticket]] = []
 
     def add(self, page: Page[Any]) -> None:
@@ -309,7 +309,7 @@ class DueQueue:
 
 def waits(ticket: Ticket) -> bool:
     """False when the ticket has nothing to deliver any more: all of it was settled, or moved on, meanwhile."""
-    return ticket.left > 0 and ticket.where in (Where.WAITING, Where.QUEUED)
+    return ticket.left > 0 and ticket.where in (TicketState.WAITING, TicketState.QUEUED)
 
 
 class _Run:

@@ -37,7 +37,7 @@ from shardway.model import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardway.core.ledger.book import Held
+    from shardway.core.ledger.book import BookTotals
     from shardway.events import LedgerEvent
 
 
@@ -79,7 +79,7 @@ class Deduplicate(Options, frozen=True, kw_only=True):
         return ["key is a function, not None"] if self.key is None else []
 
 
-class Keyed(NamedTuple):
+class KeyedRecord(NamedTuple):
     """A record's key, and the time at which the record came."""
 
     key: bytes
@@ -87,7 +87,7 @@ class Keyed(NamedTuple):
     """The time of arrival by the service's clock, in seconds."""
 
     @classmethod
-    def of(cls, key: bytes | str, at_s: float) -> Keyed:
+    def of(cls, key: bytes | str, at_s: float) -> KeyedRecord:
         """Make a key; a longer key is kept as a digest of 32 bytes. Raises UnicodeEncodeError for text that is none."""
         if isinstance(key, str):
             key = key.encode()
@@ -132,18 +132,18 @@ class DedupeWindow:
         told, self._told = self._told, []
         return told
 
-    def duplicates(self, keys: Iterable[Keyed | None]) -> list[int]:
+    def duplicates(self, keys: Iterable[KeyedRecord | None]) -> list[int]:
         """Return the places of the duplicates among the next records of the log; all keys are remembered. None stands
         for a record that is never a duplicate.
         """
         self._begun = True
         return self._pass(keys)
 
-    def learn(self, keys: Iterable[Keyed | None]) -> None:
+    def learn(self, keys: Iterable[KeyedRecord | None]) -> None:
         """Remember records that lie before those to be delivered: a new owner reads them again."""
         self._pass(keys, early=self._begun)
 
-    def _pass(self, keys: Iterable[Keyed | None], *, early: bool = False) -> list[int]:
+    def _pass(self, keys: Iterable[KeyedRecord | None], *, early: bool = False) -> list[int]:
         """Take the keys of records. ``early``: the records lie before records that were seen."""
         found = []
         seen, read_late, window_s = self._seen, self._read_late, self.window_s
@@ -213,7 +213,7 @@ class PageRead:
     """The position where the page ends, if that is behind its last record."""
     held_bytes: int | None = None
     """The bytes that all the records take together, where that is known."""
-    keys: Sequence[Keyed | None] = ()
+    keys: Sequence[KeyedRecord | None] = ()
     """The key of each record, where duplicates are left out."""
 
 
@@ -273,7 +273,7 @@ class Duplicates:
         if self.state is Window.UNKNOWN:
             self.state = Window.READING
 
-    def learn(self, keys: Sequence[Keyed | None]) -> None:
+    def learn(self, keys: Sequence[KeyedRecord | None]) -> None:
         """Remember keys of records that lie before the records that are delivered."""
         self.window.learn(keys)
 
@@ -289,11 +289,11 @@ class Duplicates:
 
     # --- pages ----------------------------------------------------------------------------------
 
-    def follow(self, keys: Sequence[Keyed | None]) -> None:
+    def follow(self, keys: Sequence[KeyedRecord | None]) -> None:
         """Note the keys of the next records: the former owner has delivered them."""
         self.window.duplicates(keys)
 
-    def read(self, page: PageRead, held: Held) -> list[Admit]:
+    def read(self, page: PageRead, held: BookTotals) -> list[Admit]:
         """Take a page that came, and return what may go on. What is kept of it is counted in ``held``."""
         if self.state is not Window.KNOWN and not self._is_told:
             self._is_told = True
@@ -303,7 +303,7 @@ class Duplicates:
             return []
         return self._without_duplicates(page)
 
-    def go_on(self, held: Held) -> list[Admit]:
+    def go_on(self, held: BookTotals) -> list[Admit]:
         """Return what may go on now of the pages that were kept."""
         found: list[Admit] = []
         while self._kept and self.may_deliver:
@@ -312,7 +312,7 @@ class Duplicates:
             found += self._without_duplicates(page)
         return found
 
-    def _keep(self, page: PageRead, held: Held) -> None:
+    def _keep(self, page: PageRead, held: BookTotals) -> None:
         """Keep a page. Of pages without records only the last one's end is kept: a silence may be many of them."""
         if not len(page.records):
             if page.ends_at is None:

@@ -21,13 +21,13 @@ when the listeners have had their last words and nothing is waited for any more 
 
 | a drain | becomes | by |
 |---|---|---|
-| the listeners have their last words (`LastWords`) | what is in flight is waited for | `LastWordsSaid` |
-| | over, not in time | `LastWordsFailed` |
+| the listeners have their last words (`Revoking`) | what is in flight is waited for | `RevokingDone` |
+| | over, not in time | `RevokingFailed` |
 | what is in flight is waited for | over, in time | nothing is waited for |
 | either | over, in time if nothing is waited for | the deadline |
 
 A drain depends on two things that tell nothing when they change: which callers there are, and which function of the
-program runs. Where they matter, `LookAround` asks for them, and `Around` has them.
+program runs. Where they matter, `AskForCallers` asks for them, and `CallersSeen` has them.
 
 | the end of a shard | becomes | by |
 |---|---|---|
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from shardway.core.leases.tenure import Loss
     from shardway.core.ledger.book import DeadLetter, Delivery, Ticket
-    from shardway.core.ledger.ledger import Ending, Ledger
+    from shardway.core.ledger.ledger import GiveUpReason, Ledger
     from shardway.core.ledger.policies import OrderPolicy
     from shardway.core.shard.checkpoints import Checkpoints
     from shardway.core.shard.duplicates import Duplicates
@@ -151,7 +151,7 @@ class CannotRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Rang:
+class TimerFired:
     """The time of an `Alarm` has come."""
 
 
@@ -166,18 +166,18 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWordsSaid:
+class RevokingDone:
     """The listeners have had their last words."""
 
 
 @dataclass(frozen=True, slots=True)
-class LastWordsFailed:
+class RevokingFailed:
     """One of the listeners has raised an error in its last words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """The answer to `LookAround`: what goes on around the shard."""
+class CallersSeen:
+    """The answer to `AskForCallers`: what goes on around the shard."""
 
     is_asked: bool
     """True: a caller may take what lies before records that were delivered."""
@@ -253,8 +253,8 @@ class Stop:
 
 
 Input: TypeAlias = (
-    storing.Input | PageRead | WindowKnown | PageCame | CannotRead | Rang | Drain | LastWordsSaid | LastWordsFailed
-    | Around | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten
+    storing.Input | PageRead | WindowKnown | PageCame | CannotRead | TimerFired | Drain | RevokingDone | RevokingFailed
+    | CallersSeen | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten | LetterNotWritten
     | Stop | Fenced | Lifted | Lost
 )  # fmt: skip
 
@@ -266,7 +266,7 @@ TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Tell `Rang` at this time."""
+    """Tell `TimerFired` at this time."""
 
     at_s: float
 
@@ -279,7 +279,7 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True)
-class Stir:
+class Wake:
     """There may be something to deliver, or to fetch; or what a drain waits for has come."""
 
 
@@ -300,13 +300,13 @@ class DropLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
+class Revoking:
     """Let the listeners have their last words, until the drain is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAround:
-    """Tell `Around`, at once."""
+class AskForCallers:
+    """Tell `CallersSeen`, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class TellEnd:
 class GaveUp:
     """The policies have had enough of the shard. It comes once for each ledger."""
 
-    ending: Ending
+    ending: GiveUpReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,12 +347,12 @@ class Over:
 
 
 Output: TypeAlias = (
-    Settled | Prepared | Answer | Emit | Admit | Alarm | Stir | WriteLetter | DropLetters | LastWords | LookAround
+    Settled | Prepared | Answer | Emit | Admit | Alarm | Wake | WriteLetter | DropLetters | Revoking | AskForCallers
     | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )  # fmt: skip
 
-LOOK_AROUND = LookAround()
-STIR = Stir()
+ASK_FOR_CALLERS = AskForCallers()
+STIR = Wake()
 OVER = Over()
 LOOK = Look()
 
@@ -399,7 +399,7 @@ class ShardMachine(Generic[R]):
         self.lost: Loss | None = None
         """The reason why the tenure ended, where the lease was lost."""
         self._records_before = 0  # The records that were settled in former ledgers.
-        self._gave_up: Ending | None = None  # This is of one ledger: after a seek there may be another ending.
+        self._gave_up: GiveUpReason | None = None  # This is of one ledger: after a seek there may be another ending.
         self._letters_at_once_max = letters_at_once_max
         self._letters_out: set[DeadLetter[R]] = set()  # The letters of this ledger that are on their way.
 
@@ -484,7 +484,7 @@ class ShardMachine(Generic[R]):
 
     def take(self, records_max: int, now_s: float) -> tuple[Delivery[R] | None, list[Output]]:
         """Return the next records for a caller, if there are any to be had now, and what is to be done. The latter has
-        no `Stir`: that would have the caller ask again.
+        no `Wake`: that would have the caller ask again.
         """
         said: list[Output] = []
         if self.stage is Stage.OVER:
@@ -559,12 +559,12 @@ class ShardMachine(Generic[R]):
         self._letters_out.discard(given.letter)
         self._looked(LOOK, now_s, said)
 
-    def _gives_up(self, ending: Ending, said: list[Output]) -> None:
+    def _gives_up(self, ending: GiveUpReason, said: list[Output]) -> None:
         if ending is not self._gave_up:
             self._gave_up = ending
             said.append(GaveUp(ending))
 
-    def _rang(self, given: Rang, now_s: float, said: list[Output]) -> None:
+    def _rang(self, given: TimerFired, now_s: float, said: list[Output]) -> None:
         self.ledger.check(now_s)
         self._looked(LOOK, now_s, said)
         due_s = math.inf if self.drain is None else self.drain.next_at_s(now_s)
@@ -638,17 +638,17 @@ class ShardMachine(Generic[R]):
         self.drain = Draining(given.until_s, now_s + DRAIN_TOLD_AFTER_S)
         if self.stage in (Stage.READING, Stage.DRAINING):
             self._enter(Stage.DRAINING)
-        said += (LastWords(), Alarm(self.drain.next_at_s(now_s)))
+        said += (Revoking(), Alarm(self.drain.next_at_s(now_s)))
         if self._letters_at_once_max and self.stage is Stage.DRAINING:
             self.ledger.hurry_letters(now_s)
             self._write_letters(now_s, said)
 
-    def _last_words_said(self, given: LastWordsSaid, now_s: float, said: list[Output]) -> None:
+    def _last_words_said(self, given: RevokingDone, now_s: float, said: list[Output]) -> None:
         if self.drain is not None:
             self.drain = self.drain._replace(is_said=True)
             self._look_at_drain(self.drain, now_s, said)
 
-    def _last_words_failed(self, given: LastWordsFailed, now_s: float, said: list[Output]) -> None:
+    def _last_words_failed(self, given: RevokingFailed, now_s: float, said: list[Output]) -> None:
         if self.drain is not None:
             self._drained(said, in_time=False)
 
@@ -660,12 +660,12 @@ class ShardMachine(Generic[R]):
                 self._drained(said, in_time=waits_for is None)
                 return
             if waits_for == "callers":
-                said.append(LOOK_AROUND)
+                said.append(ASK_FOR_CALLERS)
                 return
         if now_s >= drain.tell_at_s:
-            said.append(LOOK_AROUND)
+            said.append(ASK_FOR_CALLERS)
 
-    def _looked_around(self, given: Around, now_s: float, said: list[Output]) -> None:
+    def _looked_around(self, given: CallersSeen, now_s: float, said: list[Output]) -> None:
         drain = self.drain
         if drain is None:
             return
@@ -736,7 +736,7 @@ class ShardMachine(Generic[R]):
 
 _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Output]], None]] = {
     Look: ShardMachine._looked,
-    Rang: ShardMachine._rang,
+    TimerFired: ShardMachine._rang,
     PageRead: ShardMachine._page_read,
     WindowKnown: ShardMachine._window_known,
     PageCame: ShardMachine._page_came,
@@ -744,9 +744,9 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Output]
     **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), ShardMachine._store),
     Stored: ShardMachine._stored,
     Drain: ShardMachine._drain,
-    LastWordsSaid: ShardMachine._last_words_said,
-    LastWordsFailed: ShardMachine._last_words_failed,
-    Around: ShardMachine._looked_around,
+    RevokingDone: ShardMachine._last_words_said,
+    RevokingFailed: ShardMachine._last_words_failed,
+    CallersSeen: ShardMachine._looked_around,
     Resume: ShardMachine._resume,
     HandOver: ShardMachine._hand_over,
     Stop: ShardMachine._stop,

@@ -117,7 +117,7 @@ class Text(NamedTuple):
     values: tuple[str, ...] | None = None
 
 
-class Whole(NamedTuple):
+class Int32(NamedTuple):
     """An integer of 32 bits."""
 
     min_value: int | None = None
@@ -155,14 +155,14 @@ class Pairs(NamedTuple):
     max_length: int | None = None
 
 
-class Members(NamedTuple):
+class Structure(NamedTuple):
     """A structure."""
 
     rules: dict[str, Rule]
     required: frozenset[str] = frozenset()
 
 
-Rule: TypeAlias = Text | Whole | Flag | Time | Blob | Items | Pairs | Members
+Rule: TypeAlias = Text | Int32 | Flag | Time | Blob | Items | Pairs | Structure
 
 NAME = "[a-zA-Z0-9_.-]+"
 STREAM_NAME = Text(1, 128, NAME)
@@ -181,7 +181,7 @@ TAG_KEY = Text(1, 128)
 TAG_VALUE = Text(0, 256)
 TAG_MAP = Pairs(TAG_KEY, TAG_VALUE, 1, 200)
 TAG_KEYS = Items(TAG_KEY, 1, 50)
-PAGE = Whole(1, 10_000)
+PAGE = Int32(1, 10_000)
 ITERATOR_TYPE = Text(values=("AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"))
 FILTER_TYPE = Text(
     values=(
@@ -193,10 +193,10 @@ FILTER_TYPE = Text(
         "FROM_TIMESTAMP",
     )
 )
-MODE = Members({"StreamMode": Text(values=("PROVISIONED", "ON_DEMAND"))}, frozenset({"StreamMode"}))
+MODE = Structure({"StreamMode": Text(values=("PROVISIONED", "ON_DEMAND"))}, frozenset({"StreamMode"}))
 STRATEGY = Text(values=("AUTO", "USER_PARTITION_KEY"))
-RECORD_KIB = Whole(1024, 10_240)
-WARM_MIBPS = Whole(0)
+RECORD_KIB = Int32(1024, 10_240)
+WARM_MIBPS = Int32(0)
 METRICS = Items(
     Text(
         values=(
@@ -214,12 +214,14 @@ METRICS = Items(
     7,
 )
 ENCRYPTION = {"EncryptionType": Text(values=("NONE", "KMS")), "KeyId": Text(1, 2048)}
-ENTRY = Members(
+ENTRY = Structure(
     {"PartitionKey": PARTITION_KEY, "ExplicitHashKey": HASH_KEY, "Data": Blob()},
     frozenset({"PartitionKey", "Data"}),
 )
-POSITION = Members({"Type": ITERATOR_TYPE, "SequenceNumber": SEQUENCE_NUMBER, "Timestamp": Time()}, frozenset({"Type"}))
-FILTER = Members({"Type": FILTER_TYPE, "ShardId": SHARD_ID, "Timestamp": Time()}, frozenset({"Type"}))
+POSITION = Structure(
+    {"Type": ITERATOR_TYPE, "SequenceNumber": SEQUENCE_NUMBER, "Timestamp": Time()}, frozenset({"Type"})
+)
+FILTER = Structure({"Type": FILTER_TYPE, "ShardId": SHARD_ID, "Timestamp": Time()}, frozenset({"Type"}))
 
 _BY_NAME: dict[str, Rule] = {"StreamName": STREAM_NAME, "StreamARN": STREAM_ARN, "StreamId": STREAM_ID}
 _BY_ARN: dict[str, Rule] = {"StreamARN": STREAM_ARN, "StreamId": STREAM_ID}
@@ -227,20 +229,20 @@ _RESOURCE: dict[str, Rule] = {"ResourceARN": RESOURCE_ARN, "StreamId": STREAM_ID
 _CONSUMER: dict[str, Rule] = _BY_ARN | {"ConsumerName": Text(1, 128, NAME), "ConsumerARN": CONSUMER_ARN}
 
 
-def _stream(required: str = "", /, **rules: Rule) -> Members:
+def _stream(required: str = "", /, **rules: Rule) -> Structure:
     """Return the members of a request that names a stream by name or by ARN: without an ARN the name is required."""
-    return Members(rules | _BY_NAME, frozenset([*required.split(), "StreamName"]))
+    return Structure(rules | _BY_NAME, frozenset([*required.split(), "StreamName"]))
 
 
-def _plain(shared: dict[str, Rule], required: str = "", /, **rules: Rule) -> Members:
-    return Members(rules | shared, frozenset(required.split()))
+def _plain(shared: dict[str, Rule], required: str = "", /, **rules: Rule) -> Structure:
+    return Structure(rules | shared, frozenset(required.split()))
 
 
-REQUESTS: dict[str, Members] = {
+REQUESTS: dict[str, Structure] = {
     "AddTagsToStream": _stream("Tags", Tags=TAG_MAP),
-    "CreateStream": Members(
+    "CreateStream": Structure(
         {
-            "ShardCount": Whole(1, 100_000),
+            "ShardCount": Int32(1, 100_000),
             "StreamName": STREAM_NAME,
             "StreamModeDetails": MODE,
             "Tags": TAG_MAP,
@@ -250,12 +252,12 @@ REQUESTS: dict[str, Members] = {
         },
         frozenset({"StreamName"}),
     ),
-    "DecreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Whole(1)),
+    "DecreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Int32(1)),
     "DeleteResourcePolicy": _plain(_RESOURCE, "ResourceARN"),
     "DeleteStream": _stream(EnforceConsumerDeletion=Flag()),
     "DeregisterStreamConsumer": _plain(_CONSUMER),
-    "DescribeAccountSettings": Members({}),
-    "DescribeLimits": Members({}),
+    "DescribeAccountSettings": Structure({}),
+    "DescribeLimits": Structure({}),
     "DescribeStream": _stream(Limit=PAGE, ExclusiveStartShardId=SHARD_ID),
     "DescribeStreamConsumer": _plain(_CONSUMER),
     "DescribeStreamSummary": _stream(),
@@ -271,7 +273,7 @@ REQUESTS: dict[str, Members] = {
         Timestamp=Time(),
         DryRun=Flag(),
     ),
-    "IncreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Whole(1)),
+    "IncreaseStreamRetentionPeriod": _stream("RetentionPeriodHours", RetentionPeriodHours=Int32(1)),
     "ListShards": _plain(
         _BY_NAME,
         MaxResults=PAGE,
@@ -283,9 +285,9 @@ REQUESTS: dict[str, Members] = {
     "ListStreamConsumers": _plain(
         _BY_ARN, "StreamARN", NextToken=TOKEN, MaxResults=PAGE, StreamCreationTimestamp=Time()
     ),
-    "ListStreams": Members({"Limit": PAGE, "ExclusiveStartStreamName": STREAM_NAME, "NextToken": TOKEN}),
+    "ListStreams": Structure({"Limit": PAGE, "ExclusiveStartStreamName": STREAM_NAME, "NextToken": TOKEN}),
     "ListTagsForResource": _plain(_RESOURCE, "ResourceARN"),
-    "ListTagsForStream": _stream(Limit=Whole(1, 50), ExclusiveStartTagKey=TAG_KEY),
+    "ListTagsForStream": _stream(Limit=Int32(1, 50), ExclusiveStartTagKey=TAG_KEY),
     "MergeShards": _stream("ShardToMerge AdjacentShardToMerge", ShardToMerge=SHARD_ID, AdjacentShardToMerge=SHARD_ID),
     "PutRecord": _stream(
         "PartitionKey Data",
@@ -306,7 +308,7 @@ REQUESTS: dict[str, Members] = {
     "SplitShard": _stream("ShardToSplit NewStartingHashKey", NewStartingHashKey=HASH_KEY, ShardToSplit=SHARD_ID),
     "StartStreamEncryption": _stream("EncryptionType KeyId", **ENCRYPTION),
     "StopStreamEncryption": _stream("EncryptionType KeyId", **ENCRYPTION),
-    "SubscribeToShard": Members(
+    "SubscribeToShard": Structure(
         {
             "ConsumerARN": CONSUMER_ARN,
             "ShardId": SHARD_ID,
@@ -318,9 +320,9 @@ REQUESTS: dict[str, Members] = {
     ),
     "TagResource": _plain(_RESOURCE, "ResourceARN Tags", Tags=TAG_MAP),
     "UntagResource": _plain(_RESOURCE, "ResourceARN TagKeys", TagKeys=TAG_KEYS),
-    "UpdateAccountSettings": Members(
+    "UpdateAccountSettings": Structure(
         {
-            "MinimumThroughputBillingCommitment": Members(
+            "MinimumThroughputBillingCommitment": Structure(
                 {"Status": Text(values=("ENABLED", "DISABLED"))}, frozenset({"Status"})
             )
         },
@@ -329,7 +331,7 @@ REQUESTS: dict[str, Members] = {
     "UpdateMaxRecordSize": _plain(_BY_ARN, "StreamARN MaxRecordSizeInKiB", MaxRecordSizeInKiB=RECORD_KIB),
     "UpdateShardCount": _stream(
         "TargetShardCount ScalingType",
-        TargetShardCount=Whole(1),
+        TargetShardCount=Int32(1),
         ScalingType=Text(values=("UNIFORM_SCALING",)),
     ),
     "UpdateStreamMode": _plain(
@@ -452,7 +454,7 @@ def _pairs(value: Any, rule: Pairs) -> dict[str, str]:
     return {key: _text(item, rule.value) for key, item in value.items() if item is not None}
 
 
-def _members(value: Any, rule: Members) -> dict[str, Any]:
+def _members(value: Any, rule: Structure) -> dict[str, Any]:
     if isinstance(value, list):
         raise _unexpected_container(value)
     if not isinstance(value, dict):
@@ -462,13 +464,13 @@ def _members(value: Any, rule: Members) -> dict[str, Any]:
 
 _TYPES: dict[type, Callable[[Any, Any], Any]] = {
     Text: _text,
-    Whole: _whole,
+    Int32: _whole,
     Flag: _flag,
     Time: _time,
     Blob: _blob,
     Items: _items,
     Pairs: _pairs,
-    Members: _members,
+    Structure: _members,
 }
 
 
@@ -512,7 +514,7 @@ class _Checker:
             plural = "s" if len(self._errors) > 1 else ""
             raise validation(f"{len(self._errors)} validation error{plural} detected: {'; '.join(self._errors)}")
 
-    def members(self, path: str, value: dict[str, Any], rule: Members, optional: str | None = None) -> None:
+    def members(self, path: str, value: dict[str, Any], rule: Structure, optional: str | None = None) -> None:
         for name, member in rule.rules.items():
             below = f"{path}.{_lower_first(name)}" if path else _lower_first(name)
             if name in value:
@@ -527,7 +529,7 @@ class _Checker:
         match rule:
             case Text():
                 self._text(path, value, rule)
-            case Whole():
+            case Int32():
                 self._bounds(path, str(value), value, rule.min_value, rule.max_value, "value")
             case Blob():
                 length = _length_of_base64(value)
@@ -537,7 +539,7 @@ class _Checker:
                 self._items(path, value, rule)
             case Pairs():
                 self._pairs(path, value, rule)
-            case Members():
+            case Structure():
                 self.members(path, value, rule)
 
     def _bounds(self, path: str, shown: str, measured: int, least: int | None, most: int | None, what: str) -> None:

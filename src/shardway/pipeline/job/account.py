@@ -299,7 +299,7 @@ the time since the batch's cut, which also grows where nothing is left to read.
 # A run shows lines for people, or one line of JSON for each event.
 
 
-class Show:
+class RunOutput:
     """Writes what happens to ``out``, and what is wrong to ``errors``."""
 
     def __init__(self, *, as_json: bool, out: TextIO | None = None, errors: TextIO | None = None) -> None:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 # A batch that is written to one folder needs no cache: its good rows are staged, and Spark's observed metrics bring
 # what was set apart to the driver, in the same pass. They go to their own place then, and the staged files after them.
 #
-# What comes that way is bounded: at most ``LETTERS_MAX`` letters, none of them long. Where there are more, `Told.came`
-# is false and the batch is read once more, in the way that keeps all its rows.
+# What comes that way is bounded: at most ``LETTERS_MAX`` letters, none of them long. Where there are more,
+# `ObservedNumbers.came` is false and the batch is read once more, in the way that keeps all its rows.
 
 LETTERS_MAX = 10_000
 """The largest number of dead letters of a batch that come to the driver with the write."""
@@ -69,7 +69,7 @@ _COUNTS, _LETTERS = ("rows", "dead", "first", "left"), "letters"
 _OBSERVATION = "org.apache.spark.sql.Observation"
 
 
-class Told(NamedTuple):
+class ObservedNumbers(NamedTuple):
     """The numbers and the dead letters that were observed of a batch."""
 
     rows: int
@@ -83,7 +83,7 @@ class Told(NamedTuple):
     """True where the batch's first partition has no good row: Spark makes a file of it all the same."""
 
 
-class Watching:
+class BatchReports:
     """Makes the batches of one query report their dead letters. Its questions to Spark's JVM are asked once."""
 
     def __init__(self) -> None:
@@ -91,10 +91,10 @@ class Watching:
         """The names of a dead letter's columns."""
         self._letter: Any = None
         """The schema of a dead letter, as the JVM has it."""
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _Questions] = {}
         """The questions that a batch is asked, by the largest number of dead letters that come from one partition."""
 
-    def of(self, batch: DataFrame, partitions: int | None) -> Watched:
+    def of(self, batch: DataFrame, partitions: int | None) -> WatchedBatch:
         """Return the batch, watched. ``partitions``: the number of its partitions, if that is known."""
         spark: Any = batch.sparkSession
         if not self.names:
@@ -108,9 +108,9 @@ class Watching:
             first, *others = (java_column(column) for column in observed)
             kind = getattr(spark._jvm, _OBSERVATION)
             self._asked = {
-                each: _Asked(self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark))
+                each: _Questions(self._letter, kind, numbered, first, java_seq(spark, others), _tells_rows(spark))
             }
-        return Watched(batch, self._asked[each])
+        return WatchedBatch(batch, self._asked[each])
 
     def _observed(self, each: int) -> tuple[Column, list[Column]]:
         dead = fn.col(REASON).isNotNull()
@@ -131,7 +131,7 @@ class Watching:
         return nth.alias(_NTH), named
 
 
-class _Asked(NamedTuple):
+class _Questions(NamedTuple):
     """The questions that a batch is asked, as the JVM has them."""
 
     letter: Any
@@ -147,10 +147,10 @@ class _Asked(NamedTuple):
     """True where Spark reports what was observed as a row."""
 
 
-class Watched:
+class WatchedBatch:
     """A batch whose dead letters are reported by the first action on ``rows``, which has its rows and a column more."""
 
-    def __init__(self, batch: DataFrame, asked: _Asked) -> None:
+    def __init__(self, batch: DataFrame, asked: _Questions) -> None:
         self._spark: Any = batch.sparkSession
         self._letter = asked.letter
         self._is_row = asked.is_row
@@ -159,7 +159,7 @@ class Watched:
         observed = java.select(asked.numbered).observe(self._observation, asked.first, asked.others)
         self.rows = DataFrame(observed, batch.sparkSession)
 
-    def told(self, *, once: bool) -> Told | None:
+    def told(self, *, once: bool) -> ObservedNumbers | None:
         """Return what the action showed; None where Spark does not report it. ``once``: each row was surely observed
         once, as in an action's last stage; any other stage may run again, and reports its rows twice.
         """
@@ -181,7 +181,7 @@ class Watched:
             letters = DataFrame(self._spark._jsparkSession.createDataFrame(found, self._letter), self._spark)
             if not once:
                 letters = letters.dropDuplicates(list(POSITION))
-        return Told(rows, dead, letters, came=not left, first_is_empty=first == 0)
+        return ObservedNumbers(rows, dead, letters, came=not left, first_is_empty=first == 0)
 
 
 def _tells_rows(spark: SparkSession) -> bool:
@@ -244,7 +244,7 @@ class Batches:
         self._dead_letters: dict[int, int] = {}
         self._run_twice: dict[int, int] = {}
         """The number of rows of each batch that was run twice, by the batch's id."""
-        self._watching = Watching()
+        self._watching = BatchReports()
         self._good = Selection(lambda: steps.chosen(self._job), where=lambda: fn.col(REASON).isNull())
         self._good_columns: list[str] = []
         self._faults: JsonFaults | None = None

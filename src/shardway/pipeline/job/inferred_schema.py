@@ -37,21 +37,21 @@ _ISO_8601 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]
 _DECIMAL = re.compile(r"-?\d{1,20}(\.(\d{1,18}))?", re.ASCII)
 
 
-class Members(list[tuple[str, Any]]):
+class ObjectMembers(list[tuple[str, Any]]):
     """The members of a JSON object in their order. A name that the object has twice is there twice."""
 
 
-def members_of(text: str) -> Members | None:
+def members_of(text: str) -> ObjectMembers | None:
     """Return the members of a text that is one JSON object, as Spark's JSON reader reads it; None: it is none. The
     caller bounds how long and how deep the text is.
     """
     try:
         found = json.loads(
-            text, object_pairs_hook=Members, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse
+            text, object_pairs_hook=ObjectMembers, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse
         )
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Members) else None
+    return found if isinstance(found, ObjectMembers) else None
 
 
 def _whole(text: str) -> int:
@@ -95,7 +95,7 @@ class InferredSchema:
         """The number of objects that were seen."""
         return self._top.objects
 
-    def see(self, value: Members | dict[str, Any]) -> None:
+    def see(self, value: ObjectMembers | dict[str, Any]) -> None:
         """Take one JSON object into account."""
         self._top.see(value, self._room, 0)
         self._refused += _is_refused(value)
@@ -176,7 +176,7 @@ class _Place:
             self._kinds.add("fractions")
         elif isinstance(value, str):
             self._see_text(value)
-        elif isinstance(value, dict | Members):
+        elif isinstance(value, dict | ObjectMembers):
             self._kinds.add("objects")
             self._see_object(value, room, depth)
         else:
@@ -191,7 +191,7 @@ class _Place:
             self._decimals += 1
             self._scale = max(self._scale, len(number[2] or ""))
 
-    def _see_object(self, value: Members | dict[str, Any], room: _Room, depth: int) -> None:
+    def _see_object(self, value: ObjectMembers | dict[str, Any], room: _Room, depth: int) -> None:
         self.objects += 1
         members = list(value.items()) if isinstance(value, dict) else value
         counted: set[str] = set()
@@ -339,7 +339,7 @@ def _is_refused(value: Any) -> bool:
         return _HALVES.search(value) is not None
     if isinstance(value, dict):
         return any(_is_refused(name) or _is_refused(inner) for name, inner in value.items())
-    if isinstance(value, Members):
+    if isinstance(value, ObjectMembers):
         names = [name for name, _ in value]
         return len(set(names)) < len(names) or any(_is_refused(name) or _is_refused(inner) for name, inner in value)
     return isinstance(value, list) and any(map(_is_refused, value))

@@ -27,7 +27,7 @@ from shardway.pipeline.hadoop_files import HadoopFiles, identity_in
 from shardway.pipeline.job import steps
 from shardway.pipeline.job.account import (
     ExitCode,
-    Show,
+    RunOutput,
     StepError,
     Totals,
     batch_report,
@@ -265,7 +265,7 @@ def run_job(
     spark: SparkSession,
     job_file: JobFile,
     stopping: Stopping,
-    show: Show,
+    show: RunOutput,
     on_event: Callable[[QueryMetrics], object] | None = None,
     began_s: float | None = None,
 ) -> ExitCode:
@@ -311,7 +311,7 @@ class _Run:
         spark: SparkSession,
         batches: Batches,
         stopping: Stopping,
-        show: Show,
+        show: RunOutput,
         on_event: Callable[[QueryMetrics], object] | None,
         began_s: float,
     ) -> None:
@@ -531,7 +531,7 @@ def run_file(
     asks the service for the stream. ``metrics_port`` takes the place of the file's port. ``payloads``: errors are shown
     with the values of rows that they have.
     """
-    show, began_s = Show(as_json=as_json), time.time()
+    show, began_s = RunOutput(as_json=as_json), time.time()
     try:
         job_file = replace(load_job(path), payloads=payloads)
         show.checked(job_file, deliveries(job_file.job))
@@ -569,7 +569,7 @@ def check_packages(job_file: JobFile) -> None:
 
 
 @contextmanager
-def exporters_of(given: Metrics, port: int | None, show: Show) -> Iterator[Callable[[Any], object] | None]:
+def exporters_of(given: Metrics, port: int | None, show: RunOutput) -> Iterator[Callable[[Any], object] | None]:
     """Open what the job's numbers are emitted to; None where nothing is asked for. Raises StepError, for example for a
     port in use.
     """

@@ -43,10 +43,10 @@ from shardway.runtime.consumer.driving import OneByOne, Unordered, drive, order_
 from shardway.runtime.consumer.shards import Lifecycle, ShardChange
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
-from shardway.runtime.feeds import SubscriptionGate, Values
-from shardway.runtime.loops import CALLER, PING_S, Apart, Breath, Here, watch_own
+from shardway.runtime.feeds import Deserializer, SubscriptionGate
+from shardway.runtime.loops import CALLER, PING_S, OwnThread, SameLoop, YieldBudget, watch_own
 from shardway.runtime.shard.batch import Delivered
-from shardway.runtime.shard.listener import Asking, ShardListener
+from shardway.runtime.shard.listener import Callers, ShardListener
 from shardway.runtime.worker.holding import Readers
 from shardway.runtime.worker.worker import Worker
 from shardway.tasks import failure_of, spawn
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.driving import Concurrency
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.dead_letters import DeadLetterChoice
-    from shardway.runtime.loops import Home
+    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import Batch, PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.tasks import Heard
@@ -126,11 +126,11 @@ class ConsumerCore:
         self._rng: random.Random | None = own["rng"]
         self._order: OrderPolicy | None = None  # It counts only with `_has_order`: None is an order that options name.
         self._has_order = False
-        self.home: Home = Here()
+        self.home: Host = SameLoop()
         """The home in which the consumer's own work runs."""
         self.ready = Ready()
         """The shards that the consumer holds."""
-        self._breath = Breath()
+        self._breath = YieldBudget()
         callbacks = {change: own[change.value] for change in ShardChange}
         told = {change: callback for change, callback in callbacks.items() if callback is not None}
         self._lifecycle = Lifecycle(told, self.ready, self._emit)
@@ -148,7 +148,7 @@ class ConsumerCore:
         self._has_thread = CALLER.get() is not None
         self.worker_id = self.worker_id or new_worker_id()
         is_apart = self._can_be_apart()
-        self.home = self._lifecycle.home = Apart() if is_apart else Here(self._loop)
+        self.home = self._lifecycle.home = OwnThread() if is_apart else SameLoop(self._loop)
         self.ready.lives(self.home)
         if is_apart:
             self._breath.turns = 1
@@ -199,7 +199,7 @@ class ConsumerCore:
         table = self.options.leases.table
         if table is None or isinstance(table, str):
             table = self._own_table = lease_table_for(self.application, self._connection, self.options.leases)
-        elif isinstance(self.home, Apart):
+        elif isinstance(self.home, OwnThread):
             self._leave_loop = getattr(table, "leave_loop", None)
         of_this = isinstance(table, ForApplications)
         if isinstance(table, ForApplications):
@@ -249,7 +249,7 @@ class ConsumerCore:
         if self.is_closing:
             return
         after_s = self.options.leases.failover_s / 4
-        if isinstance(self.home, Apart):
+        if isinstance(self.home, OwnThread):
             watching = self.home.watch(after_s, self._blocked, self._abandoned)
         else:
             watching = watch_own(after_s, self._stood_still)
@@ -662,7 +662,7 @@ class ConsumerCore:
         reader.lives(self.home)
         reader.breath.turns = self._breath.turns
         if self._deserializer is not None:
-            reader.values = Values(
+            reader.values = Deserializer(
                 self._deserializer, self.options.unreadable, stream=reader.stream, shard_id=reader.shard_id
             )
         self._reorder(reader)
@@ -751,8 +751,8 @@ class Ready(ShardListener):
     """The shards that take turns. `stirred` is set whenever it is worth to look again."""
 
     def __init__(self) -> None:
-        self.lives(Here())
-        self.asking = Asking()
+        self.lives(SameLoop())
+        self.asking = Callers()
         """The callers that take records of whichever shard."""
         self.held: dict[ShardReader, bool] = {}
         """The shards that are held; True: the shard's records are offered."""
@@ -764,7 +764,7 @@ class Ready(ShardListener):
         self._failures: deque[BaseException] = deque(maxlen=FAILURES_MAX)  # The shards' own iterations raise these.
         self._errors: deque[BaseException] = deque(maxlen=FAILURES_MAX)
 
-    def lives(self, home: Home) -> None:
+    def lives(self, home: Host) -> None:
         """Set where the shards' readers run, before there are any; the callers that take may be on another loop."""
         self._lock = home.lock
         self.stirred = home.signal()

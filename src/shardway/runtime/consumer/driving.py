@@ -14,7 +14,7 @@ from shardway.core.given import Options
 from shardway.core.ledger.book import R
 from shardway.core.ledger.grouping import Collected, Collector
 from shardway.core.ledger.policies import AnyOrder, ByKey, InOrder
-from shardway.runtime.loops import Breath
+from shardway.runtime.loops import YieldBudget
 from shardway.runtime.shard.batch import Delivered, Settleable
 from shardway.tasks import awaited, give_up, is_cancelled
 
@@ -165,7 +165,7 @@ async def _one(batch: Batch[Any], call: Callable[[Any], Awaitable[None]], each_r
 
 
 async def _record_by_record(batch: Batch[Any], call: Callable[[Any], Awaitable[None]]) -> None:
-    count, breath = len(batch), Breath()
+    count, breath = len(batch), YieldBudget()
     for index in range(count):
         try:
             if breath.is_due:
@@ -212,7 +212,7 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
     handler.
     """
     turn = asyncio.Lock()
-    breath = Breath()
+    breath = YieldBudget()
     current: list[Delivered[Any]] = []  # The rest of the batch that was taken last, its first record last.
 
     async def hand() -> None:
@@ -343,7 +343,7 @@ async def collect(
     iterator = aiter(batches)
     following: asyncio.Task[Batch[Any]] | None = None
     oldest: Collected[Any] | None = None
-    breath = Breath()
+    breath = YieldBudget()
     try:
         while True:
             if following is None:

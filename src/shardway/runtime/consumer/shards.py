@@ -19,7 +19,7 @@ import msgspec
 
 from shardway.events import ShardBegun, ShardLeft
 from shardway.runtime.consumer.driving import collect
-from shardway.runtime.loops import Here
+from shardway.runtime.loops import SameLoop
 from shardway.runtime.shard.listener import Origin, ShardListener
 from shardway.tasks import give_up, is_cancelled, spawn
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardway.model import Record
     from shardway.runtime.consumer.core import Ready
     from shardway.runtime.consumer.driving import Collection
-    from shardway.runtime.loops import Home
+    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import Batch
     from shardway.runtime.shard.shard_reader import ShardReader
 
@@ -191,7 +191,7 @@ class Lifecycle(ShardListener):
 
     def __init__(self, callbacks: Mapping[ShardChange, Told], ready: Ready, on_event: Callable[[Any], None]) -> None:
         """Raise a callback's error where records are asked for: ``ready``."""
-        self.home: Home = Here()
+        self.home: Host = SameLoop()
         """The home in which this runs. The callbacks are called on the user's loop."""
         self.holds_end = ShardChange.ENDED in callbacks
         self._callbacks = callbacks

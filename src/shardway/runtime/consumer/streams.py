@@ -16,7 +16,7 @@ from shardway.runtime.consumer.counting import shard_statistics
 from shardway.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
 from shardway.runtime.shard.window_reading import WindowRead
 from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
-from shardway.tasks import Shared
+from shardway.tasks import SharedWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,11 +64,11 @@ class OpenStream:
         self._register_at_s = float("-inf")
         self._retention = Retention()
         self._describing_at: asyncio.TimerHandle | None = None
-        self._describing = Shared(
+        self._describing = SharedWork(
             self._describe_again,
             self._tell_failed("asking for its retention", "what is known holds, and it is asked for again"),
         )
-        self._finding = Shared(
+        self._finding = SharedWork(
             self._find,
             self._tell_failed("looking for the consumer of its fan-out", "the next shard that needs it looks again"),
         )

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shardway.model import Tags
     from shardway.options import ProducerArguments, ProducerOptions
     from shardway.ports import RecordSink, Tracer
-    from shardway.runtime.producer.intake import AnyFuture, Checked, Portion
+    from shardway.runtime.producer.intake import AnyFuture, CheckedRecord, Portion
     from shardway.runtime.producer.metrics import ProducerSnapshot
     from shardway.runtime.producer.sync_producer import Errands
 
@@ -171,7 +171,7 @@ class ProducerCore(Generic[H]):
         check_time_to_live(record_ttl_s)
         return self.intake.check.many(records if isinstance(records, list) else list(records))
 
-    def put_claimed(self, record: Checked, record_ttl_s: float | None, claim: Claim) -> H:
+    def put_claimed(self, record: CheckedRecord, record_ttl_s: float | None, claim: Claim) -> H:
         """Put a checked record for which the claim has room. Raises ProducerClosedError."""
         self.wake()
         return self._handle(*self.intake.add(record, record_ttl_s, claim))

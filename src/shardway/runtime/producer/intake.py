@@ -147,7 +147,7 @@ class Portion(NamedTuple):
     """The bytes that the records take with the chunk that they become, but never more than the bound."""
 
 
-class Checked(NamedTuple):
+class CheckedRecord(NamedTuple):
     """A checked record, which no caller changes any more."""
 
     partition_key: str
@@ -171,7 +171,7 @@ class RecordCheck:
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes_max = buffer_bytes_max
 
-    def one(self, record: OutRecord) -> Checked:
+    def one(self, record: OutRecord) -> CheckedRecord:
         """Return the record, with a plain key, plain data and a plain hash key. Raises InvalidRecordError."""
         try:
             data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
@@ -184,7 +184,7 @@ class RecordCheck:
         if self._tracer is not None:
             data = self._tracer.data_with_context(data)
         self._check_size(key, data)
-        return Checked(key, data, explicit)
+        return CheckedRecord(key, data, explicit)
 
     def many(self, records: Sequence[Any]) -> list[Portion]:
         """Return records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
@@ -238,7 +238,7 @@ class RecordCheck:
         explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
         return self._portion(some_keys, some_datas, explicit or None, records_bytes)
 
-    def portion_of(self, record: Checked) -> Portion:
+    def portion_of(self, record: CheckedRecord) -> Portion:
         """Return one record as a portion."""
         key, data, explicit = record
         return self._portion([key], [data], None if explicit is None else {0: explicit}, record.held_bytes)
@@ -312,7 +312,7 @@ class Intake:
         self.open = self._new()
         """The chunk to which single records go."""
 
-    def claim_for(self, record: Checked, *, alone: bool) -> Claim:
+    def claim_for(self, record: CheckedRecord, *, alone: bool) -> Claim:
         """Return a claim to room for one record, and for a chunk of its own if that is needed."""
         if not alone and self.open.pairs and self.open.tags == self._tags():
             return Claim(record.held_bytes)
@@ -328,7 +328,7 @@ class Intake:
                 bytes_wanted=claim.wanted,
             )
 
-    def add(self, record: Checked, record_ttl_s: float | None, claim: Claim) -> tuple[Chunk, int]:
+    def add(self, record: CheckedRecord, record_ttl_s: float | None, claim: Claim) -> tuple[Chunk, int]:
         """Add a checked record, which takes over what the claim holds; return its chunk and number."""
         if record_ttl_s is not None:
             return self.add_chunk(self.check.portion_of(record), record_ttl_s, claim), 0

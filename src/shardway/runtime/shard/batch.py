@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.row import Checkpoint
-    from shardway.core.ledger.book import Delivery, Placed
+    from shardway.core.ledger.book import Delivery, HasPosition
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.shard.checkpoints import Pending
     from shardway.events import LedgerEvent
@@ -503,7 +503,7 @@ class Delivered(Settleable, Generic[T_co]):
         return self._batch._left((self._index,))
 
 
-def _position(record: Placed) -> Position:
+def _position(record: HasPosition) -> Position:
     return Position(record.sequence_number, record.sub_sequence_number)
 
 

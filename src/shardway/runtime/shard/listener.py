@@ -1,9 +1,9 @@
 """The surroundings of a shard that is read: how it came to its consumer, which callers ask for it, what hears of it.
 
-The worker that holds it and the parts of the consumer that deliver it derive from `ShardListener`. `Asking` knows which
-callers will ask again: a handoff waits for what only such a caller can take. Between two of its calls a program is busy
-with what it was given. It comes back for the rest of a record's parts, or for the keys that are behind, and until then
-nothing asks: so what counts is not which callers wait at this moment.
+The worker that holds it and the parts of the consumer that deliver it derive from `ShardListener`. `Callers` knows
+which callers will ask again: a handoff waits for what only such a caller can take. Between two of its calls a program
+is busy with what it was given. It comes back for the rest of a record's parts, or for the keys that are behind, and
+until then nothing asks: so what counts is not which callers wait at this moment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardway.core.feeding.pages import ChildShard
     from shardway.core.leases.tenure import Ended, HandoffAsked, Lost
-    from shardway.core.ledger.ledger import Ending
+    from shardway.core.ledger.ledger import GiveUpReason
     from shardway.runtime.shard.shard_reader import ShardReader
 
     Caller: TypeAlias = asyncio.Task[Any] | threading.Thread
@@ -47,7 +47,7 @@ class Origin(Enum):
     """The shard was about to go, or its lease was in doubt, and it stays."""
 
 
-class Asking:
+class Callers:
     """The callers of one shard, or of all. It is true while one of them may be expected to ask again."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class ShardListener:
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
         """Hear that the last record was fetched: awaited before the shard may be checkpointed as ended."""
 
-    def gave_up(self, reader: ShardReader, ending: Ending) -> None:
+    def gave_up(self, reader: ShardReader, ending: GiveUpReason) -> None:
         """Hear that the ledger's policies want the shard given up, or stopped."""
 
     def over(self, reader: ShardReader) -> None:

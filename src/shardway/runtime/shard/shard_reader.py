@@ -25,9 +25,9 @@ from shardway.core.shard.duplicates import Admit
 from shardway.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from shardway.errors import ShardReadError, ShardStoppedError, ShardwayError
 from shardway.runtime.background import emits_failure
-from shardway.runtime.loops import Alarm, Breath, Here
+from shardway.runtime.loops import Alarm, SameLoop, YieldBudget
 from shardway.runtime.shard.batch import Batch, PendingCheckpoint, choose
-from shardway.runtime.shard.listener import Asking, Origin, ShardListener
+from shardway.runtime.shard.listener import Callers, Origin, ShardListener
 from shardway.tasks import is_cancelled, spawn, wait_set
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
-    from shardway.core.feeding.pages import ChildShard, FeedCursor, Taken
+    from shardway.core.feeding.pages import ChildShard, FeedCursor, PageMeaning
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.tenure import Command, Loss
     from shardway.core.ledger.book import Delivery
-    from shardway.core.ledger.ledger import Ending
+    from shardway.core.ledger.ledger import GiveUpReason
     from shardway.core.ledger.policies import OrderPolicy
     from shardway.core.shard.checkpoints import Cadence, Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position, Record
     from shardway.ports import Tracer
     from shardway.runtime.dead_letters import LetterWriter
-    from shardway.runtime.feeds import FanOutFeed, Pages, PollingFeed, Values
-    from shardway.runtime.loops import Home
+    from shardway.runtime.feeds import Deserializer, FanOutFeed, Pages, PollingFeed
+    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import OnPending
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.shard.window_reading import WindowRead
@@ -98,13 +98,13 @@ class ShardReader:
         that the former owner left pending; None: it is abandoned.
         """
         self.stream, self.shard_id = pages.stream, pages.shard_id
-        self.home: Home = Here(asyncio.get_running_loop())
+        self.home: Host = SameLoop(asyncio.get_running_loop())
         """The home in which the reader runs; the callers that read may be on another loop."""
         self.origin = Origin.NEW
         """The way in which the shard came to this consumer."""
         self.failure: BaseException | None = None
         """The error that ended the reading: it is raised where records are asked for."""
-        self.values: Values[Record] | None = None
+        self.values: Deserializer[Record] | None = None
         """The part that makes values of the records' bytes; None: they stay bytes."""
         self.paused = False
         """True: nothing is delivered, and fetching goes on up to its bounds. See `pause`."""
@@ -113,9 +113,9 @@ class ShardReader:
         self.records_delivered = 0
         """The number of records that were delivered so far; those that came again are counted again."""
         self.batches_delivered = 0
-        self.asking = Asking()
+        self.asking = Callers()
         """The callers that take records of this shard."""
-        self.breath = Breath()
+        self.breath = YieldBudget()
         self.millis_behind_latest: int | None = None
         """The time by which the last read was behind the shard's tip, in milliseconds; 0 at the tip, None: it is not
         known yet.
@@ -150,7 +150,7 @@ class ShardReader:
         self._revoking: ShardListener | None = None  # The listener that is telling the program that the shard goes.
         self._drained: asyncio.Future[bool] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._stop_raised: Ending | None = None
+        self._stop_raised: GiveUpReason | None = None
         self._asked: asyncio.Future[None] | None = None  # The answer to a caller's request for a checkpoint.
         row, choices = self._keeper.row, self._choices
         self._letters_out: set[asyncio.Task[None]] = set()  # The dead letters that are being written.
@@ -172,7 +172,7 @@ class ShardReader:
         if begins.settled > row.checkpoint:
             self._tell(Flush(at_once=True))
 
-    def lives(self, home: Home) -> None:
+    def lives(self, home: Host) -> None:
         """Set the home in which the reader runs, before the program reads it."""
         self.home, self._lock, self._signal = home, home.lock, home.signal()
 
@@ -516,16 +516,16 @@ class ShardReader:
                 await listener.leaving(self)
         finally:
             self._revoking = None
-        self._tell(machine.LastWordsSaid())
+        self._tell(machine.RevokingDone())
 
     def _last_words_failed(self, error: BaseException) -> None:
         """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
-        self._tell(machine.LastWordsFailed())
+        self._tell(machine.RevokingFailed())
 
     def _look_around(self) -> None:
         is_asked = not self.paused and (bool(self.asking) or any(one.is_asked for one in self._listeners))
-        self._tell(machine.Around(is_asked, None if self._revoking is None else self._revoking.calling()))
+        self._tell(machine.CallersSeen(is_asked, None if self._revoking is None else self._revoking.calling()))
 
     def _drain_over(self, given: machine.Drained) -> None:
         if self._drained is not None and not self._drained.done():
@@ -588,7 +588,7 @@ class ShardReader:
             self._window.check()
         return not self._shard.is_kept_waiting
 
-    def _page_came(self, taken: Taken, records: Sequence[Record], ends_at: Position | None) -> None:
+    def _page_came(self, taken: PageMeaning, records: Sequence[Record], ends_at: Position | None) -> None:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
         if self.counts is not None:
             self.counts.fetched(len(taken.records), payload_bytes_of_all(taken.records))
@@ -725,7 +725,7 @@ class ShardReader:
             self._perform(said)
 
     def _rang(self) -> None:
-        self._tell(machine.Rang())
+        self._tell(machine.TimerFired())
 
     def _tell(self, given: machine.Input) -> None:
         """Give the shard's machine an input, and do what it says. Raises CheckpointError."""
@@ -774,9 +774,9 @@ class ShardReader:
                 task.add_done_callback(self._letters_out.discard)
             case machine.DropLetters():
                 self._drop_letters()
-            case machine.LastWords():
+            case machine.Revoking():
                 self._begin_last_words()
-            case machine.LookAround():
+            case machine.AskForCallers():
                 self._look_around()
             case machine.Drained():
                 self._drain_over(output)
@@ -868,7 +868,7 @@ def _seen(answer: asyncio.Future[None]) -> None:
         answer.exception()
 
 
-def stopped(stream: str, shard_id: str, ending: Ending) -> ShardStoppedError:
+def stopped(stream: str, shard_id: str, ending: GiveUpReason) -> ShardStoppedError:
     """Return the error for a program that asks for records of a shard that the policies have stopped."""
     error_name = type(ending.error).__name__
     why = ending.reason if ending.error is None else f"{ending.reason}: {error_name}, at {raised_at(ending.error)}"

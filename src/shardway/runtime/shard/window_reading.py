@@ -13,10 +13,10 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardway.core.feeding.log_cursor import Does, LogCursor, Policy
+from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy
 from shardway.core.leases.row import Checkpoint
 from shardway.core.ledger.book import behind
-from shardway.core.shard.duplicates import Duplicates, Keyed, Window
+from shardway.core.shard.duplicates import Duplicates, KeyedRecord, Window
 from shardway.errors import NotFoundError, ShardwayError
 from shardway.events import DedupeKeyFailed, DedupeWindowRebuilt
 from shardway.model import Position, StartingPosition
@@ -25,7 +25,7 @@ from shardway.tasks import spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardway.core.feeding.pages import Taken
+    from shardway.core.feeding.pages import PageMeaning
     from shardway.core.leases import LeaseRow
     from shardway.core.shard.duplicates import Deduplicate
     from shardway.events import LedgerEvent
@@ -99,7 +99,7 @@ class WindowRead:
 
     # --- pages ----------------------------------------------------------------------------------
 
-    def keys_of(self, records: Sequence[Record]) -> list[Keyed | None]:
+    def keys_of(self, records: Sequence[Record]) -> list[KeyedRecord | None]:
         """Return the keys that the program makes of the records."""
         return [self._keyed(record) for record in records]
 
@@ -108,7 +108,7 @@ class WindowRead:
         self.duplicates.follow(self.keys_of(records))
         self._emit()
 
-    def saw(self, taken: Taken) -> None:
+    def saw(self, taken: PageMeaning) -> None:
         """Note that a page behind the checkpoint was fetched: the first one shows how far back to read."""
         if self.duplicates.state is not Window.UNKNOWN:
             return
@@ -137,14 +137,14 @@ class WindowRead:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _keyed(self, record: Record) -> Keyed | None:
+    def _keyed(self, record: Record) -> KeyedRecord | None:
         try:
             key = self._choice.key(record)
             if key is None:
                 return None
             if not isinstance(key, str | bytes):
                 raise TypeError("a key is bytes or str")
-            return Keyed.of(key, record.approximate_arrival_timestamp.timestamp())
+            return KeyedRecord.of(key, record.approximate_arrival_timestamp.timestamp())
         except Exception as error:  # It is the user's function: this record is delivered, whatever came before.
             position = Position(record.sequence_number, record.sub_sequence_number)
             self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
@@ -229,7 +229,7 @@ class WindowRead:
                 behind_ms = page.millis_behind_latest
                 step = log.page((), behind_ms=behind_ms, is_last=page.is_last, asked_s=asked_s)
                 reached_s = log.silence.reached_s
-                if step.does is not Does.READ or (reached_s is not None and reached_s >= since.timestamp()):
+                if step.does is not NextStep.READ or (reached_s is not None and reached_s >= since.timestamp()):
                     return False
                 iterator = page.next_iterator
         return False

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.feeding.pages import ChildShard
-    from shardway.core.ledger.ledger import Ending
-    from shardway.core.worker import Input, Mine
+    from shardway.core.ledger.ledger import GiveUpReason
+    from shardway.core.worker import Input, WorkerState
     from shardway.model import Position
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
     from shardway.runtime.dead_letters import LetterSink
     from shardway.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
-    from shardway.runtime.worker.sight import Sight
+    from shardway.runtime.worker.sight import SeenTables
 
 
 DEAD_LETTER_TIMEOUT_S = 60.0
@@ -98,18 +98,18 @@ class Readers:
         )
 
 
-class Holding(ShardListener):
+class HeldLeases(ShardListener):
     """Begins tenures, has their shards read, and clears away after them. The worker decides what is held, and what
     becomes of it (`shardway.core.worker`): it is told what happens here.
     """
 
     def __init__(
         self,
-        mine: Mine,
+        mine: WorkerState,
         *,
         readers: Readers,
         ahead: ReadingAhead,
-        sight: Sight,
+        sight: SeenTables,
         shards: ShardLeases,
         chores: Chores,
         tell: Callable[[Input], None],
@@ -234,7 +234,7 @@ class Holding(ShardListener):
         self._tell(Delivers(key))
         return held
 
-    def gave_up(self, reader: ShardReader, ending: Ending) -> None:
+    def gave_up(self, reader: ShardReader, ending: GiveUpReason) -> None:
         """See `ShardListener`: another worker is to try, unless the shard is to stand still."""
         if not ending.stops:
             self._tell(GaveUp(reader.row.key, ending.cool_down_s))

@@ -16,7 +16,7 @@ from shardway.tasks import drop, give_up, spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.core.feeding.pages import Taken
+    from shardway.core.feeding.pages import PageMeaning
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.row import Checkpoint
     from shardway.core.worker import Input
@@ -50,7 +50,7 @@ class WarmUp:
         self._begins = begins
         self._first: Position | None = None  # The first position that was read.
         self.window = window
-        self.pages: deque[Taken] = deque()
+        self.pages: deque[PageMeaning] = deque()
         self._bytes = 0
         self._bytes_max = bytes_max
         self._share = None if feed.room is None else feed.room.share

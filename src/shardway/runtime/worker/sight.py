@@ -21,7 +21,7 @@ from shardway.core.assignment.kcl import (
 )
 from shardway.core.assignment.strategies import is_free, lease_view, startable, worker_view
 from shardway.core.leases import Done
-from shardway.core.leases.membership import Members, Observed
+from shardway.core.leases.membership import Observed, WorkerRows
 from shardway.core.leases.row import NotALeaseError
 from shardway.errors import ShardwayError
 from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing
-    from shardway.core.worker import Mine
+    from shardway.core.worker import WorkerState
     from shardway.ports import LeaseTable, SharedWithKcl
 
 
@@ -51,12 +51,12 @@ FAILOVERS_PER_SCAN_BELOW_LEADER = 2
 """The failover times between two scans of all leases, where an index tells which are this worker's."""
 
 
-class Sight:
+class SeenTables:
     """The tables as they were read last."""
 
     def __init__(
         self,
-        mine: Mine,
+        mine: WorkerState,
         table: LeaseTable,
         *,
         streams: Collection[str | None],
@@ -76,7 +76,7 @@ class Sight:
         """The time at which the last scan was sent."""
         self.before: Mapping[str, LeaseRow] = {}
         """The leases as they were known before the last scan."""
-        self.members = Members(self.id, mine.terms.failover_s)
+        self.members = WorkerRows(self.id, mine.terms.failover_s)
         self._former: set[str] | None = None  # The leases that had this worker's name when it came.
         self._saw_s: dict[str, float] = {}
         self._came_from: dict[str, tuple[str, bool]] = {}

@@ -36,19 +36,19 @@ from shardway.core.worker import (
     Leave,
     LookAt,
     Measure,
-    Mine,
+    PublishRow,
     ReadAhead,
     Resume,
-    Show,
-    Stir,
     Stop,
     Take,
     Terms,
     UpkeepOver,
     View,
+    Wake,
     WarmUp,
     Work,
     WorkersSeen,
+    WorkerState,
     step,
 )
 from shardway.errors import ServiceError, ShardwayError
@@ -58,10 +58,10 @@ from shardway.runtime.background import Chores, emits_failure
 from shardway.runtime.loops import SteadyClock
 from shardway.runtime.shard.shard_reader import ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
-from shardway.runtime.worker.holding import Holding
+from shardway.runtime.worker.holding import HeldLeases
 from shardway.runtime.worker.reading_ahead import ReadingAhead
 from shardway.runtime.worker.shard_leases import ShardLeases
-from shardway.runtime.worker.sight import KclTimes, KclWatch, Sight
+from shardway.runtime.worker.sight import KclTimes, KclWatch, SeenTables
 from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side, wait_set
 
 if TYPE_CHECKING:
@@ -110,18 +110,18 @@ class Worker:
         self._unreadable: set[str] = set()
         self._todo: deque[Action] = deque()
         self._is_doing = False
-        self._mine = mine = Mine(_terms(worker_id, options), options.leases.assignment, rng)
+        self._mine = mine = WorkerState(_terms(worker_id, options), options.leases.assignment, rng)
         self._chores = chores = Chores(self._fail)
         self._presence = Presence(table, mine, self._shown, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, options, clock)
-        self._sight = Sight(
+        self._sight = SeenTables(
             mine, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
         )
         self._shards = ShardLeases(
             table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
         )
         self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, tell=self._hear)
-        self._holding = Holding(
+        self._holding = HeldLeases(
             mine,
             readers=readers,
             ahead=self._ahead,
@@ -376,9 +376,9 @@ class Worker:
 
     def _do_now(self, action: Action) -> None:
         match action:
-            case Show():
+            case PublishRow():
                 self._presence.changed()
-            case Stir():
+            case Wake():
                 self._look_now.set()
             case Take():
                 self._take(action)
@@ -540,7 +540,7 @@ class Presence:
     def __init__(
         self,
         table: LeaseTable,
-        mine: Mine,
+        mine: WorkerState,
         shown: Callable[[float, int], WorkerRow],
         *,
         retry_s: float,

@@ -57,7 +57,7 @@ class Stint(NamedTuple):
     """The number of seeks of the tenure before it."""
 
 
-class Sought(NamedTuple):
+class SoughtPlace(NamedTuple):
     """The place that the program asked for by the last seek of a tenure."""
 
     seeks: int
@@ -97,7 +97,7 @@ class ShardStory:
     """The stint in which the program settled each part."""
     with_handler: set[tuple[Position, int]] = field(default_factory=set)
     """The parts that a handler has got, and neither settled nor gave back."""
-    sought: dict[int, Sought] = field(default_factory=dict)
+    sought: dict[int, SoughtPlace] = field(default_factory=dict)
     """The place that was sought last, by the token of the tenure."""
     passed_over: set[Position] = field(default_factory=set)
     """The positions that were not settled when a seek of the present tenure passed over them. The checkpoint may pass
@@ -230,7 +230,7 @@ FAULTS_MAX = 20
 """The most broken rules that are kept: a run that breaks rules goes on breaking them."""
 
 
-class Broken(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule that was broken."""
 
     rule: str
@@ -292,7 +292,7 @@ class History:
         """``on_note`` hears each fact, in order, to look at a run."""
         self.promises = promises
         self.shards: dict[str, ShardStory] = {}
-        self.broken: list[Broken] = []
+        self.broken: list[BrokenRule] = []
         self.deliveries = 0
         self.duplicates = 0
         self.done_again = 0
@@ -330,7 +330,7 @@ class History:
         """Note that a rule was broken now."""
         self.note(rule, what)
         if len(self.broken) < FAULTS_MAX:
-            self.broken.append(Broken(rule, self._clock(), what))
+            self.broken.append(BrokenRule(rule, self._clock(), what))
 
     # --- the stream -----------------------------------------------------------------------------
 
@@ -526,7 +526,7 @@ class History:
         ):
             self.fault("a duplicate is delivered", f"{who} got {_shown(position)} of {shard_id}")
 
-    def _has_its_twin(self, story: ShardStory, shard_id: str, sought: Sought, position: Position) -> bool:
+    def _has_its_twin(self, story: ShardStory, shard_id: str, sought: SoughtPlace, position: Position) -> bool:
         """True for a duplicate of a record that came since the seek: the window of duplicates begins with the seek."""
         twin = story.twins.get(position)
         if twin is None or not self.promises.window_waits:
@@ -598,7 +598,12 @@ class History:
         story.next_place[stint, key] = place
 
     def _first_place(
-        self, story: ShardStory, positions: list[Position], position: Position, begun: Checkpoint, sought: Sought | None
+        self,
+        story: ShardStory,
+        positions: list[Position],
+        position: Position,
+        begun: Checkpoint,
+        sought: SoughtPlace | None,
     ) -> int:
         """Return the place, among these positions, of the first one that a stint has to deliver."""
         if sought is None:
@@ -611,7 +616,7 @@ class History:
         assert first or found < sought.first
         return bisect_left(positions, first[0]) if first else len(positions)
 
-    def _may_lack(self, story: ShardStory, sought: Sought | None, position: Position) -> bool:
+    def _may_lack(self, story: ShardStory, sought: SoughtPlace | None, position: Position) -> bool:
         """True for a position that a stint need not deliver. A seek asks also for what lies before the start, and for
         what an earlier seek has passed over.
         """
@@ -690,7 +695,7 @@ class History:
             first = self._place_at(story, float(to) + CLOCK_TICK_S)
             earliest = self._place_at(story, float(to) - CLOCK_TICK_S)
         story.pass_over(first)
-        story.sought[token] = Sought(story.stint(token).seeks + 1, first, earliest)
+        story.sought[token] = SoughtPlace(story.stint(token).seeks + 1, first, earliest)
         self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
 
     def _place_at(self, story: ShardStory, at_s: float) -> int:

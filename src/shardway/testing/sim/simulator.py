@@ -24,7 +24,7 @@ from shardway.options import (
     LeaseOptions,
 )
 from shardway.runtime.dead_letters import DeadLettersTo
-from shardway.testing.sim.history import BAD, STREAM, Broken, History, Promises
+from shardway.testing.sim.history import BAD, STREAM, BrokenRule, History, Promises
 from shardway.testing.sim.loop import VirtualTime
 from shardway.testing.sim.plan import (
     Crash,
@@ -72,7 +72,7 @@ class Report:
     """The report of a simulation that has ended."""
 
     plan: FaultPlan
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenRule, ...]
     """The rules that were broken; it is empty where every rule held."""
     deliveries: int
     duplicates: int
