@@ -146,8 +146,7 @@ def command(
         jobs=tuple(job or ()),
         local_url=_local_url(endpoint_url) if local else None,
     )
-    connection = ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile)
-    _serve(settings, connection, output is ResultShape.json)
+    _serve(settings, ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile), output)
 
 
 def _store(text: str, table: str | None) -> Store:
@@ -160,11 +159,11 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _serve(settings: ConsoleSettings, connection: ConnectionOptions, as_json: bool) -> None:
+def _serve(settings: ConsoleSettings, connection: ConnectionOptions, output: ResultShape) -> None:
     from shardway.console.asgi import serve
 
     try:
-        serve(settings, connection, lambda serving: announce(serving, as_json=as_json))
+        serve(settings, connection, lambda serving: announce(serving, as_json=output is ResultShape.json))
     except OSError as fault:
         raise OptionError(f"cannot serve on {settings.host}:{settings.port}: {fault.strerror or fault}") from fault
 

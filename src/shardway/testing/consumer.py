@@ -179,7 +179,9 @@ class Retried:
     """How many times the records were delivered by then."""
     error_type: str
     next_step: str
-    """The next step: ``Redelivery``, ``Halve``, or the policy's end (``DeadLetters``, ``Skip``, ``Stop``, ``GiveUp``)."""
+    """The next step: ``Redelivery``, ``Halve``, or the policy's end: one of ``DeadLetters``, ``Skip``, ``Stop``,
+    ``GiveUp``.
+    """
 
 
 class CoreUnderTest(ConsumerCore):
