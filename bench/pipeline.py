@@ -27,8 +27,7 @@ those with an empty state. ``state_10m_memory`` is the most that all its process
 not measured in the session, and take long.
 
 ``first_batch_s`` is the time from the start of ``shardway run``, in a process of its own, to the first Parquet file in
-its folder. ``first_batch_archive_s`` is the same with the archive of Java's classes that ``shardway java-archive``
-writes.
+its folder.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
 from shardway.local.embedded import LocalKinesis
-from shardway.pipeline.job.java_archive import ARCHIVE, write_archive
 from shardway.pipeline.job.running import Stopping
 from shardway.pipeline.job.session import STATE_SETTINGS, least_work
 
@@ -446,35 +444,26 @@ START_S_MAX = 120.0
 
 
 def first_batch() -> list[Result]:
-    """Measure the time from the start of a job in a process of its own to its first file, without an archive of
-    classes and with one, in turn.
-    """
+    """Measure the time from the start of a job in a process of its own to its first file."""
     records = [json.dumps(_pipelines.order(number)).encode() for number in range(START_RECORDS)]
-    plain: list[float] = []
-    archived: list[float] = []
-    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local, new_folder() as place:
-        os.environ |= local.environment() | {ARCHIVE: str(place / "classes.jsa")}
-        write_archive()
+    took: list[float] = []
+    with LocalKinesis.spawn(streams={STREAM: SHARDS}) as local:
+        os.environ |= local.environment()
         asyncio.run(fill(local, STREAM, records))
         for _ in range(START_ROUNDS):
-            for archive, took in (("off", plain), (os.environ[ARCHIVE], archived)):
-                with new_folder() as folder:
-                    took.append(_start(local, folder, archive))
-        del os.environ[ARCHIVE]
-    return [
-        judge("first_batch_s", plain, unit="s", goal=12, sense="at_most"),
-        judge("first_batch_archive_s", archived, unit="s", goal=12, sense="at_most"),
-    ]
+            with new_folder() as folder:
+                took.append(_start(local, folder))
+    return [judge("first_batch_s", took, unit="s", goal=12, sense="at_most")]
 
 
-def _start(local: SpawnedKinesis, folder: Path, archive: str) -> float:
+def _start(local: SpawnedKinesis, folder: Path) -> float:
     source: dict[str, Any] = {"streamName": STREAM, "region": local.region, "endpointUrl": local.endpoint_url}
     text = _pipelines.job_text_of({**source, "startingPosition": "TRIM_HORIZON"}, folder, "available_now = true")
     path = folder / "job.toml"
     path.write_text(text + START_SPARK, encoding="utf-8")
     command = [sys.executable, "-c", "import sys; from shardway.cli import main; sys.exit(main())", "run", str(path)]
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {ARCHIVE: archive})
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         while not list((folder / "orders").glob("batch-*")):
             if process.poll() is not None or time.perf_counter() - began > START_S_MAX:

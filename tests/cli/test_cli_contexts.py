@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 READS = {
     *("app describe", "app export", "app lag", "app ls", "check lag", "check leases", "check stream", "completion"),
     *("context ls", "context rm", "context set", "context use", "cost", "dead-letters list", "doctor"),
-    *("java-archive", "local", "records count", "records get", "records grep", "records tail"),
+    *("local", "records count", "records get", "records grep", "records tail"),
     *("stream describe", "stream heat", "stream ls", "stream shards", "top"),
 }
 """Commands that write nothing to AWS and to no lease table."""

@@ -1,8 +1,4 @@
-"""The commands that need Spark.
-
-``shardway run`` runs a job file: from a stream through Spark to its sinks. ``shardway java-archive`` writes an archive
-of Java's classes, by which Spark starts faster on this machine.
-"""
+"""The command ``shardway run``: it runs a job file, from a stream through Spark to its sinks."""
 
 from __future__ import annotations
 
@@ -145,25 +141,3 @@ def command(
         payloads=payloads,
     )
     raise typer.Exit(int(status))
-
-
-# --- an archive of classes ------------------------------------------------------------------------
-# ``shardway java-archive`` makes Spark start faster on this machine.
-
-
-def archive_command(
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the archive.")] = False,
-) -> None:
-    """Write an archive of Java's classes, by which `shardway run` starts Spark faster on this machine.
-
-    It runs a small job on a local Kinesis, which takes about a minute. The archive takes about 200 MB of disk. Java
-    ignores it once Spark or Java is another version: run this again then. SHARDWAY_JAVA_ARCHIVE names another place.
-    """
-    with needing_spark("an archive of its classes"):
-        from shardway.pipeline.job.java_archive import remove_archive, write_archive
-    if not remove:
-        file = write_archive()
-        typer.echo(f"{file}: {file.stat().st_size / 2**20:.0f} MB; shardway run uses it from now on")
-        return
-    removed = remove_archive()
-    typer.echo("there is no archive" if removed is None else f"{removed} is removed")

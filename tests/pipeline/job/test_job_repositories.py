@@ -10,8 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from shardway.pipeline.job.java_archive import OPTIONS
-from shardway.pipeline.job.packages import TABLE_PACKAGES
+from shardway.pipeline.job.packages import OPTIONS, TABLE_PACKAGES
 from shardway.pipeline.job.repositories import IVY_SETTINGS, MIRROR, REPOSITORIES, with_repositories
 
 PACKAGE = "org.example:lib:1.0"

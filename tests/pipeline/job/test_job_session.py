@@ -13,8 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from shardway.pipeline.job import session
-from shardway.pipeline.job.java_archive import OPTIONS
-from shardway.pipeline.job.packages import packages_named
+from shardway.pipeline.job.packages import OPTIONS, packages_named
 from shardway.pipeline.job.session import (
     _keep_to_loopback,
     _why_java_ended,

@@ -46,6 +46,8 @@ _OWN = {
 }
 """Spark's own packages, of Spark's own version."""
 
+OPTIONS = "spark.driver.extraJavaOptions"
+"""The setting with the options of Spark's Java."""
 HOW = 'as "spark.jars.packages" under [spark] or with spark-submit --packages'
 _GIVEN = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
 _FOR_SPARK = {

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from shardway.pipeline.job.java_archive import OPTIONS
-from shardway.pipeline.job.packages import options_given_here, packages_named
+from shardway.pipeline.job.packages import OPTIONS, options_given_here, packages_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,8 @@ from pyspark.sql.utils import is_remote
 
 from shardway.pipeline.hadoop_files import LocalFiles
 from shardway.pipeline.job.account import ExitCode, StepError
-from shardway.pipeline.job.java_archive import OPTIONS, with_archive
 from shardway.pipeline.job.model import as_options
-from shardway.pipeline.job.packages import file_to_send, packages_named, spark_home
+from shardway.pipeline.job.packages import OPTIONS, file_to_send, packages_named, spark_home
 from shardway.pipeline.job.repositories import with_repositories
 from shardway.pipeline.job.stream_check import in_thread
 from shardway.pipeline.job.writing import with_tables
@@ -204,7 +203,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
             given = SparkConf()
             settings = {name: value for name, value in with_tables(job, settings).items() if not given.contains(name)}
         else:
-            settings = with_archive({**_LOCAL, **with_tables(job, settings)})
+            settings = {**_LOCAL, **with_tables(job, settings)}
             if not _master_of(settings):
                 settings["spark.master"] = "local[*]"
             _keep_to_loopback(settings)
