@@ -6,6 +6,7 @@ import asyncio
 import sys
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from shardway.core import worker as rounds
@@ -491,6 +492,20 @@ def reshards_before_outages(plan: FaultPlan) -> bool:
     )
 
 
+def leases_are_dealt_out_otherwise_each_time(patch: pytest.MonkeyPatch) -> None:
+    """Each worker counts the others' leases by turns, so that leases go on moving once all is even."""
+    turns = count()
+
+    def by_turns(self: Any, leases: Any, workers: Any, preferred: Any) -> dict[str, str]:
+        ids = sorted(worker.id for worker in workers)
+        turn = next(turns) // 8
+        return {
+            one.key: ids[(place + turn) % len(ids)] for place, one in enumerate(sorted(leases, key=lambda x: x.key))
+        }
+
+    patch.setattr(strategies.EqualCounts, "__call__", by_turns)
+
+
 MUTANTS = [
     (no_self_fence, TWO_READERS, cut_off),
     (a_fence_of_thrice_the_time, TWO_READERS, cut_off),
@@ -532,6 +547,7 @@ MUTANTS = [
     (the_last_record_of_a_page_settles_it, AHEAD, side_by_side),
     (a_position_is_reopened_at_the_tip, {"a gap"} | AHEAD | STUCK, moves),
     (the_last_record_of_an_answer_is_overlooked, {"a gap"} | AHEAD, any_plan),
+    (leases_are_dealt_out_otherwise_each_time, {"leases move without need"}, any_plan),
     (each_worker_plans_to_have_all, STUCK, moves),
     (children_begin_with_what_comes_from_now_on, {"a child that loses its beginning"}, reshards),
     (latest_is_a_word_alone, {"an owner without a time"}, from_latest),

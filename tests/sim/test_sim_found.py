@@ -718,6 +718,22 @@ FOUND = {
             Crash(at_s=42.58807196624527, worker=2, back_after_s=None, same_id=True),
         ),
     ),
+    "the last row of a worker that crashed arrived in the quiet time": FaultPlan(
+        seed=11,
+        workers=2,
+        shards=6,
+        duration_s=20.0,
+        records_per_s=20.0,
+        handle_s=0.05,
+        options={"failover_s": 5.0, "drain_deadline_s": 30.0},
+        faults=(
+            SlowHandler(at_s=14.0, worker=0, lasts_s=5.9, handle_s=20.0),
+            SlowHandler(at_s=14.0, worker=1, lasts_s=5.9, handle_s=20.0),
+            Join(at_s=16.0),
+            Noise(at_s=16.5, service=Service.WORKERS, lasts_s=3.3, worker=2, late=1.0),
+            Crash(at_s=19.6, worker=2),
+        ),
+    ),
 }
 
 

@@ -57,6 +57,8 @@ class Link:
         self.loop = loop
         self.cut: Way | None = None
         self.noises: list[Noise] = []
+        self.arrives_until_s = 0.0
+        """The time at which the last of the calls that were sent arrives, also of a process that is gone."""
         self.closed = False
         """True where the process is gone and hears no answer any more; what it sent still arrives."""
         self._time: VirtualTime = loop.virtual
@@ -95,6 +97,7 @@ class Link:
             self._lose(future)
         else:
             delay_s = self._delay_s() + (self._rng.uniform(*LATE_S) if self._happens("late") else 0.0)
+            self.arrives_until_s = max(self.arrives_until_s, self._time.now_s + delay_s)
             self._time.after(delay_s, lambda: self._arrive(do, future))
 
     def _arrive(self, do: Callable[[], T], future: asyncio.Future[T]) -> None:

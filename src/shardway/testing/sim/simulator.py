@@ -206,6 +206,9 @@ class Simulator:
         """
         healed_s, settled = self.time.now_s, self.history.settled_count
         until_s = healed_s + HEALED_FAILOVERS_MAX * self.options.leases.failover_s
+        # The last row of a worker that crashed may still be on its way: it shows the worker as if it lived, so that the
+        # others give leases to it, as they must.
+        arrived_s = max(link.arrives_until_s for process in self.processes for link in process.links.values())
         wrong = self._wrong()
         while (wrong or self.history.untold) and self.time.now_s < until_s and not self.history.broken:
             self.time.run(self.time.now_s + LOOK_INTERVAL_S)
@@ -220,7 +223,9 @@ class Simulator:
         if self.history.untold:
             self.history.fault("a loss that is not told", f"records were trimmed of {sorted(self.history.untold)}")
         # A worker may still be taken for silent whose row was written for the last time before the faults ended.
-        self.time.run(max(self.time.now_s, healed_s + QUIET_AFTER_FAILOVERS * self.options.leases.failover_s))
+        self.time.run(
+            max(self.time.now_s, max(healed_s, arrived_s) + QUIET_AFTER_FAILOVERS * self.options.leases.failover_s)
+        )
         moves = len(self.history.moves)
         self.time.run(self.time.now_s + QUIET_FAILOVERS * self.options.leases.failover_s)
         if len(self.history.moves) > moves:
