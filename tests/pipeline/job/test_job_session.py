@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -20,11 +17,9 @@ from shardway.pipeline.job.session import (
     java_version,
     least_work,
     with_quiet_start,
-    zips_left_out,
 )
 
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-PYSPARK = os.path.dirname(pyspark.__file__)
 HERE = {"spark.master": "local[2]"}
 
 
@@ -130,71 +125,6 @@ def test_a_log_that_the_user_has_configured_stays_as_it_is(before_java: pytest.M
         (tmp_path / file).unlink()
     before_java.setattr(session, "_LOG4J", "/a folder/log4j2.properties")
     assert with_quiet_start(HERE) == HERE
-
-
-def test_this_python_does_without_zip_files(before_java: pytest.MonkeyPatch) -> None:
-    assert zips_left_out(HERE) == PYSPARK
-    for name in PYTHONS:
-        before_java.setenv(name, sys.executable)
-    before_java.setenv("SPARK_HOME", PYSPARK + "/")
-    assert zips_left_out(HERE) == PYSPARK
-
-
-def test_a_python_that_is_named_and_is_another_one_is_left_as_it_is(
-    before_java: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    other = program(tmp_path / "bin" / "python3", "#!/bin/sh\n")
-    linked = tmp_path / "other-environment" / "python3"
-    linked.parent.mkdir()
-    linked.symlink_to(os.path.realpath(sys.executable))
-    for name in PYTHONS:
-        for value in (other, str(linked), "nosuchpython"):
-            before_java.setenv(name, value)
-            assert zips_left_out(HERE) is None, (name, value)
-        before_java.delenv(name)
-    assert zips_left_out({**HERE, "spark.pyspark.python": sys.executable}) is None
-
-
-def test_zip_files_stay_where_a_python_may_need_them(before_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On other machines; for another Spark; for a PySpark that the driver alone finds; where Java runs already; where
-    the file is no program.
-    """
-    for master in ("spark://127.0.0.1:7077", "yarn", "k8s://x", "local-cluster[2,1,1024]"):
-        assert zips_left_out({"spark.master": master}) is None
-    before_java.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
-    assert zips_left_out({}) is None
-    before_java.delenv("PYSPARK_SUBMIT_ARGS")
-    before_java.setenv("SPARK_HOME", str(tmp_path))
-    assert zips_left_out(HERE) is None
-    before_java.delenv("SPARK_HOME")
-    with before_java.context() as patch:
-        patch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
-        assert zips_left_out(HERE) is None
-    with before_java.context() as patch:
-        patch.setattr(SparkContext, "_gateway", object())
-        assert zips_left_out(HERE) is None
-    with before_java.context() as patch:
-        patch.setattr(session, "_UNZIPPED_PYTHON", str(tmp_path / "nothing"))
-        assert zips_left_out(HERE) is None
-    assert zips_left_out(HERE) == PYSPARK
-
-
-@pytest.mark.parametrize(
-    ("path", "kept"),
-    [
-        (None, ""),
-        ("", ""),
-        ("/zips/python/lib/pyspark.zip", ""),
-        ("/zips/a:/zips/b:/my modules/*:/zips/a:near:/zipsother/c", "/my modules/*:near:/zipsother/c"),
-    ],
-)
-def test_the_zip_files_are_taken_off_the_path(path: str | None, kept: str) -> None:
-    environment = {"SHARDWAY_PYTHON": sys.executable, "SHARDWAY_ZIPS": "/zips"}
-    environment |= {} if path is None else {"PYTHONPATH": path}
-    asked = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
-    command = [session._UNZIPPED_PYTHON, "-c", asked, "two words", "*"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [kept, "['two words', '*']"]
 
 
 @pytest.mark.parametrize(

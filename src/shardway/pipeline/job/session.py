@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import site
 import subprocess
 import sys
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import py4j  # type: ignore[import-untyped]
-import pyspark
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -95,55 +91,6 @@ def told_unread(checkpoint: str, what: str) -> str:
     )
 
 
-# --- the Python of Spark --------------------------------------------------------------------------
-# Spark starts a Python for each kind of its work, five of them before a job's first batch, and puts its zipped copy of
-# PySpark before that Python's own packages. Python compiles what it imports from a zip file anew in each process, which
-# takes 0.4 s of CPU. Where the same PySpark is among the packages, ``unzipped_python`` starts the Python without it.
-
-_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-_UNZIPPED_PYTHON = os.path.join(os.path.dirname(__file__), "unzipped_python")
-_PYTHON, _ZIPS = "SHARDWAY_PYTHON", "SHARDWAY_ZIPS"
-"""The variables of ``unzipped_python``: the Python, and the folder whose files it takes from the path."""
-
-
-def _leave_zips_out(settings: Mapping[str, str]) -> None:
-    """Have Spark start this Python by ``unzipped_python``, where it would start this Python and needs no zip file."""
-    zips = zips_left_out(settings)
-    if zips is not None:
-        os.environ |= {_PYTHON: sys.executable, _ZIPS: zips}
-        os.environ |= {name: _UNZIPPED_PYTHON for name in _PYTHONS if name in os.environ}
-
-
-def zips_left_out(settings: Mapping[str, str]) -> str | None:
-    """Return the folder of the zipped PySpark that Spark's Pythons do without; None where one of them may need it, or
-    where Spark's Java runs already, since it hands its environment to them.
-    """
-    spark = os.path.dirname(pyspark.__file__)
-    packages = os.path.dirname(spark)
-    may = (
-        SparkContext._gateway is None
-        and not any(name in settings for name in ("spark.pyspark.python", "spark.pyspark.driver.python"))
-        and all(_is_this_python(os.environ[name]) for name in _PYTHONS if name in os.environ)
-        and os.path.realpath(spark_home()) == os.path.realpath(spark)
-        and packages in (*site.getsitepackages(), site.getusersitepackages())
-        and os.path.dirname(os.path.dirname(py4j.__file__)) == packages
-        and _IN_THREADS.fullmatch(_master_of(settings)) is not None
-        and os.access(_UNZIPPED_PYTHON, os.X_OK)  # a file of the package, which may lie where no program may
-    )
-    return spark if may else None
-
-
-def _is_this_python(name: str) -> bool:
-    if name == _UNZIPPED_PYTHON:
-        return os.environ.get(_PYTHON) == sys.executable
-    found = shutil.which(name)
-    if found is None:
-        return False
-    # An environment's Python is a link to the one that it was made with: its folder tells them apart.
-    folders = [os.path.realpath(os.path.dirname(python)) for python in (found, sys.executable)]
-    return folders[0] == folders[1] and os.path.samefile(found, sys.executable)
-
-
 # --- the session ----------------------------------------------------------------------------------
 
 _OVER_CONNECT = (
@@ -207,7 +154,6 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
             if not _master_of(settings):
                 settings["spark.master"] = "local[*]"
             _keep_to_loopback(settings)
-            _leave_zips_out(settings)
             settings = with_repositories(with_quiet_start(settings))
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
