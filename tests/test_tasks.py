@@ -111,8 +111,9 @@ async def test_the_error_is_heard_when_all_have_left() -> None:
     shared = SharedWork(work, heard.append)
     waiting = [awaited(shared()) for _ in range(2)]
     await asyncio.sleep(0)
+    begun = shared.begin()
     await give_up(*waiting)
-    assert shared.is_under_way
+    assert shared.begin() is begun
     goes_on.set()
     await asyncio.wait((shared.begin(),))
     assert [str(one) for one in heard] == ["a bug"]

@@ -120,11 +120,6 @@ class SharedWork(Generic[T]):
         self._task: asyncio.Task[T] | None = None
         self._waiting = 0
 
-    @property
-    def is_under_way(self) -> bool:
-        """True from `begin` on until the work is done."""
-        return self._task is not None and not self._task.done()
-
     def begin(self) -> asyncio.Task[T]:
         """Begin the work, unless it is under way; return its task."""
         if self._task is None or self._task.done():

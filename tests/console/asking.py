@@ -12,6 +12,7 @@ from shardway.tasks import awaited, give_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from shardway.console.sampling import Sampler
     from shardway.console.security import Gate
 
 TOKEN = "writer-token-of-forty-characters-0123456"
@@ -109,3 +110,8 @@ def csrf_of(page: str) -> str:
 def text_of(page: str) -> str:
     """What a page says, without its marks."""
     return re.sub("<[^>]*>", "", page)
+
+
+def looked_at(sampler: Sampler) -> list[tuple[str, ...]]:
+    """Return the topics that the sampler looks at."""
+    return [key for key, kept in sampler._kept.items() if kept.task is not None]

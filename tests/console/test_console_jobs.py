@@ -15,7 +15,7 @@ from shardway.inspect import JobsReport, JobView
 from shardway.inspect.jobs import QUERIES_MAX
 from shardway.inspect.moments import utc
 from tests.cli.tables_kit import make_table
-from tests.console.asking import TOKEN, ask
+from tests.console.asking import TOKEN, ask, looked_at
 from tests.inspect.job_places import committed, offset, planned, query_rows, text_of
 
 if TYPE_CHECKING:
@@ -102,16 +102,16 @@ async def test_of_applications_that_a_page_does_not_judge_no_shard_is_asked(make
     await sampler.sample(gate.console.topics.applications(), wait_s=30.0)
     await sampler.sample(gate.console.topics.application("copied"), wait_s=30.0)
     await ask(gate, "GET", "/streams/orders", headers=PROGRAM)
-    assert lag not in sampler.refreshing
+    assert lag not in looked_at(sampler)
     await ask(gate, "GET", "/jobs", headers=PROGRAM)
-    assert lag in sampler.refreshing
+    assert lag in looked_at(sampler)
 
 
 async def test_an_open_page_is_told_of_changes(make_gate: MakeGate, checkpoint: Path) -> None:
     gate = make_gate(jobs=(str(checkpoint),))
     sampler = gate.console.sampler
     await ask(gate, "GET", "/live?page=jobs", headers=PROGRAM, until=lambda text: "beat" in text)
-    assert ("jobs", str(checkpoint)) in sampler.refreshing
+    assert ("jobs", str(checkpoint)) in looked_at(sampler)
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/checkpoint", ""])

@@ -30,7 +30,7 @@ from shardway.inspect.filters import parse
 from shardway.model import Record
 from shardway.testing import Fault
 from tests.cli.tables_kit import SHARDS, lease, make_table
-from tests.console.asking import TOKEN, ask
+from tests.console.asking import TOKEN, ask, looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -291,11 +291,11 @@ async def test_what_no_page_shows_is_not_looked_at(make_gate: MakeGate) -> None:
     a, b = counted(calls, "a", []), counted(calls, "b", [])
     assert calls == []
     assert (await sampler.sample(a, wait_s=5.0)).value == 1
-    assert sampler.refreshing == [("a",)]
+    assert looked_at(sampler) == [("a",)]
     assert sampler.newest(b) is None
     now[0] = 1000.0  # nothing holds it, and it was loaded long ago
     async with asyncio.timeout(10):
-        while sampler.refreshing:
+        while looked_at(sampler):
             await asyncio.sleep(0.05)
     assert calls == ["a"]
     with sampler.held([a]):
@@ -614,10 +614,10 @@ async def test_pages_that_are_only_loaded_begin_no_more_topics_than_there_may_be
     with sampler.held([held]):
         for number in range(3 * TOPICS_MAX):
             await sampler.sample(odd_topic(number, looks))
-            assert len(sampler.refreshing) <= TOPICS_MAX
+            assert len(looked_at(sampler)) <= TOPICS_MAX
         newest = await sampler.sample(odd_topic(10_000, looks), wait_s=30.0)
         assert newest.value == 10_000, "the page that comes last is served: the oldest topic went"
-        assert held.key in sampler.refreshing
+        assert held.key in looked_at(sampler)
     await sampler.close()
 
 
@@ -626,7 +626,7 @@ async def test_where_open_pages_hold_all_topics_one_more_is_told_so(make_gate: M
     with sampler.held([odd_topic(number, looks) for number in range(TOPICS_MAX + 5)]):
         refused = await sampler.sample(odd_topic(-1, looks), wait_s=30.0)
         assert (refused.value, refused.fault) == (None, FULL)
-        assert len(sampler.refreshing) == TOPICS_MAX
+        assert len(looked_at(sampler)) == TOPICS_MAX
     assert (await sampler.sample(odd_topic(-1, looks), wait_s=30.0)).value == -1
     await sampler.close()
 

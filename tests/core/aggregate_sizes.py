@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from shardway.core.aggregation import SHAPES, Aggregator, entry_bytes, ref_bytes
+from shardway.core.aggregation import SHAPES, Aggregator, ref_bytes
+from shardway.core.protobuf import varint_bytes
+
+
+def entry_bytes(text_bytes: int) -> int:
+    """Return the size of a table entry with that many bytes of text."""
+    return 1 + varint_bytes(text_bytes) + text_bytes
 
 
 def framed_bytes_with(

@@ -13,13 +13,13 @@ import pytest
 
 from shardway.core.aggregation import (
     Aggregator,
-    append_user_records,
     encode_aggregate,
     is_aggregate,
     open_aggregate,
     why_plain,
 )
 from shardway.core.hashkeys import hash_key, parse_hash_key
+from tests.core.aggregate_columns import append_user_records
 from tests.core.aggregate_sizes import framed_bytes_with
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "kpl"

@@ -17,7 +17,6 @@ from shardway.core.aggregation import (
     MAGIC,
     AggregateLimits,
     UserRecord,
-    append_user_records,
     encode_aggregate,
     is_aggregate,
     open_aggregate,
@@ -25,6 +24,7 @@ from shardway.core.aggregation import (
 )
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from shardway.core.protobuf import read_tag, varint
+from tests.core.aggregate_columns import append_user_records
 from tests.core.kpl_schema import AggregatedRecord
 
 if TYPE_CHECKING:

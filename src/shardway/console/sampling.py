@@ -103,11 +103,6 @@ class Sampler:
         """The service's time in epoch seconds, as its answers have shown it."""
         return self._inspector.now_s
 
-    @property
-    def refreshing(self) -> list[tuple[str, ...]]:
-        """The topics that are being looked at."""
-        return [key for key, kept in self._kept.items() if kept.task is not None]
-
     async def sample(self, topic: Topic[T], *, wait_s: float = 0.0) -> Sample[T]:
         """Return the newest sample. Where there is none, wait for the first look, for at most ``wait_s`` seconds."""
         kept = self._begin(topic, GRACE_S)

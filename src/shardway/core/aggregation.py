@@ -179,11 +179,6 @@ def ref_bytes(index: int) -> int:
     return 1 + varint_bytes(index)
 
 
-def entry_bytes(text_bytes: int) -> int:
-    """Return the size of a table entry with that many bytes of text."""
-    return 1 + varint_bytes(text_bytes) + text_bytes
-
-
 def key_entry(partition_key: str) -> bytes:
     """Return the table entry of a partition key. Raises AggregateError if Kinesis does not take it."""
     if not 1 <= len(partition_key) <= _PARTITION_KEY_CHARACTERS_MAX:
@@ -458,26 +453,6 @@ def why_plain(data: bytes, limits: AggregateLimits = DEFAULT_LIMITS) -> str | No
     except MalformedError as error:
         return str(error)
     return None
-
-
-def append_user_records(
-    data: bytes,
-    partition_keys: list[str],
-    datas: list[bytes],
-    explicit_hash_keys: list[str | None],
-    limits: AggregateLimits = DEFAULT_LIMITS,
-) -> int:
-    """Append the user records of an aggregate to three columns; return how many were appended.
-
-    0 when ``data`` is a plain record; then nothing was appended. Explicit hash keys come as decimal text.
-    """
-    aggregate = open_aggregate(data, limits)
-    if aggregate is None:
-        return 0
-    partition_keys.extend(aggregate.partition_keys())
-    datas.extend(aggregate.datas)
-    explicit_hash_keys.extend(aggregate.explicit_hash_key_texts())
-    return len(aggregate)
 
 
 def _open(data: bytes, limits: AggregateLimits) -> Aggregate:

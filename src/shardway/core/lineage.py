@@ -86,17 +86,6 @@ class Lineage:
         """Return 0 for a root, else one more than the highest generation of its known parents."""
         return self._generation[shard_id]
 
-    def generations(self) -> list[list[str]]:
-        """Return all shards by generation, each in the order of its hash ranges. No shard has an ancestor in
-        its own.
-        """
-        out: list[list[str]] = []
-        for one in self.shards:  # the order is by generation, and none is left out
-            if self._generation[one] == len(out):
-                out.append([])
-            out[-1].append(one)
-        return out
-
     # --- what may start -------------------------------------------------------------------------------
 
     def ready(self, finished: AbstractSet[str]) -> list[str]:

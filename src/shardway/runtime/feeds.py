@@ -417,11 +417,6 @@ class FanOutFeed:
         self.room = room
         self._polling.use_room(room)
 
-    @property
-    def is_subscribed(self) -> bool:
-        """False while the shard is polled, or a subscription is under way."""
-        return self._subscription is not None and not self._left
-
     async def next(self) -> PageMeaning:
         """See `PollingFeed.next`: this does the same for pages that are pushed."""
         loop = asyncio.get_running_loop()

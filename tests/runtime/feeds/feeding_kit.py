@@ -95,3 +95,8 @@ async def tick(local: LocalKinesis) -> None:
 
 def kinds(events: list[FeedEvent]) -> set[str]:
     return {type(event).__name__ for event in events}
+
+
+def is_subscribed(feed: FanOutFeed) -> bool:
+    """False while the shard is polled, or a subscription is under way."""
+    return feed._subscription is not None and not feed._left

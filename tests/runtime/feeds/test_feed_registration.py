@@ -10,7 +10,7 @@ import pytest
 from shardway.errors import ThrottledError
 from shardway.events import FanOutLeft, FanOutReturned
 from shardway.local import Fault
-from tests.runtime.feeds.feeding_kit import DEADLINE_S, STREAM, fan_out, read, source_of, tick
+from tests.runtime.feeds.feeding_kit import DEADLINE_S, STREAM, fan_out, is_subscribed, read, source_of, tick
 
 if TYPE_CHECKING:
     from shardway.events import FeedEvent
@@ -108,5 +108,5 @@ async def test_a_consumer_that_is_deleted_while_it_is_used(local: LocalKinesis, 
         ticking.cancel()
         put(kinesis, b"2")
         assert await read(feed, 1) == [b"2"]
-        assert feed.is_subscribed
+        assert is_subscribed(feed)
         await feed.close()
