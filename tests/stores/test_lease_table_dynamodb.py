@@ -237,7 +237,7 @@ async def test_a_table_with_another_key_is_refused(
         await opened().ensure()
 
 
-@pytest.mark.parametrize("options", [{"read_capacity_units": 1}, {"request_timeout_s": 0.0}, {"make_timeout_s": -1.0}])
+@pytest.mark.parametrize("options", [{"read_capacity_units": 1}, {"request_timeout_s": 0.0}, {"failover_s": -1.0}])
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         LeaseOptions(**options)
