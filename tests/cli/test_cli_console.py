@@ -251,15 +251,15 @@ def test_below_a_base_path_and_behind_a_proxy(console: Any) -> None:
 
 
 def test_no_payload_is_shown_where_none_may_be(console: Any, local: LocalKinesis, tmp_path: Path) -> None:
-    data = base64.b64encode(b'{"card": "4111", "amount": 5}').decode()
+    data = base64.b64encode(b'{"card": "4111 1111", "amount": 5}').decode()
     local.ask("PutRecord", json.dumps({"StreamName": "orders", "PartitionKey": "secret-key", "Data": data}).encode())
     page, token = "/streams/orders/records?from=trim-horizon", a_token(tmp_path / "token")
     _, shows = console("--token-file", token)
-    assert "4111" in shows.ask("GET", page, **bearer())[1]
+    assert "4111 1111" in shows.ask("GET", page, **bearer())[1]
     _, masks = console("--token-file", token, "--mask", ".card", "--mask", "key")
     text = masks.ask("GET", page, **bearer())[1]
     assert "amount" in text
-    assert "4111" not in text
+    assert "4111 1111" not in text
     assert "secret-key" not in text
     _, hides = console("--token-file", token, "--no-payloads")
     text = hides.ask("GET", page, **bearer())[1]

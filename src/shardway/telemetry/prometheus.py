@@ -18,6 +18,7 @@ import msgspec
 from shardway.core.histogram import BUCKETS_PER_DOUBLING, Histogram
 from shardway.errors import OptionError
 from shardway.events import ConsumerMetrics
+from shardway.tasks import logged, spawn
 from shardway.telemetry.consumer_metrics import Spread
 from shardway.telemetry.exporting import TICK_S, Exporter
 from shardway.telemetry.names import Kind, Metric, prometheus_label, stream_label
@@ -149,15 +150,20 @@ class PrometheusExporter(Exporter):
 
     # --- clients ------------------------------------------------------------------------------------
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begin to serve a client. The connection is noted at once: were this a coroutine, the end of the loop could
+        come before its first step, and would leave a client that has just connected without an answer or an end.
+        """
         while len(self._waiting) >= WAITING_MAX:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()
         self._waiting[writer] = None
+        task = spawn(self._serve(reader, writer), logged("a client of /metrics or /health was not answered"))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(HEAD_S):
                 asked = await _asked(reader)
@@ -166,7 +172,6 @@ class PrometheusExporter(Exporter):
         except (TimeoutError, OSError, ssl.SSLError, asyncio.IncompleteReadError):
             pass  # the client is gone, or too slow; it may come again
         finally:
-            self._tasks.discard(task)
             self._waiting.pop(writer, None)
             self._scraping.discard(writer)
             with contextlib.suppress(OSError):
