@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,6 +103,8 @@ class NewestRecords:
         self._stream = stream
         self._wish = wish
         self._decoding = decoding
+        ends = (wish.until_s, None if wish.before is None else wish.before.arrived_ms / 1000 + 0.001)
+        self._until_s = min((one for one in ends if one is not None), default=math.inf)
         self._found: dict[str, list[SeenRecord]] = {}
 
     @property
@@ -114,8 +117,9 @@ class NewestRecords:
         """Read until enough is found. Raises ShardwayError."""
         listed = await self._inspector.shards(self._stream)
         now_s, wish = self._inspector.now_s, self._wish  # the first answer has told the service's clock
-        ends = [now_s, wish.until_s, None if wish.before is None else wish.before.arrived_ms / 1000 + 0.001]
-        end_s = min(one for one in ends if one is not None)
+        # A record may have arrived after what is known of the service's time: that time bounds what is read, and not
+        # what is wanted.
+        end_s = min(now_s, self._until_s)
         shards = self._chosen(listed)
         self.shards_left_out = max(0, len(shards) - SHARDS_MAX)
         shards = shards[:SHARDS_MAX]
@@ -171,7 +175,7 @@ class NewestRecords:
                 records = await user_records(view, page.records)
                 self.searched += len(records)
                 self.searched_bytes += sum(len(one.data) for one in page.records)
-                wanted = await self._wanted(records, end_s)
+                wanted = await self._wanted(records)
                 matched += len(wanted)
                 found = [*found, *wanted][-wish.limit :]
                 is_last = not page.millis_behind_latest or self._is_spent
@@ -183,7 +187,7 @@ class NewestRecords:
                     continue
                 first_s = page.records[0].approximate_arrival_timestamp if first_s is None else first_s
                 last_s = page.records[-1].approximate_arrival_timestamp
-                if last_s > end_s:
+                if last_s > self._until_s:
                     self._found[shard.shard_id] = found
                     return None
                 needed_s = wish.limit * DENSER * max(last_s - first_s, 0.001) / max(matched, 1)
@@ -191,22 +195,22 @@ class NewestRecords:
                     return max(1.0, needed_s)
         return None
 
-    async def _wanted(self, records: Sequence[Record], end_s: float) -> list[SeenRecord]:
+    async def _wanted(self, records: Sequence[Record]) -> list[SeenRecord]:
         """Return the records that are wanted, without what was decoded for the filter."""
         if self._decoding is None or (self._wish.matches is None and len(records) <= PART_RECORDS_MAX):
-            return [one for one in map(SeenRecord, records) if self._wants(one, end_s)]
+            return [one for one in map(SeenRecord, records) if self._wants(one)]
 
         def look(record: SeenRecord) -> SeenRecord | None:
-            return SeenRecord(record.record) if self._wants(record, end_s) else None
+            return SeenRecord(record.record) if self._wants(record) else None
 
         async with contextlib.aclosing(self._decoding.each(map(SeenRecord, records), look)) as parts:
             return [one async for part in parts for one in part if one is not None]
 
-    def _wants(self, record: SeenRecord, end_s: float) -> bool:
+    def _wants(self, record: SeenRecord) -> bool:
         wish = self._wish
         if wish.key is not None and record.partition_key != wish.key:
             return False
-        if record.arrived_at.timestamp() > end_s and (wish.until_s is not None or wish.before is not None):
+        if record.arrived_at.timestamp() > self._until_s:
             return False
         if wish.before is not None and Mark.of(record) >= wish.before:
             return False
