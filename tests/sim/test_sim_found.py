@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from shardway.core.leases.row import Checkpoint
+from shardway.model import Position
+from shardway.options import ConsumerOptions
 from shardway.testing import FaultPlan, Simulator
+from shardway.testing.sim.history import History, Promises, Put
 from shardway.testing.sim.plan import (
     Crash,
     Cut,
+    Failing,
     Join,
     Jump,
     Leave,
@@ -734,6 +739,21 @@ FOUND = {
             Crash(at_s=19.6, worker=2),
         ),
     ),
+    "a program sought in a shard that its worker had given up, and that was not handed over yet": FaultPlan(
+        seed=0,
+        workers=2,
+        shards=1,
+        duration_s=25.0,
+        records_per_s=20.0,
+        gives_up_after_s=1.0,
+        cool_down_s=8.0,
+        faults=(
+            Noise(at_s=3.0, service=Service.TABLE, lasts_s=20.0, stale_s=2.0, frozen=True),
+            Noise(at_s=3.0, service=Service.WORKERS, lasts_s=20.0, stale_s=2.0, frozen=True),
+            Failing(at_s=4.0, worker=0, lasts_s=9.0),
+            Seek(at_s=8.0, worker=0, choice=0.0, to="TRIM_HORIZON"),
+        ),
+    ),
 }
 
 
@@ -741,3 +761,29 @@ FOUND = {
 def test_what_once_broke_a_rule_does_so_no_more(plan: FaultPlan) -> None:
     report = Simulator(plan).run()
     assert report.ok, report
+
+
+def test_only_a_seek_brings_records_of_a_shard_that_was_given_up_and_only_in_that_tenure() -> None:
+    now = [10.0]
+    history = History(lambda: now[0], Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    history.put("s", 1, [Put("k", b"1")], 1.0)
+    position = Position(1)
+    story = history.shards["s"]
+    story.stored.update(dict.fromkeys((1, 2), Checkpoint.TRIM_HORIZON))
+
+    def rules(token: int) -> set[str]:
+        history.broken.clear()
+        history.delivered("w0", "s", token, [position], None, by_key=False)
+        history.given_back("s", [position], None)
+        return {broken.rule for broken in history.broken}
+
+    assert not rules(1)
+    history.gave_up("w0", "s", 5.0)
+    assert rules(1) == {"a shard comes back in its cool-down"}
+    history.sought("w0", "s", 1, "TRIM_HORIZON", 10.0)
+    assert not rules(1)
+    history.gave_up("w0", "s", 5.0)
+    assert rules(1) == rules(2) == {"a shard comes back in its cool-down"}
+    now[0] = 15.0
+    assert not rules(2)

@@ -138,8 +138,8 @@ class ShardStory:
     """
     out: dict[tuple[Stint, str], set[Position]] = field(default_factory=dict)
     """The positions that were delivered, by stint and key."""
-    cooling: dict[str, float] = field(default_factory=dict)
-    """The time until which each process that gave the shard up leaves it alone."""
+    cooling: dict[str, tuple[float, Stint]] = field(default_factory=dict)
+    """The time until which each process that gave the shard up leaves it alone, and the stint in which it did so."""
 
     @property
     def over(self) -> bool:
@@ -495,8 +495,7 @@ class History:
         for parent in story.parents:
             if parent in self.shards and not self.shards[parent].over:
                 self.fault("an early child", f"{who} has a record of {shard_id}, whose parent {parent} is not done")
-        if self._clock() < story.cooling.get(who, 0.0):
-            self.fault("a shard comes back in its cool-down", f"{who} gave {shard_id} up, and is handed it out")
+        self._check_cool_down(story, who, shard_id, token)
         begun = story.stored.get(token)
         if begun is None:
             self.fault("a batch without a tenure", f"{who} has {shard_id} with token {token}, which no worker wrote")
@@ -513,6 +512,15 @@ class History:
             self._check_key(story, who, shard_id, token, positions, key)
         for one in zip(positions, parts or [0] * len(positions), strict=True):
             self._check_again(story, who, shard_id, one, story.stint(token))
+
+    def _check_cool_down(self, story: ShardStory, who: str, shard_id: str, token: int) -> None:
+        """Check that a process which gave the shard up gets nothing of it. A seek asks for the shard again, as long as
+        the tenure lasts in which the process gave it up: the shard did not leave that process yet.
+        """
+        until_s, given_up = story.cooling.get(who, (0.0, Stint(0, 0)))
+        is_sought = token == given_up.token and story.stint(token).seeks > given_up.seeks
+        if self._clock() < until_s and not is_sought:
+            self.fault("a shard comes back in its cool-down", f"{who} gave {shard_id} up, and is handed it out")
 
     def _check_wanted(self, story: ShardStory, who: str, shard_id: str, position: Position) -> None:
         """Check a record of a tenure without a seek: it lies behind the start, and is no duplicate."""
@@ -737,7 +745,9 @@ class History:
     def gave_up(self, who: str, shard_id: str, cool_down_s: float) -> None:
         """Note that a process leaves a shard alone for ``cool_down_s``."""
         self.note("gave up", who, shard_id, cool_down_s)
-        self.shards[shard_id].cooling[who] = self._clock() + cool_down_s
+        story = self.shards[shard_id]
+        token = story.token if story.tenure == who else 0
+        story.cooling[who] = self._clock() + cool_down_s, story.stint(token)
 
     def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
         """Note that a process believes that another has its lease."""
