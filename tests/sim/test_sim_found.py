@@ -25,6 +25,7 @@ from shardway.testing.sim.plan import (
     Split,
     Way,
 )
+from tests.sim.sim_mutants import AGAIN, drains_are_not_awaited
 
 FOUND = {
     "a process came back under its id, and old copies of the tables": FaultPlan(
@@ -756,6 +757,21 @@ FOUND = {
     ),
 }
 
+SHORT_DRAIN = FaultPlan(
+    seed=0,
+    workers=1,
+    shards=1,
+    duration_s=20.0,
+    records_per_s=20.0,
+    handle_s=0.5,
+    keys=40,
+    program="collects",
+    options={"drain_deadline_s": 2.0, "batch_records_max": 20},
+    faults=(Join(at_s=9.0), Leave(at_s=12.0, worker=0)),
+)
+"""The program has more collections when its worker leaves than it can handle until the drain's deadline."""
+FOUND["a drain came to its deadline while the program was at work"] = SHORT_DRAIN
+
 
 @pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)
 def test_what_once_broke_a_rule_does_so_no_more(plan: FaultPlan) -> None:
@@ -787,3 +803,14 @@ def test_only_a_seek_brings_records_of_a_shard_that_was_given_up_and_only_in_tha
     assert rules(1) == rules(2) == {"a shard comes back in its cool-down"}
     now[0] = 15.0
     assert not rules(2)
+
+
+def test_what_comes_again_is_no_fault_only_where_the_drain_lasted_until_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert SHORT_DRAIN.calm
+    simulator = Simulator(SHORT_DRAIN)
+    assert simulator.run().ok
+    assert simulator.history.duplicates > 0
+    drains_are_not_awaited(monkeypatch)
+    assert {broken.rule for broken in Simulator(SHORT_DRAIN).run().broken} >= AGAIN

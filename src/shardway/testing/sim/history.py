@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CLOCK_TICK_S = 0.002
 """The seconds by which a time may be rounded on its way to the service."""
+LET_GO_S = 0.5
+"""The seconds within which a worker that nothing disturbs lets a lease go, once the drain is over."""
 STREAM = "orders"
 """The name of the first stream."""
 BAD = b"!"
@@ -65,6 +67,16 @@ class SoughtPlace(NamedTuple):
     """The place of the first position that has to come."""
     earliest: int
     """The place of the first position that may come: LATEST may lie as far back as a service's clock is wrong."""
+
+
+class DrainWait(NamedTuple):
+    """What a process says of a drain that waits for its handlers."""
+
+    who: str
+    until_s: float
+    """The time at which the drain ends, whatever it still waits for."""
+    handle_s: float
+    """The longest time that a handler of the process takes."""
 
 
 @dataclass
@@ -140,6 +152,11 @@ class ShardStory:
     """The positions that were delivered, by stint and key."""
     cooling: dict[str, tuple[float, Stint]] = field(default_factory=dict)
     """The time until which each process that gave the shard up leaves it alone, and the stint in which it did so."""
+
+    drain: DrainWait | None = None
+    """The last drain that waited."""
+    cut_short: set[int] = field(default_factory=set)
+    """The tokens of the tenures whose drains came to their deadline while handlers still worked."""
 
     @property
     def over(self) -> bool:
@@ -296,9 +313,11 @@ class History:
         self.deliveries = 0
         self.duplicates = 0
         self.done_again = 0
-        """The number of deliveries of what a program had settled before."""
+        """The number of deliveries of what a program had settled before, unless the drain was cut short."""
         self.handed_twice = 0
-        """The number of deliveries of what another tenure had delivered before, unless its program put that off."""
+        """The number of deliveries of what another tenure had delivered before, unless its program put that off, or
+        the drain was cut short.
+        """
         self.tenures = 0
         self.seeks = 0
         """The number of seeks that a consumer has taken."""
@@ -310,6 +329,7 @@ class History:
         self.untold: set[str] = set()
         """The shards of which the retention took unsettled records, while no worker has said so yet."""
         self._clock = clock
+        self._settled_at_s: dict[str, float] = {}  # The time at which each process settled something last.
         self._came: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
         self._put_out: set[tuple[str, Position]] = set()
         self._transactions: dict[str, bool] = {}
@@ -411,6 +431,7 @@ class History:
             start_ms = row.read_until_ms if row.checkpoint.is_timed else None
             story.want_again(row.checkpoint, None if start_ms is None else start_ms / 1000)
         if row.actual_owner != story.owner:
+            self._let_go(story)
             self.moves.append((self._clock(), key, row.actual_owner))
             story.owner, story.owner_counter = row.actual_owner, row.counter
         elif kind == "take":
@@ -419,6 +440,20 @@ class History:
             story.stored[row.counter] = row.checkpoint
         if story.checkpoint is None or row.checkpoint != story.checkpoint:
             self._checkpointed(key, story, row.checkpoint)
+
+    def _let_go(self, story: ShardStory) -> None:
+        """Note whether a tenure ended by the deadline of its drain, with records that the program was at work on: these
+        come again, and so does what was settled behind them. A program that stood still does not count: what it had
+        should have been settled in time.
+        """
+        drain, now_s = story.drain, self._clock()
+        story.drain = None
+        if drain is None or drain.who != story.tenure:
+            return
+        is_late = drain.until_s - CLOCK_TICK_S <= now_s <= drain.until_s + LET_GO_S
+        is_working = now_s - self._settled_at_s.get(drain.who, -math.inf) <= drain.handle_s + LET_GO_S
+        if is_late and is_working and any(story.delivered[one].token == story.token for one in story.with_handler):
+            story.cut_short.add(story.token)
 
     def _begins(self, key: str, story: ShardStory, row: LeaseRow) -> None:
         """Note where a lease begins, when its row says so for the first time."""
@@ -555,8 +590,9 @@ class History:
             if not is_asked_for:  # a program may put off a duplicate that came all the same
                 done = story.done_in.get(one)
                 is_dropped = done is not None and (story.is_dropped(done) or (stint.seeks > 0 and done != stint))
-                self.done_again += one[0] in story.handled and not is_dropped
-                self.handed_twice += before.token != stint.token and one not in story.put_off
+                is_cut_short = before.token in story.cut_short
+                self.done_again += one[0] in story.handled and not (is_dropped or is_cut_short)
+                self.handed_twice += before.token != stint.token and one not in story.put_off and not is_cut_short
         story.put_off.discard(one)
         story.delivered[one] = stint
         story.with_handler.add(one)
@@ -656,6 +692,7 @@ class History:
         """Note that a process says that positions are done, and whether the consumer says that this counts."""
         self.note("settled", who, shard_id, token, positions[0] if positions else None, len(positions), counts)
         if counts:
+            self._settled_at_s[who] = self._clock()
             story = self.shards[shard_id]
             story.settle(positions, parts)
             found = list(zip(positions, parts or [0] * len(positions), strict=True))
@@ -748,6 +785,13 @@ class History:
         story = self.shards[shard_id]
         token = story.token if story.tenure == who else 0
         story.cooling[who] = self._clock() + cool_down_s, story.stint(token)
+
+    def drain_waits(self, who: str, shard_id: str, left_s: float, handle_s: float) -> None:
+        """Note that the drain of a shard waits for handlers, for ``left_s`` at most. ``handle_s``: the longest time
+        that a handler of this process takes.
+        """
+        self.note("drain waits", who, shard_id, left_s)
+        self.shards[shard_id].drain = DrainWait(who, self._clock() + left_s, handle_s)
 
     def lease_lost(self, who: str, worker_id: str, key: str, token: int) -> None:
         """Note that a process believes that another has its lease."""

@@ -229,7 +229,7 @@ class FaultPlan:
     @property
     def calm(self) -> bool:
         """True when nothing goes wrong but that workers come and go, and shards: then no record may come twice, unless
-        a seek asks for it.
+        a seek asks for it, or a drain comes to its deadline while the program is at work.
         """
         calm = (Split, Merge, Join, Leave, Seek)
         return not (self.failing or self.bad) and all(isinstance(fault, calm) for fault in self.faults)

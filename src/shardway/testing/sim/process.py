@@ -17,7 +17,7 @@ from shardway.core.ledger.grouping import Part
 from shardway.core.ledger.policies import ByKey
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
-from shardway.events import ShardGivenUp
+from shardway.events import HandoffWaits, ShardGivenUp
 from shardway.model import Position, StartingPosition
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.core import ConsumerCore
@@ -383,6 +383,8 @@ class Process:
         self.history.event(event, key)
         if key is not None and isinstance(event, ShardGivenUp):
             self.history.gave_up(self.name, key, event.cool_down_s / self.loop.rate)
+        if key is not None and isinstance(event, HandoffWaits) and event.waits_for in ("handlers", "callers"):
+            self.history.drain_waits(self.name, key, event.left_s / self.loop.rate, self.handle_s)
 
     def _on_error(self, context: dict[str, Any]) -> None:
         if self.alive:
