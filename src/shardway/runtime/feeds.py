@@ -745,7 +745,7 @@ class Unreadable(NamedTuple):
     """The error that the deserializer raised. Its message may hold a part of the data."""
 
 
-class Deserialized(NamedTuple, Generic[R]):
+class DeserializedDelivery(NamedTuple, Generic[R]):
     """The result of a deserializer for a delivery."""
 
     delivery: Delivery[R]
@@ -769,17 +769,17 @@ class Deserializer(Generic[R]):
         self._deserializer = deserializer
         self._where = f"{stream}, {shard_id}"
 
-    def of(self, delivery: Delivery[R]) -> Deserialized[R]:
+    def of(self, delivery: Delivery[R]) -> DeserializedDelivery[R]:
         """Read the values of a delivery."""
         deserializer, datas = self._deserializer, datas_of(delivery.records)
         if delivery.records and isinstance(delivery.records[0], Part):
-            return Deserialized(delivery, datas)  # The function that split the record has read its bytes.
+            return DeserializedDelivery(delivery, datas)  # The function that split the record has read its bytes.
         try:
-            return Deserialized(delivery, [deserializer(data) for data in datas])
+            return DeserializedDelivery(delivery, [deserializer(data) for data in datas])
         except Exception:
             return self._one_by_one(delivery, datas)
 
-    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> Deserialized[R]:
+    def _one_by_one(self, delivery: Delivery[R], datas: Sequence[bytes]) -> DeserializedDelivery[R]:
         kept: list[int] = []
         values: list[Any] = []
         left_out: list[tuple[int, Exception]] = []
@@ -788,7 +788,7 @@ class Deserializer(Generic[R]):
                 value = self._deserializer(data)
             except Exception as error:
                 if isinstance(self.policy, Stop):
-                    return Deserialized(delivery, (), stops=self._unreadable(delivery, index, error))
+                    return DeserializedDelivery(delivery, (), stops=self._unreadable(delivery, index, error))
                 if not isinstance(self.policy, Deliver):
                     left_out.append((delivery.places[index], error))
                     continue
@@ -796,14 +796,14 @@ class Deserializer(Generic[R]):
             kept.append(index)
             values.append(value)
         if len(kept) == len(datas):
-            return Deserialized(delivery, values)
+            return DeserializedDelivery(delivery, values)
         left = Delivery(
             delivery.ticket,
             [delivery.records[index] for index in kept],
             [delivery.places[index] for index in kept],
             delivery.attempt,
         )
-        return Deserialized(left, values, left_out)
+        return DeserializedDelivery(left, values, left_out)
 
     def _unreadable(self, delivery: Delivery[R], index: int, error: Exception) -> UnreadableRecordError:
         record = delivery.records[index]
