@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
 
+from tests.docs.doc_pages import part, programs
+
 if TYPE_CHECKING:
     from tests.connect.conftest import Scene
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "spark-connect.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "connect-and-declarative.md"
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_the_code_runs_as_one_program(scene: Scene, thin: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = programs(part(PAGE, "From a thin client"))
     program = "\n".join(blocks).replace('"sc://localhost:15002"', repr(scene.server.address))
     assert program.count(scene.server.address) == 1
     printed = scene.client(thin, f"{program}\nspark.stop()\n")

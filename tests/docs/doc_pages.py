@@ -23,7 +23,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        """``docs/guides/local.md:14``."""
+        """``docs/guides/testing.md:14``."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
@@ -69,6 +69,19 @@ def section(page: Path, heading: str) -> str:
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found is not None, f"{page}: there is no heading {heading}"
     return found[1]
+
+
+def part(page: Path, heading: str) -> str:
+    """A part of a page with all its sections: what stands under its heading of the second level, up to the next one."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"{page}: there is no part {heading}"
+    return found[1]
+
+
+def programs(text: str) -> list[str]:
+    """The blocks of Python in a text."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def rows(table: str) -> list[list[str]]:

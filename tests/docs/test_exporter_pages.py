@@ -1,31 +1,26 @@
-"""Each exporter has a page, and the page's program prints what the page shows."""
+"""Each exporter has a part of the page on exporters, and that part's program prints what the page shows."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from shardway import telemetry
 from shardway.telemetry.names import AGE, LOSSES, TABLE
-from tests.docs.doc_pages import DOCS, blocks
+from tests.docs.doc_pages import DOCS, part, programs
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-PAGES = sorted((DOCS / "guides" / "exporters").glob("*.md"))
-NEEDS = {"prometheus-client": "prometheus_client", "opentelemetry": "opentelemetry.sdk.metrics"}
+PAGE = DOCS / "guides" / "exporters.md"
+EXPORTERS = [name for name in telemetry.__all__ if name.endswith(("Exporter", "Collector"))]
+NEEDS = {"PrometheusCollector": "prometheus_client", "OpenTelemetryExporter": "opentelemetry.sdk.metrics"}
 
 
-def test_each_exporter_has_a_page_and_the_overview_names_it() -> None:
-    overview = (DOCS / "guides" / "exporters.md").read_text(encoding="utf-8")
-    for name in telemetry.__all__:
-        if name.endswith(("Exporter", "Collector")):
-            (page,) = [page for page in PAGES if f"[{name}](exporters/{page.name})" in overview]
-            assert f"`{name}`" in page.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_each_exporter_has_a_part_of_the_page_and_the_overview_names_it(name: str) -> None:
+    assert f"[{name}](#{name.lower()})" in PAGE.read_text(encoding="utf-8")
+    assert f"`{name}`" in part(PAGE, name)
 
 
 def test_what_to_watch_names_ten_numbers_that_there_are_and_alarms_that_there_are() -> None:
@@ -45,13 +40,14 @@ def test_a_shard_costs_what_the_page_says() -> None:
     assert len([metric for metric in TABLE if metric.shard_name]) == 9
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_program_of_a_page_prints_what_the_page_shows(page: Path) -> None:
-    if page.stem in NEEDS:
-        pytest.importorskip(NEEDS[page.stem])
-    (program,) = [block for block in blocks(page, "python") if "LocalKinesis" in block.text]
-    (printed,) = blocks(page, "text")
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_the_program_of_an_exporter_prints_what_the_page_shows(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    text = part(PAGE, name)
+    (program,) = [one for one in programs(text) if "LocalKinesis" in one]
+    (printed,) = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(program.text, page.name, "exec"), {"__name__": "page"})
-    assert printed.text.strip() in out.getvalue()
+        exec(compile(program, PAGE.name, "exec"), {"__name__": "page"})
+    assert printed.strip() in out.getvalue()

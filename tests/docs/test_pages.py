@@ -147,8 +147,12 @@ def test_lines_of_prose_are_short(page: Path) -> None:
 
 
 def test_the_index_has_every_page() -> None:
-    index = DOCS / "README.md"
-    named = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index.read_text(encoding="utf-8"))}
+    index, decisions = DOCS / "README.md", DOCS / "decisions" / "README.md"
+    named = {
+        (page.parent / target).resolve()
+        for page in (index, decisions)
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    }
     assert [str(page) for page in PAGES if page.is_relative_to(DOCS) and page not in {*named, index}] == []
     policies = set((DOCS / "iam").iterdir())
     assert policies <= named

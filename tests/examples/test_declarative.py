@@ -18,6 +18,7 @@ import pytest
 from shardway.core.aggregation import open_aggregate
 from shardway.spark import stamps
 from shardway.testing import LocalKinesis
+from tests.docs.doc_pages import part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,8 +142,8 @@ def test_two_runs_hold_each_order_once(project: Project) -> None:
 )
 def test_the_page_shows_the_example(language: str, file: str) -> None:
     """So its code is run by what runs the example."""
-    page = (EXAMPLE.parents[1] / "docs" / "guides" / "declarative-pipelines.md").read_text(encoding="utf-8")
-    shown = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+    page = EXAMPLE.parents[1] / "docs" / "guides" / "connect-and-declarative.md"
+    shown = re.findall(rf"```{language}\n(.*?)```", part(page, "Spark's declarative pipelines"), re.DOTALL)
     assert shown
     text = (EXAMPLE / file).read_text(encoding="utf-8")
     if language == "python":

@@ -13,7 +13,7 @@ from examples import stateful_orders
 from shardway.aws.kinesis import PutEntry
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
-from tests.docs.doc_pages import DOCS, ROOT, blocks
+from tests.docs.doc_pages import DOCS, ROOT, part, programs
 from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_state_of_ones_own_goes_on_from_batch_to_batch(shop: Shop) -> None:
 
 
 def test_the_guide_shows_the_examples_code() -> None:
-    shown = [block.text for block in blocks(DOCS / "guides" / "windows.md") if block.language == "python"]
+    shown = programs(part(DOCS / "guides" / "pipeline.md", "Windows, joins and a state of your own"))
     code = (ROOT / "examples" / "stateful_orders.py").read_text(encoding="utf-8")
     assert len(shown) == 3
     assert all(block.strip() in code for block in shown)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "simulation.md"
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+from tests.docs.doc_pages import part, programs
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
+PROGRAMS = programs(part(GUIDE, "Your program under faults, in virtual time"))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["simulator", "loop"])

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.doc_pages import part, programs
+
 pytest_plugins = ["pytester"]
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/testing.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+BLOCKS = programs(part(GUIDE, "A consumer without a server") + part(GUIDE, "With pytest"))
 ALONE = [block for block in BLOCKS if "asyncio.run(" in block]
 (OF_PYTEST,) = [block for block in BLOCKS if "import pytest" in block]
 
