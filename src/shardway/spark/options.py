@@ -246,7 +246,7 @@ READ_OPTIONS = (
         "pollIntervalMs",
         "milliseconds",
         "1000",
-        "How often the driver looks at a shard in which nothing is new: one GetRecords call of the five per second.",
+        "How often the driver looks at a shard that has nothing new: one GetRecords call of the five per second.",
         whole(200),
         batch=False,
     ),
