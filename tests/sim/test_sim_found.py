@@ -805,6 +805,23 @@ def test_only_a_seek_brings_records_of_a_shard_that_was_given_up_and_only_in_tha
     assert not rules(2)
 
 
+def test_a_seek_to_latest_may_bring_what_arrived_in_the_millisecond_of_its_time_and_nothing_before_that() -> None:
+    history = History(lambda: 50.0, Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    for number, arrived_s in enumerate((1700000044.352, 1700000044.353, 1700000046.0), start=1):
+        history.put("s", number, [Put("k", b"1")], arrived_s)
+    history.shards["s"].stored.update(dict.fromkeys((1, 2), Checkpoint.TRIM_HORIZON))
+
+    def rules(token: int, *numbers: int) -> set[str]:
+        history.broken.clear()
+        history.sought("w0", "s", token, "LATEST", 1700000046.3537621)
+        history.delivered("w0", "s", token, [Position(number) for number in numbers], None, by_key=False)
+        return {broken.rule for broken in history.broken}
+
+    assert not rules(1, 2, 3), "two seconds before the seek, in the whole milliseconds of arrival times, is 44.353"
+    assert rules(2, 1) == {"a record of the former place"}
+
+
 def test_what_comes_again_is_no_fault_only_where_the_drain_lasted_until_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

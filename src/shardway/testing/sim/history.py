@@ -735,7 +735,9 @@ class History:
             first = earliest = 0
         elif to == "LATEST":
             first = len(story.positions)
-            earliest = self._place_at(story, service_s - SERVICE_CLOCK_S)
+            # The lease keeps whole milliseconds, rounded down, as the service keeps arrival times: what arrived
+            # later in that millisecond has the same time, and must not be passed over.
+            earliest = self._place_at(story, math.floor((service_s - SERVICE_CLOCK_S) * 1000) / 1000)
         else:
             first = self._place_at(story, float(to) + CLOCK_TICK_S)
             earliest = self._place_at(story, float(to) - CLOCK_TICK_S)
