@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.aws.kinesis import IteratorAt, KinesisClient
 from shardway.aws.wire import ConnectionOptions, Wire
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.lineage import Lineage
 from shardway.model import StreamName
 

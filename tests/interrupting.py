@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import shardway
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX, even_ranges
 from shardway.core.sequence import shard_id_of
 from shardway.model import ListedShard

@@ -15,7 +15,7 @@ from examples.demo.orders import Plan, Put
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
 from shardway.aws.wire import ConnectionOptions, Wire
-from shardway.core.aggregation import Aggregator
+from shardway.core.aggregation.writer import Aggregator
 from shardway.model import StreamName
 
 ENTRIES_MAX = 500

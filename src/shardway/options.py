@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, cast
 import msgspec
 
 from shardway.aws.options import ConnectionOptions
-from shardway.core.aggregation import AGGREGATE_BYTES_MAX
+from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX
 from shardway.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from shardway.core.batching.batcher import REQUEST_BYTES_MAX, REQUEST_RECORDS_MAX
 from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from shardway.cli import main
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.local import LocalKinesis
 
 if TYPE_CHECKING:

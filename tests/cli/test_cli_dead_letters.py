@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.model import Position
 from shardway.runtime import dead_letters

@@ -13,7 +13,7 @@ import pytest
 from shardway import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
 from shardway.aws.dynamodb import DynamoClient
 from shardway.checkpoints import Prompt
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.inspect import ChangedError, Goal, Inspector, Life, PositionsReport, apply_plan, lease_table, plan_seek
 from shardway.inspect.tables import Store

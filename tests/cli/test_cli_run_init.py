@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

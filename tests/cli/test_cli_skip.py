@@ -12,7 +12,7 @@ import pytest
 
 from shardway import BufferOptions, CheckpointOptions, Consumer, HandoffOptions, LeaseOptions, PollingOptions
 from shardway.checkpoints import Prompt
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.ledger.letter import Letter
 from tests.cli.tables_kit import SHARDS, lease, make_table, put
 

@@ -9,7 +9,7 @@ import pytest
 
 from shardway import Consumer, PollingOptions, Retry, StartingPosition
 from shardway.checkpoints import Prompt
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 from shardway.leases import MemoryLeaseTable
 from tests.options_kit import arguments_of

@@ -24,8 +24,8 @@ from shardway.console.columns import (
 )
 from shardway.console.decoding_threads import DecodingThreads
 from shardway.console.newest import Mark, NewestQuery, NewestRecords
-from shardway.core import aggregation
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation import reader
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.feeding import pages
 from shardway.errors import OptionError
 from shardway.inspect import Inspector
@@ -122,7 +122,7 @@ async def test_large_aggregates_are_opened_beside_the_loop(
     for page in range(3):
         users = [(f"key-{at % 50}", b'{"n": %d}' % (page * 20_000 + at), 0) for at in range(20_000)]
         put(kinesis, stream, page, shard=0, data=encode_aggregate(users))
-    real, here, on_loop = aggregation.open_aggregate, threading.get_ident(), list[int]()
+    real, here, on_loop = reader.open_aggregate, threading.get_ident(), list[int]()
 
     def counted(data: bytes) -> Any:
         found = real(data)

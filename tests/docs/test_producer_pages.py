@@ -18,7 +18,9 @@ import pytest
 
 from scripts import reference
 from shardway import OutRecord, Producer, ProducerOptions, PutError, SyncProducer, errors
-from shardway.core.aggregation import DEFAULT_LIMITS, Aggregator, open_aggregate
+from shardway.core.aggregation.aggregate import DEFAULT_LIMITS
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.histogram import RELATIVE_ERROR_MAX
 from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts
 from shardway.testing import Fault, LocalKinesis

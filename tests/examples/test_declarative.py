@@ -15,7 +15,7 @@ import boto3
 import pyarrow.dataset as ds
 import pytest
 
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.spark import stamps
 from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import part

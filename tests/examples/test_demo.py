@@ -17,7 +17,7 @@ from examples.demo.orders import CUSTOMERS, Plan
 from examples.demo.processes import kill_tree
 from examples.demo.producer import entry_of
 
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import hash_key
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import MAGIC
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.inspect import decode
 from shardway.inspect.decoding import OpeningBudget
 

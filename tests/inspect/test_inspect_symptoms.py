@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.options import Credentials
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.leases import Checkpoint
 from shardway.core.leases.membership import WorkerRow

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from shardway.core.aggregation import Aggregator
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.hashkeys import HASH_KEY_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardway.core.aggregation import Container
+    from shardway.core.aggregation.writer import Container
 
 UserRecords = list[tuple[str, bytes, int | None]]
 """(partition key, data, explicit hash key)"""

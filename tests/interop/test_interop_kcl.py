@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pytest
 
-from shardway.core.aggregation import Container, UserRecord, encode_aggregate, open_aggregate
+from shardway.core.aggregation.aggregate import UserRecord
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import Container, encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX, even_ranges, hash_key
 from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 

@@ -13,9 +13,11 @@ from aws_kinesis_agg import deaggregator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import MAGIC, Container, encode_aggregate, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.wire_format import MAGIC
+from shardway.core.aggregation.writer import Container, encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
-from tests.core.kpl_schema import AggregatedRecord
+from tests.core.aggregation.kpl_schema import AggregatedRecord
 from tests.interop.aggregate_shapes import UserRecords, containers, shapes
 
 SHAPES = shapes()

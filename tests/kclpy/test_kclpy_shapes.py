@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import writes
 from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import SHARD_ID, STREAM, Journal, put, running

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import Row
 
 from shardway.aws.kinesis import PutEntry
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local import LocalKinesis
 from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from shardway.pipeline.metrics import BatchNumbers, QueryNumbers

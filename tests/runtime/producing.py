@@ -12,7 +12,7 @@ from shardway import events
 from shardway.aws.kinesis import IteratorAt, KinesisClient
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.model import OutRecord, PutResult, StreamName
 from shardway.options import ProducerOptions

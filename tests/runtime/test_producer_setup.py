@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardway.aws.kinesis import PutResult as PutAnswer
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.batching.batcher import STRAYS_MAX
 from shardway.core.hashkeys import even_ranges
 from shardway.core.sequence import shard_id_of

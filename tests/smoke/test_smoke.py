@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from shardway.aws.kinesis import PutEntry
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from tests.spark.querying import (
     QUERY_TIMEOUT_S,
     Batches,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.aws.kinesis import PutEntry
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
 from shardway.aws.wire import ConnectionOptions
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition, StreamName
 from shardway.spark.offsets import StreamOffset

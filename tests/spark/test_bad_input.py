@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from shardway.aws.kinesis import PutEntry
-from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local import LocalKinesis
 from shardway.model import StreamName
 from shardway.spark.source import ShardwayDataSource

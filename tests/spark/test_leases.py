@@ -19,7 +19,7 @@ import pytest
 
 from shardway.aws.kinesis import PutEntry
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.leases import Checkpoint, Done, LeaseRow
 from shardway.core.leases.writes import take

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.options import ConnectionOptions
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.errors import AccessDeniedError, DataLossError, NotFoundError, StalledError, ThrottledError
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault

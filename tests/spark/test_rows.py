@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType, Time
 
 from shardway.aws.kinesis import WireRecord
 from shardway.aws.options import ConnectionOptions
-from shardway.core.aggregation import MAGIC
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.hashkeys import hash_key
 from shardway.errors import AggregateError, OptionError
 from shardway.model import HASH_KEY_MAX, OutsidePolicy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.aws.kinesis import PutEntry
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault
 from shardway.model import StreamName
 from shardway.pipeline import deduplicate_by_stamps, sort_by_key

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.errors import ShardwayError
 from shardway.spark.stamps import OpenedEnvelope, Stamp, key_labels, open_sealed, position_labels, sealed
 

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from shardway.aws.kinesis import IteratorAt
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.errors import InvalidRecordError, PutError, ShardwayError, StalledError
 from shardway.local import LocalKinesis

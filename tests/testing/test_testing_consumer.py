@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.ledger.policies import Retry
 from shardway.events import RecordDeadLettered
 from shardway.model import OutRecord, Position, StartingPosition

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.aggregation import MAGIC, why_plain
+from shardway.core.aggregation.reader import why_plain
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.unicode import writable_value
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import hash_key
 from shardway.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S, Missing
 

@@ -19,7 +19,7 @@ import msgspec
 
 from shardway.aws.kinesis import GetRecordsPage
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.aggregation import MAGIC
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, latest_s
 from shardway.core.feeding.pages import ShardView, UserRecords, opened
 from shardway.core.hashkeys import hash_key

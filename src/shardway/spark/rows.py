@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardway.core.aggregation import MAGIC, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.errors import AggregateError, OptionError
 from shardway.model import OutsidePolicy
 from shardway.spark.ranges import COLUMNS, OUTSIDE, SPARK_TYPES
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardway.aws.kinesis import WireRecord
-    from shardway.core.aggregation import Aggregate
+    from shardway.core.aggregation.aggregate import Aggregate
     from shardway.spark.ranges import ShardRange, TaskOptions
 
 

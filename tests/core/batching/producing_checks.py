@@ -8,7 +8,7 @@ from random import Random
 from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING
 
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.batching import NotWritten
 from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from tests.core.batching.simulated_producing import EXPIRY_CHECK_S, Producing, Tally

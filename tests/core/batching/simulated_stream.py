@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.core.aggregation import open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import even_ranges
 from shardway.core.sequence import shard_id_of
 from shardway.model import ListedShard

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import encode_aggregate, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.batching import Failure
 from shardway.core.batching.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
 from shardway.core.batching.lanes import PaceLimits

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import Aggregator
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.batching import NotWritten
 from shardway.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Run, chosen, outcomes_of
 from shardway.errors import RecordExpiredError

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.aggregation import Aggregator, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.batching.chunk import Run
 from shardway.core.batching.lanes import Lane, Lanes, PaceLimits, Request, holds_all, note_taken, remember
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
 from shardway.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, PageMeaning, ReadPage, ShardView
 from shardway.core.leases.row import Checkpoint

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.inspect import jobs_at
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.feeding.pages import PageMeaning, ShardView, UserRecords
 from shardway.core.leases.row import Checkpoint, LeaseRow
 from shardway.core.ledger.ledger import Ledger

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core import aggregation
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation import reader
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.feeding import pages
 from shardway.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
 from shardway.model import HASH_KEY_MAX
@@ -39,7 +39,7 @@ class Opening:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.on_loop = self.longest = self.in_threads = 0
-        real, here = aggregation.open_aggregate, threading.get_ident()
+        real, here = reader.open_aggregate, threading.get_ident()
 
         def counted(data: bytes) -> Any:
             found = real(data)
@@ -99,7 +99,7 @@ async def test_a_caller_that_is_cancelled_while_a_page_is_opened_loses_nothing(
 ) -> None:
     wanted = await put(kinesis, 3)
     make: Callable[[Any], PollingFeed | FanOutFeed] = pushed_by(kinesis) if is_pushed else lambda one: polling(one, [])
-    real, begun = aggregation.open_aggregate, threading.Event()
+    real, begun = reader.open_aggregate, threading.Event()
 
     def told(data: bytes) -> Any:
         begun.set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.aggregation import AGGREGATE_BYTES_MAX, Aggregator
+from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX, Aggregator
 from shardway.core.batching import settling as facts
 from shardway.core.batching.chunk import NotWritten, Run
 from shardway.core.batching.lanes import Failure, Lane, Lanes, Load, Request

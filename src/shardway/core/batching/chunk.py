@@ -15,13 +15,13 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from shardway.core.aggregation import tag_fields
+from shardway.core.aggregation.fields import tag_fields
 from shardway.model import PutResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardway.core.aggregation import Aggregator
+    from shardway.core.aggregation.writer import Aggregator
     from shardway.errors import PutError
     from shardway.model import Tags
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from random import Random
 
-    from shardway.core.aggregation import Aggregator
+    from shardway.core.aggregation.writer import Aggregator
     from shardway.core.batching.chunk import Chunk
     from shardway.model import ListedShard
 

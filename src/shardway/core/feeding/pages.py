@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, overload
 
-from shardway.core.aggregation import MAGIC, open_aggregate
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, State, latest_s
 from shardway.core.leases.row import Checkpoint
 from shardway.core.service_clock import SERVICE_CLOCK_S

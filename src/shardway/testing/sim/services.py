@@ -14,7 +14,7 @@ from shardway.aws.calls import RetryPolicy, error_class
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import ConnectionOptions
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.aggregation import encode_aggregate
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Done, Refused, Unknown
 from shardway.core.leases.row import LeaseKey, Listing, StreamKey
 from shardway.core.service_clock import ServiceClock

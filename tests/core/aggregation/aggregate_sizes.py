@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardway.core.aggregation import SHAPES, Aggregator, ref_bytes
+from shardway.core.aggregation.fields import SHAPES, ref_bytes
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.protobuf import varint_bytes
 
 

@@ -11,18 +11,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from shardway.core.aggregation import (
-    Aggregator,
-    encode_aggregate,
-    is_aggregate,
-    open_aggregate,
-    why_plain,
-)
+from shardway.core.aggregation.reader import is_aggregate, open_aggregate, why_plain
+from shardway.core.aggregation.writer import Aggregator, encode_aggregate
 from shardway.core.hashkeys import hash_key, parse_hash_key
-from tests.core.aggregate_columns import append_user_records
-from tests.core.aggregate_sizes import framed_bytes_with
+from tests.core.aggregation.aggregate_columns import append_user_records
+from tests.core.aggregation.aggregate_sizes import framed_bytes_with
 
-FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "kpl"
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "kpl"
 Case: TypeAlias = dict[str, Any]
 """What a fixture tells of a run, a record or some hostile bytes."""
 HOSTILE: dict[str, Case] = {case["name"]: case for case in json.loads((FOLDER / "hostile.json").read_text())["cases"]}

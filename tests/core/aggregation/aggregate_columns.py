@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardway.core.aggregation import DEFAULT_LIMITS, AggregateLimits, open_aggregate
+from shardway.core.aggregation.aggregate import DEFAULT_LIMITS, AggregateLimits
+from shardway.core.aggregation.reader import open_aggregate
 
 
 def append_user_records(

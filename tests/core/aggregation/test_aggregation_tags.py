@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import DATA, MAGIC, TAGS, Aggregator, open_aggregate, tag_fields, why_plain
+from shardway.core.aggregation.fields import tag_fields
+from shardway.core.aggregation.reader import open_aggregate, why_plain
+from shardway.core.aggregation.wire_format import DATA, MAGIC, TAGS
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.protobuf import varint
-from tests.core.kpl_schema import AggregatedRecord
+from tests.core.aggregation.kpl_schema import AggregatedRecord
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 TAGS_OF_ONE = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)

@@ -12,23 +12,18 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core import aggregation
-from shardway.core.aggregation import (
-    MAGIC,
-    AggregateLimits,
-    UserRecord,
-    encode_aggregate,
-    is_aggregate,
-    open_aggregate,
-    why_plain,
-)
+from shardway.core.aggregation import reader
+from shardway.core.aggregation.aggregate import AggregateLimits, UserRecord
+from shardway.core.aggregation.reader import is_aggregate, open_aggregate, why_plain
+from shardway.core.aggregation.wire_format import MAGIC
+from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from shardway.core.protobuf import read_tag, varint
-from tests.core.aggregate_columns import append_user_records
-from tests.core.kpl_schema import AggregatedRecord
+from tests.core.aggregation.aggregate_columns import append_user_records
+from tests.core.aggregation.kpl_schema import AggregatedRecord
 
 if TYPE_CHECKING:
-    from shardway.core.aggregation import Aggregate
+    from shardway.core.aggregation.aggregate import Aggregate
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
 hash_keys = st.none() | st.integers(0, HASH_KEY_MAX)
@@ -381,7 +376,7 @@ def test_fields_that_no_producer_writes_are_read_up_to_a_bound(message: bytes, m
         read += 1
         return read_tag(data, at)
 
-    monkeypatch.setattr(aggregation, "read_tag", counted)
+    monkeypatch.setattr(reader, "read_tag", counted)
     assert "limit" in reason_of(framed(message))
     assert read <= 150_000
 

@@ -9,19 +9,14 @@ from aws_kinesis_agg import aggregator as aws_aggregator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.aggregation import (
-    CONTAINER_PARTITION_KEY,
-    MAGIC,
-    AggregateLimits,
-    Aggregator,
-    Container,
-    encode_aggregate,
-    open_aggregate,
-)
+from shardway.core.aggregation.aggregate import AggregateLimits
+from shardway.core.aggregation.reader import open_aggregate
+from shardway.core.aggregation.wire_format import MAGIC
+from shardway.core.aggregation.writer import CONTAINER_PARTITION_KEY, Aggregator, Container, encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from shardway.errors import AggregateError
-from tests.core.aggregate_sizes import framed_bytes_with
-from tests.core.kpl_schema import AggregatedRecord
+from tests.core.aggregation.aggregate_sizes import framed_bytes_with
+from tests.core.aggregation.kpl_schema import AggregatedRecord
 
 keys = st.sampled_from(["a", "b", "order-17", "ü", "k" * 127, "k" * 128, "é" * 64, "\U0001f41f" * 256]) | st.text(
     st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256
