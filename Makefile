@@ -3,8 +3,8 @@
 .PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check bench lock clean run dev
 
 RUN := scripts/run
-# One process more than cores: many tests wait for limits of real time, and two of the processes have a JVM each.
-PYTEST := $(RUN) python -m pytest -n 3 --dist loadgroup -q
+# Twice as many processes as two cores: half of the tests' time is waiting for limits of real time.
+PYTEST := $(RUN) python -m pytest -n 4 --dist loadgroup -q
 # No searches of all orders, no consumers and producers on real loops, no servers, no Spark.
 FAST := tests/core tests/telemetry tests/test_tidy.py tests/test_exports.py tests/test_shown.py tests/test_stored.py \
 	tests/docs/test_pages.py tests/docs/test_design.py tests/scripts/test_diagrams.py

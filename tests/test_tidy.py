@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -14,6 +15,9 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# One process reads the imports of all modules once, for all rules.
+pytestmark = pytest.mark.xdist_group("tidy")
 
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
@@ -36,8 +40,13 @@ def where(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+@functools.cache
+def imports_of(path: Path) -> tuple[tuple[str, int], ...]:
     """Every module that this one imports, also inside functions and for types only, with the line."""
+    return tuple(find_imports(path))
+
+
+def find_imports(path: Path) -> Iterator[tuple[str, int]]:
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
