@@ -49,7 +49,7 @@ from shardway.options import (
 from shardway.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
 from shardway.runtime.consumer.driving import OneByOne, Unordered
 from shardway.runtime.consumer.shards import AssignedShard, ShardChange
-from shardway.runtime.feeds import Deliver
+from shardway.runtime.feeds.deserializing import Deliver
 from shardway.runtime.shard.listener import Origin
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ CONSTANTS = {
     "shardway.runtime.dead_letters": "dead letters",
     "shardway.runtime.shard.window_reading": "deduplication",
     "shardway.runtime.consumer.sync_consumer": "threads",
-    "shardway.runtime.feeds": "polling and fan-out",
+    "shardway.runtime.feeds.fan_out": "polling and fan-out",
     "shardway.core.feeding.allowance": "polling",
     "shardway.core.feeding.pages": "polling",
     "shardway.core.feeding.log_cursor": "polling",

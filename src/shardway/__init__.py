@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.driving import Collection, OneByOne, Unordered, by_key, unordered
     from shardway.runtime.consumer.shards import AssignedShard, Shard
     from shardway.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from shardway.runtime.feeds import Deliver, Unreadable
+    from shardway.runtime.feeds.deserializing import Deliver, Unreadable
     from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from shardway.runtime.producer.producer import Producer
     from shardway.runtime.producer.sync_producer import SyncProducer
@@ -143,7 +143,7 @@ _HOMES = {
     "DataLossError": "shardway.errors",
     "DeadLetters": "shardway.core.ledger.policies",
     "Deduplicate": "shardway.core.shard.duplicates",
-    "Deliver": "shardway.runtime.feeds",
+    "Deliver": "shardway.runtime.feeds.deserializing",
     "Delivered": "shardway.runtime.shard.batch",
     "FanOutOptions": "shardway.options",
     "GiveUp": "shardway.core.ledger.policies",
@@ -181,7 +181,7 @@ _HOMES = {
     "SyncShard": "shardway.runtime.consumer.sync_consumer",
     "TransportError": "shardway.errors",
     "Unordered": "shardway.runtime.consumer.driving",
-    "Unreadable": "shardway.runtime.feeds",
+    "Unreadable": "shardway.runtime.feeds.deserializing",
     "Unwritten": "shardway.runtime.producer.handles",
     "Warn": "shardway.core.ledger.policies",
     "by_key": "shardway.runtime.consumer.driving",

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from shardway.ports import LeaseTable, Tracer
     from shardway.runtime.consumer.shards import AssignedShard
     from shardway.runtime.dead_letters import DeadLetterChoice
-    from shardway.runtime.feeds import SubscriptionTimes, UnreadablePolicy
+    from shardway.runtime.feeds.deserializing import UnreadablePolicy
+    from shardway.runtime.feeds.fan_out import SubscriptionTimes
     from shardway.runtime.shard.batch import OnPending
 
 __all__ = [
@@ -536,7 +537,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
         from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-        from shardway.runtime.feeds import Deliver
+        from shardway.runtime.feeds.deserializing import Deliver
 
         return {
             "starting_position": (StartingPosition,),

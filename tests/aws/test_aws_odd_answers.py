@@ -25,7 +25,7 @@ from shardway.core.leases.row import Checkpoint
 from shardway.errors import OptionError, ShardwayError, TransportError
 from shardway.events import ReadFailed
 from shardway.model import HASH_KEY_MAX, IteratorAt, StreamName
-from shardway.runtime.feeds import PollingFeed
+from shardway.runtime.feeds.polling import PollingFeed
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, ok
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.machine import LetterWritten
 from shardway.core.worker import WorkerState
 from shardway.model import Position
-from shardway.runtime import feeds
 from shardway.runtime.consumer.streams import OpenStream
-from shardway.runtime.feeds import Pages, PollingFeed
+from shardway.runtime.feeds import pages
+from shardway.runtime.feeds.pages import Pages
+from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.shard import batch
 from shardway.runtime.shard.batch import Batch
 from shardway.runtime.shard.listener import Callers
@@ -174,7 +175,7 @@ def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feeds, "behind", lambda records, after: records)
+    patch.setattr(pages, "behind", lambda records, after: records)
 
 
 def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:

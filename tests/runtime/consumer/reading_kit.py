@@ -17,7 +17,8 @@ from shardway.core.leases.tenure import LeaseTimes, claim
 from shardway.core.ledger.policies import LedgerPolicy
 from shardway.model import HASH_KEY_MAX, Position, StreamName
 from shardway.runtime.dead_letters import TIMEOUT_S, LetterWriter
-from shardway.runtime.feeds import Pages, PollingFeed
+from shardway.runtime.feeds.pages import Pages
+from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 

@@ -14,7 +14,7 @@ from shardway.aws.record_streams import KinesisSource
 from shardway.local import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import IteratorAt, StreamName
-from shardway.runtime.feeds import SubscriptionTimes
+from shardway.runtime.feeds.fan_out import SubscriptionTimes
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, settings, until

@@ -17,7 +17,7 @@ from shardway.local import Fault, LocalKinesis
 from shardway.model import StartingPosition
 from shardway.options import FanOutOptions
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.runtime.feeds import SubscriptionTimes
+from shardway.runtime.feeds.fan_out import SubscriptionTimes
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.beside import Beside

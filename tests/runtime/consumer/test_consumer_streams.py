@@ -11,7 +11,7 @@ import pytest
 from shardway.core.leases import LeaseRow
 from shardway.local import Fault, LocalKinesis
 from shardway.runtime.consumer import streams
-from shardway.runtime.feeds import SubscriptionGate
+from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.wiring import source_for
 from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, settings, wire

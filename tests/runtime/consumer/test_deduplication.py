@@ -32,7 +32,8 @@ from shardway.model import OutsidePolicy, Position, StartingPosition, StreamName
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.dead_letters import DeadLettersTo
-from shardway.runtime.feeds import Admission, SubscriptionGate
+from shardway.runtime.feeds.admission import Admission
+from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.runtime.worker.reading_ahead import WarmUp
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of, options_of

@@ -10,7 +10,7 @@ import pytest
 from shardway import FanOutOptions
 from shardway.events import FanOutLeft, FanOutReturned
 from shardway.leases import MemoryLeaseTable
-from shardway.runtime.feeds import SubscriptionTimes
+from shardway.runtime.feeds.fan_out import SubscriptionTimes
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.runtime.feeds import PollingFeed
+    from shardway.runtime.feeds.polling import PollingFeed
 
 MIDDLE = 2**127
 

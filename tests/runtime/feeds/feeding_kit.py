@@ -13,7 +13,8 @@ from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.feeding.pages import FeedCursor, ShardView
 from shardway.core.leases.row import Checkpoint
 from shardway.model import HASH_KEY_MAX, StreamName
-from shardway.runtime.feeds import FanOutFeed, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
+from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
+from shardway.runtime.feeds.polling import PollingFeed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from shardway.errors import AccessDeniedError
 from shardway.events import FanOutLeft, FanOutReturned, ReadFailed
 from shardway.local import Fault
 from shardway.model import IteratorAt, Position
-from shardway.runtime.feeds import SubscriptionGate, SubscriptionTimes
+from shardway.runtime.feeds.fan_out import SubscriptionGate, SubscriptionTimes
 from tests.runtime.feeds.feeding_kit import (
     DEADLINE_S,
     FAN_OUT,
@@ -62,7 +62,7 @@ async def test_empty_events_over_a_silence_are_followed_and_reading_goes_on_behi
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscription crosses hours without a record, and ends. That is no fault, and no reason to poll."""
-    monkeypatch.setattr("shardway.runtime.feeds.BUFFERED_S", -1.0)  # none lay there before
+    monkeypatch.setattr("shardway.runtime.feeds.fan_out.BUFFERED_S", -1.0)  # none lay there before
     (number,) = put(kinesis, b"0")
     events: list[FeedEvent] = []
     asked: list[IteratorAt] = []

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.local import LocalKinesis
-    from shardway.runtime.feeds import FanOutFeed, PollingFeed
+    from shardway.runtime.feeds.fan_out import FanOutFeed
+    from shardway.runtime.feeds.polling import PollingFeed
 
 USER_RECORDS = 8_000
 AGGREGATES = 10

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from shardway.aws.record_streams import KinesisSource
     from shardway.events import FeedEvent
     from shardway.local import LocalKinesis
-    from shardway.runtime.feeds import FanOutFeed, PollingFeed
+    from shardway.runtime.feeds.fan_out import FanOutFeed
+    from shardway.runtime.feeds.polling import PollingFeed
 
 RETENTION_S = 24 * 3600.0
 FEEDS = pytest.mark.parametrize("how", ["polling", "fan_out"])

@@ -22,14 +22,7 @@ from shardway.core.ledger.policies import ByKey
 from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
 from shardway.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from shardway.model import Position, StartingPosition
-from shardway.options import (
-    CALLBACKS,
-    LATEST_WINS_BY_KEY,
-    FanOutOptions,
-    MetricsOptions,
-    consumer_options,
-    start_of,
-)
+from shardway.options import CALLBACKS, LATEST_WINS_BY_KEY, FanOutOptions, MetricsOptions, consumer_options, start_of
 from shardway.ports import ForApplications
 from shardway.runtime.background import emits_failure
 from shardway.runtime.consumer.counting import (
@@ -43,7 +36,8 @@ from shardway.runtime.consumer.driving import OneByOne, Unordered, drive, order_
 from shardway.runtime.consumer.shards import Lifecycle, ShardChange
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
-from shardway.runtime.feeds import Deserializer, SubscriptionGate
+from shardway.runtime.feeds.deserializing import Deserializer
+from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.runtime.loops import CALLER, PING_S, OwnThread, SameLoop, YieldBudget, watch_own
 from shardway.runtime.shard.batch import Delivered
 from shardway.runtime.shard.listener import Callers, ShardListener

@@ -13,7 +13,8 @@ from shardway.errors import OptionError, ThrottledError
 from shardway.model import HASH_KEY_MAX
 from shardway.runtime.background import emits_failure
 from shardway.runtime.consumer.counting import shard_statistics
-from shardway.runtime.feeds import FanOutFeed, FetchRoom, PollingFeed, Registration, SubscriptionGate, SubscriptionTimes
+from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
+from shardway.runtime.feeds.polling import FetchRoom, PollingFeed
 from shardway.runtime.shard.window_reading import WindowRead
 from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
 from shardway.tasks import SharedWork

@@ -17,7 +17,7 @@ from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import OptionError
 from shardway.events import PendingCheckpointFound
 from shardway.model import Position
-from shardway.runtime.feeds import datas_of
+from shardway.runtime.feeds.deserializing import datas_of
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     from shardway.model import Position, Record
     from shardway.ports import Tracer
     from shardway.runtime.dead_letters import LetterWriter
-    from shardway.runtime.feeds import Deserializer, FanOutFeed, Pages, PollingFeed
+    from shardway.runtime.feeds.deserializing import Deserializer
+    from shardway.runtime.feeds.fan_out import FanOutFeed
+    from shardway.runtime.feeds.pages import Pages
+    from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import OnPending
     from shardway.runtime.shard.tenure_keeper import TenureKeeper

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardway.events import LedgerEvent
     from shardway.model import ListedShard, Record
     from shardway.ports import RecordSource
-    from shardway.runtime.feeds import PollingFeed
+    from shardway.runtime.feeds.polling import PollingFeed
 
 HashRange: TypeAlias = tuple[int | None, int | None]
 LISTING_RETRY_S = 1.0

@@ -13,10 +13,10 @@ from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Me
 from shardway.core.ledger.grouping import PARTS_MAX
 from shardway.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
 from shardway.runtime.dead_letters import LetterWriter
-from shardway.runtime.feeds import Admission, Pages
+from shardway.runtime.feeds.admission import Admission
+from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.shard.listener import Origin, ShardListener
 from shardway.runtime.shard.shard_reader import ReaderChoices, ShardReader
-from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.tasks import spawn
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
     from shardway.runtime.dead_letters import LetterSink
+    from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
     from shardway.runtime.worker.sight import SeenTables

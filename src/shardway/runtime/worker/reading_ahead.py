@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardway.model import Position
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
-    from shardway.runtime.feeds import PollingFeed
+    from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.shard.window_reading import WindowRead
     from shardway.runtime.worker.shard_leases import StreamPart
     from shardway.tasks import Heard

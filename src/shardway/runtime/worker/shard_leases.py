@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from shardway.core.leases.row import StreamKey, StreamMark
     from shardway.model import StartingPosition
     from shardway.ports import LeaseTable
-    from shardway.runtime.feeds import FanOutFeed, PollingFeed
+    from shardway.runtime.feeds.fan_out import FanOutFeed
+    from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.shard.window_reading import WindowRead
 
 
