@@ -12,6 +12,7 @@ from shardway.core.service_clock import (
     SERVICE_CLOCK_S,
     ClockSearch,
     ServiceClock,
+    SteadyEpoch,
 )
 
 
@@ -52,6 +53,19 @@ def test_the_time_is_the_local_clock_s_before_the_first_answer_and_where_both_ma
     assert clock.near_s(5.0) == 5.0
     clock.observe(1000, 1000.4, 1000.5)
     assert clock.near_s(1000.5) == 1000.5
+
+
+def test_a_clock_that_is_set_during_a_call_is_not_found_out_so_the_local_clock_is_steady() -> None:
+    """``wall_s`` is set an hour ahead before the answer comes: the clock still takes it for right."""
+    told, steady, steady_s, wall_s = ServiceClock(), ServiceClock(), 10.0, 1000.0
+    local = SteadyEpoch(lambda: steady_s, lambda: wall_s)
+    for ahead_s in (0.0, 3600.0):
+        sent_s, sent_steady_s = wall_s, local()
+        steady_s, wall_s = steady_s + 0.5, wall_s + 0.5 + ahead_s
+        told.observe(1000, sent_s, wall_s)
+        steady.observe(1000, sent_steady_s, local())
+    assert told.near_s(wall_s) > 1001.0 + 3500.0
+    assert steady.near_s(local()) == local() == 1001.0
 
 
 def test_a_date_that_ticks_between_two_answers_pins_the_second() -> None:

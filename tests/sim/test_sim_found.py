@@ -771,6 +771,41 @@ SHORT_DRAIN = FaultPlan(
 )
 """The program has more collections when its worker leaves than it can handle until the drain's deadline."""
 FOUND["a drain came to its deadline while the program was at work"] = SHORT_DRAIN
+FOUND["a machine's clock was set an hour ahead while a page was asked for"] = FaultPlan(
+    seed=78013380,
+    workers=3,
+    shards=6,
+    duration_s=50.0,
+    start="LATEST",
+    before_s=3.022,
+    foreign_leases=True,
+    records_per_s=2.0,
+    drift=0.005,
+    page_span_s=5.0,
+    handle_s=0.5,
+    keys=4,
+    repeats=0.1,
+    window_s=60.0,
+    window_waits=False,
+    program="late_orders",
+    options={
+        "failover_s": 10.0,
+        "drain_deadline_s": 10.0,
+        "warm_deadline_s": 3.0,
+        "batch_records_max": 20,
+        "cadence": "prompt",
+        "shard_records_max": 100,
+    },
+    faults=(
+        Jump(at_s=28.007979099738986, worker=2, by_s=3600.0),
+        Join(at_s=34.65273106791031),
+        Join(at_s=34.75273106791031),
+        Join(at_s=34.85273106791031),
+        Leave(at_s=36.355027457478414, worker=0),
+        Leave(at_s=36.455027457478415, worker=1),
+        Leave(at_s=36.55502745747842, worker=2),
+    ),
+)
 
 
 @pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)

@@ -110,11 +110,6 @@ _events = msgspec.json.Decoder(_Event)
 class KinesisSource:
     """Reads one stream over a wire of its own, or one that is given."""
 
-    _wall = staticmethod(time.time)
-    _steady = staticmethod(time.monotonic)
-    _answers = -1
-    _answered_s = _since_s = 0.0  # the service's time at its last answer that told it, and `_steady` then
-
     def __init__(self, stream: StreamName, connection: ConnectionOptions, wire: Wire | None = None) -> None:
         self._stream = stream
         self._client = KinesisClient(wire or Wire(connection))
@@ -127,26 +122,12 @@ class KinesisSource:
 
     @property
     def now_s(self) -> float:
-        """The service's time, in epoch seconds. After a jump of this machine's clock it is rather too early than too
-        late, until the next answer: what is said to be read until then must not lie in the future.
-        """
-        self._answered()
-        return min(self._told_s, self._answered_s + self._steady() - self._since_s)
-
-    @property
-    def _told_s(self) -> float:
-        return self._client.clock.near_s(self._wall())
-
-    def _answered(self) -> None:
-        """Note what time the last answer told, at once: this machine's clock may jump before that time is asked for."""
-        answers = self._client.clock.observations
-        if answers != self._answers:
-            self._answers, self._answered_s, self._since_s = answers, self._told_s, self._steady()
+        """The service's time, in epoch seconds."""
+        return self._client.wire.service_now_s
 
     async def describe(self) -> StreamFacts:
         """Call DescribeStreamSummary."""
         summary = await self._client.describe_stream_summary(self._stream, retry=START)
-        self._answered()
         self._arn = summary.stream_arn
         return StreamFacts(
             arn=summary.stream_arn,
@@ -157,20 +138,15 @@ class KinesisSource:
 
     async def shards(self) -> list[ListedShard]:
         """Call ListShards, without a filter."""
-        shards = await self._client.list_shards(self._stream, retry=ONCE)
-        self._answered()
-        return shards
+        return await self._client.list_shards(self._stream, retry=ONCE)
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
         """Call GetShardIterator."""
-        iterator = await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
-        self._answered()
-        return iterator
+        return await self._client.get_shard_iterator(self._stream, shard_id, at, retry=ONCE)
 
     async def read(self, iterator: str, records_max: int) -> ReadPage:
         """Call GetRecords."""
         page = await self._client.get_records(iterator, limit=records_max, stream=self._stream, retry=ONCE)
-        self._answered()
         return ReadPage(
             page.records,
             page.millis_behind_latest,

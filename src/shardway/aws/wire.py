@@ -24,7 +24,7 @@ from shardway.aws.credentials import AssumedRole, CredentialCache, StsCalls
 from shardway.aws.options import ConnectionOptions, Credentials, url_fault
 from shardway.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
 from shardway.aws.transport import HttpTransport
-from shardway.core.service_clock import ServiceClock
+from shardway.core.service_clock import ServiceClock, SteadyEpoch
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
@@ -54,11 +54,17 @@ JSON_SERVICES = {
 """The JSON services, by botocore's name of each."""
 
 
+_STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that nothing sets and that goes on while the machine is suspended: Linux's CLOCK_MONOTONIC does not."""
+
+
 class Wire:
     """A client for AWS's JSON services, with `options` for all of them.
 
-    ``clock`` knows the service's time from the ``Date`` of each answer; its local clock is ``now`` (epoch
-    seconds).
+    ``clock`` knows the service's time from the ``Date`` of each answer; its local clock is ``now`` (epoch seconds).
+    That is this machine's clock as it was when the wire was made, and goes on at a steady pace: where a machine's clock
+    is set while a call is made, no answer tells that, and what is asked for, or stored as read, by the time that
+    follows would lie hours ahead of the service.
     """
 
     def __init__(
@@ -66,14 +72,14 @@ class Wire:
         options: ConnectionOptions | None = None,
         *,
         rng: random.Random | None = None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.options = options or ConnectionOptions()
         self.clock = ServiceClock()
         self._rng = rng or random.Random()
-        self._now = now
+        self._now = now or SteadyEpoch(lambda: time.clock_gettime(_STEADY), time.time)
         self._sleep = sleep
         self._retry = retry or RetryPolicy()
         self._sdk = Sdk(self.options.profile, ca_bundle=self.options.ca_bundle)
@@ -88,6 +94,11 @@ class Wire:
     def now(self) -> float:
         """Return the epoch seconds of this machine, as `clock` counts them: its bounds are asked for by this time."""
         return self._now()
+
+    @property
+    def service_now_s(self) -> float:
+        """The service's time in epoch seconds, as its answers have shown it (`ServiceClock.near_s`)."""
+        return self.clock.near_s(self._now())
 
     @property
     def region(self) -> str:

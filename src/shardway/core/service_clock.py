@@ -8,6 +8,10 @@ difference between the two clocks, and the clock here keeps the intersection of 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DRIFT_MAX = 500e-6
 """Seconds per second by which two disciplined clocks may drift apart: 500 ppm is the most that ntpd slews."""
@@ -114,6 +118,28 @@ class ServiceClock:
     def _drift_s(self, now_s: float) -> float:
         """Return how much the clocks may have drifted apart since the last observation, in seconds."""
         return self.drift_max * abs(now_s - self._at_s) if self.known else 0.0
+
+
+class SteadyEpoch:
+    """Epoch seconds: this machine's at the first moment, and from there at a steady pace.
+
+    Setting the machine's clock forward or back changes nothing. What that clock was wrong by at first stays, and a
+    `ServiceClock` learns it. That could not follow a clock that is set: the answer to a call during which that happens
+    fits the time before and the time after.
+    """
+
+    __slots__ = ("_ahead_s", "_steady")
+
+    def __init__(self, steady: Callable[[], float], wall: Callable[[], float]) -> None:
+        """``steady`` returns seconds that nothing sets, ``wall`` this machine's epoch seconds, which are asked for
+        once.
+        """
+        self._steady = steady
+        self._ahead_s = wall() - steady()
+
+    def __call__(self) -> float:
+        """Return the time now, in epoch seconds."""
+        return self._steady() + self._ahead_s
 
 
 SEARCH_WIDTH_S = 0.03

@@ -167,7 +167,7 @@ class ReadingWire(Wire):
         self,
         options: ConnectionOptions | None = None,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(options, now=now, sleep=sleep, retry=RETRY)
@@ -483,7 +483,12 @@ class Inspector:
     @property
     def now_s(self) -> float:
         """The service's time in epoch seconds, as its answers have shown it."""
-        return self.wire.clock.near_s(self.wire.now())
+        return self.wire.service_now_s
+
+    @property
+    def clock_off_s(self) -> float:
+        """The seconds to add to this machine's clock, as it is set now, to get near the service's time."""
+        return self.wire.clock.offset_s + self.wire.now() - time.time()
 
     # --- streams ----------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ async def snapshot_of(
     metrics = await _metrics(inspector, application, found, view)
     taken = Snapshot(
         taken_at=utc(inspector.now_s),
-        clock_off_s=inspector.wire.clock.offset_s,
+        clock_off_s=inspector.clock_off_s,
         stream=found,
         application=view,
         lag=lag,

@@ -617,21 +617,6 @@ class SteadyClock:
         return self._loop_s() + self._since_s
 
 
-class SteadyEpoch:
-    """Epoch seconds: this machine's at the first moment, and from there at a steady pace.
-
-    Setting the machine's clock forward or back changes nothing. What that clock was wrong by at first stays.
-    """
-
-    def __init__(self, steady: Callable[[], float], wall: Callable[[], float] | None = None) -> None:
-        self._steady = steady
-        self._ahead_s = (wall or time.time)() - steady()
-
-    def __call__(self) -> float:
-        """Return the time now, in epoch seconds."""
-        return self._steady() + self._ahead_s
-
-
 BUSY_S = 0.005
 """The seconds of work without a pause after which others were kept from the loop for long enough."""
 TURNS = 10

@@ -22,9 +22,9 @@ from shardway.aws.kinesis import KinesisClient
 from shardway.aws.sdk import Sdk
 from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.core.leases.row import StreamMark
-from shardway.core.service_clock import ClockSearch
+from shardway.core.service_clock import ClockSearch, SteadyEpoch
 from shardway.errors import OptionError, ShardwayError
-from shardway.runtime.loops import LoopThread, SteadyClock, SteadyEpoch
+from shardway.runtime.loops import LoopThread, SteadyClock
 from shardway.spark.cut import BUSY_INTERVAL_S, Pace
 from shardway.spark.leases import LeaseMirror
 from shardway.spark.lookahead import latest_ms, patience
@@ -70,7 +70,7 @@ class Driver:
         self._options = options
         self._task_options = task_options
         self._loop = LoopThread("shardway-driver")
-        self._now_s = SteadyEpoch(SteadyClock(self._loop.loop))
+        self._now_s = SteadyEpoch(SteadyClock(self._loop.loop), time.time)
         self._planner: Planner | None = None
         self._wire: Wire | None = None
         self._pace = Pace()

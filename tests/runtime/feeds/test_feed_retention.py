@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardway.aws import wire
 from shardway.core.feeding.pages import Retention
 from shardway.events import CheckpointTrimmed
 from shardway.local import Fault
@@ -101,31 +102,59 @@ async def test_a_number_that_the_service_refuses(local: LocalKinesis, kinesis: A
     assert trimmed(events) == []
 
 
+class WallClock:
+    """The clock of this machine, as a wire sees it: ``ahead_s`` is what it was set ahead."""
+
+    clock_gettime = staticmethod(time.clock_gettime)
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    clock = WallClock()
+    monkeypatch.setattr(wire, "time", clock)
+    return clock
+
+
 async def test_a_clock_of_this_machine_that_jumps_ahead_moves_nothing(
-    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+    local: LocalKinesis, kinesis: Any, wall: WallClock
 ) -> None:
-    """The next answer tells. Until then nothing counts as trimmed, nor as read, by a time that has not come."""
     put(kinesis, b"0")
     events: list[FeedEvent] = []
     async with source_of(local) as source:
         feed = await opened("polling", source, events)
         assert await read(feed, 1) == [b"0"]
         before_s = source.now_s
-        monkeypatch.setattr(source, "_wall", lambda: time.time() + RETENTION_S)
+        wall.ahead_s = RETENTION_S
         assert before_s <= source.now_s < before_s + RETENTION_S / 2
-        monkeypatch.undo()
         local.clock.advance(RETENTION_S / 2)  # the service's own time is believed
         await feed.next()
         assert abs(source.now_s - local.clock.now()) < 60.0
     assert trimmed(events) == []
 
 
-async def test_a_clock_that_jumps_before_any_call_has_asked_for_the_time(
-    local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["before the source", "before the call", "during the call"])
+async def test_no_time_is_ahead_of_the_service_whenever_this_machine_s_clock_is_set_ahead(
+    local: LocalKinesis, kinesis: Any, wall: WallClock, when: str
 ) -> None:
-    """What is asked for by a time is refused when that has not come, and ends the reading."""
+    """What is asked for by a time that has not come is refused, and ends the reading. The answer to a call during which
+    the clock is set fits both the time before and the time after.
+    """
+    wall.ahead_s = 3600.0 if when == "before the source" else 0.0
     async with source_of(local) as source:
         await source.describe()
-        monkeypatch.setattr(source, "_wall", lambda: time.time() + 3600.0)
+        if when == "before the call":
+            wall.ahead_s = 3600.0
+        delay = local.faults.add(Fault(how="delay", delay_s=0.3, operation="ListShards", count=1))
+        asked = asyncio.create_task(source.shards())
+        while not delay.hits:
+            await asyncio.sleep(0.01)
+        wall.ahead_s = 3600.0
+        await asked
         assert abs(source.now_s - local.clock.now()) < 60.0
         await source.iterator(SHARD_ID, IteratorAt.at_timestamp(source.now_s - 30.0))

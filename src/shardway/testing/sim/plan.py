@@ -96,7 +96,7 @@ class Noise(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Jump(Fault):
-    """The worker's wall clock is set (its monotonic one goes on)."""
+    """The worker's wall clock is set (its monotonic one goes on). It stays so for what starts on the machine later."""
 
     worker: int
     by_s: float

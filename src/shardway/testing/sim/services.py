@@ -17,11 +17,12 @@ from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Done, Refused, Unknown
 from shardway.core.leases.row import LeaseKey, Listing, StreamKey
-from shardway.core.service_clock import ServiceClock
+from shardway.core.service_clock import ServiceClock, SteadyEpoch
 from shardway.errors import ServiceError, ShardwayError, ThrottledError, TransportError, UnavailableError
 from shardway.local import eventstream
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.model import HASH_KEY_MAX, StreamName
+from shardway.runtime.loops import SteadyClock
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.testing.sim.history import BAD, Put
 from shardway.testing.sim.plan import Noise, Way
@@ -331,11 +332,15 @@ class StreamWire:
         self.options = ConnectionOptions()
         self.region = model.region
         self.clock = ServiceClock()
-        self.wall = wall
-        self.steady = link.loop.time
+        self._now = SteadyEpoch(SteadyClock(link.loop), wall)
         self._model = model
         self._link = link
         self._rng = rng
+
+    @property
+    def service_now_s(self) -> float:
+        """See `Wire.service_now_s`."""
+        return self.clock.near_s(self._now())
 
     async def call(
         self,
@@ -350,7 +355,7 @@ class StreamWire:
         """See `Wire.call`."""
         policy = retry or RetryPolicy()
         for attempt in range(1, policy.attempts_max + 1):
-            sent_s = self.wall()
+            sent_s = self._now()
             try:
                 answer, date_s = await self._link.call(lambda: self._done(operation, body), CALL_TIMEOUT_S)
             except Exception as error:
@@ -358,7 +363,7 @@ class StreamWire:
                     raise
                 await asyncio.sleep(policy.wait_s(attempt, self._rng))
                 continue
-            self.clock.observe(date_s, sent_s, self.wall())
+            self.clock.observe(date_s, sent_s, self._now())
             return answer
         raise AssertionError("the last attempt returns or raises")
 
@@ -418,8 +423,6 @@ class SimulatedSource(KinesisSource):
         self._stream = StreamName(name)
         self._client = KinesisClient(wire)  # type: ignore[arg-type]
         self._arn = None
-        self._wall = wire.wall
-        self._steady = wire.steady
 
 
 def _error(fault: ModelError, operation: str) -> Exception:

@@ -309,6 +309,7 @@ class Simulator:
         if place == len(self.fleet):
             self.fleet.append(process)
         else:
+            process.jumped_s = self.fleet[place].jumped_s
             self.fleet[place] = process
 
     # --- faults ---------------------------------------------------------------------------------
