@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.batching.chunk import CHUNK_OVERHEAD_BYTES
+from shardway.core.producer.chunk import CHUNK_OVERHEAD_BYTES
 from shardway.errors import FlushTimeoutError, ProducerClosedError, PutError, RecordWithdrawnError
 from shardway.model import OutRecord, PutResult
 from shardway.runtime.producer.producer import Producer

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
-    from shardway.core.batching import Chunk
+    from shardway.core.producer.chunk import Chunk
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from shardway.aws.kinesis import PutResult as PutAnswer
 from shardway.core.aggregation.reader import open_aggregate
-from shardway.core.batching.batcher import STRAYS_MAX
 from shardway.core.hashkeys import even_ranges
+from shardway.core.producer.batcher import STRAYS_MAX
 from shardway.core.sequence import shard_id_of
 from shardway.errors import (
     FlushTimeoutError,

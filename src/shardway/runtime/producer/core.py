@@ -16,11 +16,12 @@ import weakref
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shardway.core.batching import Batcher, BatchLimits, Failure
-from shardway.core.batching.batcher import mend
-from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from shardway.core.batching.lanes import PaceLimits
-from shardway.core.batching.settling import RUN_WORK, STEP_RECORDS, THROTTLED
+from shardway.core.producer.batcher import Batcher
+from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES
+from shardway.core.producer.limits import BatchLimits, PaceLimits
+from shardway.core.producer.mending import mend
+from shardway.core.producer.request import Failure
+from shardway.core.producer.settling import RUN_WORK, STEP_RECORDS, THROTTLED
 from shardway.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -48,7 +49,8 @@ from shardway.tasks import drop, spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from shardway.core.batching import Chunk, Request
+    from shardway.core.producer.chunk import Chunk
+    from shardway.core.producer.request import Request
     from shardway.events import Event
     from shardway.model import Tags
     from shardway.options import ProducerArguments, ProducerOptions

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.batching import NotWritten
-from shardway.core.batching.chunk import ALL, Chunk
+from shardway.core.producer.chunk import ALL, Chunk
+from shardway.core.producer.outcome import NotWritten
 from shardway.errors import PutError
 from shardway.model import OutRecord, PutResult
 from shardway.tasks import Reply

@@ -16,9 +16,8 @@ from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shardway.core.batching import Chunk
-from shardway.core.batching.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from shardway.core.batching.routes import KEY_BYTES_MAX, checked_explicit, held_by_key, keys_bytes, plain_key
+from shardway.core.producer.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Chunk
+from shardway.core.producer.routes import KEY_BYTES_MAX, checked_explicit, held_by_key, keys_bytes, plain_key
 from shardway.errors import BufferFullError, InvalidRecordError
 from shardway.model import OutRecord
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from shardway.core.batching.chunk import Owner
-    from shardway.core.batching.lanes import Lanes
+    from shardway.core.producer.chunk import Owner
+    from shardway.core.producer.lanes import Lanes
     from shardway.model import Tags
     from shardway.options import ProducerOptions
     from shardway.ports import Tracer

@@ -14,7 +14,7 @@ from shardway.tasks import wait_set
 if TYPE_CHECKING:
     from random import Random
 
-    from shardway.core.batching import Batcher
+    from shardway.core.producer.batcher import Batcher
     from shardway.events import Event
     from shardway.options import ProducerOptions
     from shardway.ports import RecordSink

@@ -37,14 +37,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from shardway.core.batching import settling as facts
-from shardway.core.batching.settling import THROTTLED
 from shardway.core.histogram import Histogram
+from shardway.core.producer import facts
+from shardway.core.producer.settling import THROTTLED
 from shardway.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
 from shardway.telemetry.snapshots import Snapshot, sum_of_fields
 
 if TYPE_CHECKING:
-    from shardway.core.batching.settling import Fact
+    from shardway.core.producer.facts import Fact
     from shardway.events import Event
 
 SHARDS_MAX = 10_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from shardway.core.batching import Chunk
+    from shardway.core.producer.chunk import Chunk
     from shardway.model import OutRecord, PutResult
     from shardway.ports import RecordSink
     from shardway.runtime.producer.metrics import ProducerSnapshot

@@ -9,13 +9,13 @@ from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING
 
 from shardway.core.aggregation.reader import open_aggregate
-from shardway.core.batching import NotWritten
+from shardway.core.producer.outcome import NotWritten
 from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
-from tests.core.batching.simulated_producing import EXPIRY_CHECK_S, Producing, Tally
+from tests.core.producer.simulated_producing import EXPIRY_CHECK_S, Producing, Tally
 
 if TYPE_CHECKING:
     from shardway.model import PutResult
-    from tests.core.batching.simulated_producing import Record
+    from tests.core.producer.simulated_producing import Record
 
 
 def check(ran: Producing) -> None:

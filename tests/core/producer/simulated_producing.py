@@ -14,20 +14,22 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.batching import Batcher, BatchLimits, Chunk, Failure, NotWritten
-from shardway.core.batching import settling as facts
-from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES
-from shardway.core.batching.lanes import PaceLimits
+from shardway.core.producer import facts
+from shardway.core.producer.batcher import Batcher
+from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES, Chunk
+from shardway.core.producer.limits import BatchLimits, PaceLimits
+from shardway.core.producer.outcome import NotWritten
+from shardway.core.producer.request import Failure
 from shardway.errors import RecordWithdrawnError
 from shardway.model import PutResult
-from tests.core.batching.simulated_stream import POISON, SimulatedStream
+from tests.core.producer.simulated_stream import POISON, SimulatedStream
 from tests.put_entries import Answer, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.core.batching import Request
-    from shardway.core.batching.settling import Fact
+    from shardway.core.producer.facts import Fact
+    from shardway.core.producer.request import Request
 
 EXPIRY_CHECK_S = 0.1
 REFRESH_S = 0.2

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.batching import Batcher, Failure
-from shardway.core.batching.batcher import mend
 from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.core.producer.batcher import Batcher
+from shardway.core.producer.mending import mend
+from shardway.core.producer.request import Failure
 from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
-from tests.core.batching.batching_kit import THROTTLED, Kit, error_of, halves_of, keys_of, make_shard
+from tests.core.producer.producer_kit import THROTTLED, Kit, error_of, halves_of, keys_of, make_shard
 from tests.interrupting import InterruptedAt, InterruptedByTestError
 from tests.put_entries import Entry
 

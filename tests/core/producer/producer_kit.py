@@ -7,10 +7,13 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.batching import Batcher, BatchLimits, Chunk, NotWritten
-from shardway.core.batching.chunk import RECORD_OVERHEAD_BYTES, Run
-from shardway.core.batching.lanes import Lane
 from shardway.core.hashkeys import even_ranges, hash_key
+from shardway.core.producer.batcher import Batcher
+from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES, Chunk
+from shardway.core.producer.lane import Lane
+from shardway.core.producer.limits import BatchLimits
+from shardway.core.producer.outcome import NotWritten
+from shardway.core.producer.run import Run
 from shardway.core.sequence import shard_id_of
 from shardway.errors import PutError
 from shardway.model import ListedShard, PutResult
@@ -19,8 +22,7 @@ from tests.put_entries import Answer, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardway.core.batching import Request
-    from shardway.core.batching.lanes import Load
+    from shardway.core.producer.request import Load, Request
 
 THROTTLED = "ProvisionedThroughputExceededException"
 INTERNAL = "InternalFailure"

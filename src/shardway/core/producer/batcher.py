@@ -1,33 +1,29 @@
-"""The batcher is the whole of batching: it says what to send now, what an answer means, and what is mended after a step
-that was broken off.
-"""
+"""The batcher: it says what to send now, and what an answer means."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX, Aggregator
-from shardway.core.batching import settling as facts
-from shardway.core.batching.chunk import NotWritten, Run
-from shardway.core.batching.lanes import Failure, Lane, Lanes, Load, Request
-from shardway.core.batching.settling import Settling
+from shardway.core.aggregation.writer import Aggregator
 from shardway.core.pacing import full_jitter_s
-from shardway.errors import RecordWithdrawnError
+from shardway.core.producer import facts
+from shardway.core.producer.lanes import Lanes
+from shardway.core.producer.request import Failure, Load, Request
+from shardway.core.producer.settling import Settling
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from random import Random
 
-    from shardway.core.batching.chunk import Chunk, EntryResult
-    from shardway.core.batching.lanes import MakeEntry, PaceLimits
+    from shardway.core.producer.chunk import Chunk
+    from shardway.core.producer.lane import Lane
+    from shardway.core.producer.limits import BatchLimits
+    from shardway.core.producer.outcome import EntryResult
+    from shardway.core.producer.request import MakeEntry
+    from shardway.core.producer.run import Run
     from shardway.model import ListedShard
 
-
-REQUEST_RECORDS_MAX = 500
-"""The most entries of a request (AWS API reference, PutRecords)."""
-REQUEST_BYTES_MAX = 10 * 1024 * 1024
-"""The most bytes of a request: data and partition keys of all entries (AWS API reference, PutRecords)."""
 REQUEST_BYTES_FORMER = 5 * 1024 * 1024
 """The limit of a request's bytes before large records came (2025), which some endpoints still have."""
 REQUEST_BYTES_ENOUGH = 2 * 1024 * 1024
@@ -44,24 +40,6 @@ STRAYS_MAX = 3
 """The number of times after which aggregation ends because a record was in an aggregate which landed where the record
 does not belong: that record goes on its own then, and so do all others.
 """
-
-
-class BatchLimits(NamedTuple):
-    """The bounds and intervals of a batcher."""
-
-    aggregate: bool = False
-    ordered_by_key: bool = False
-    linger_s: float = 0.005
-    requests_in_flight_max: float = inf
-    in_flight_bytes_max: float = inf
-    """The bytes of payload on their way at which no further request is begun."""
-    request_records_max: int = REQUEST_RECORDS_MAX
-    request_bytes_max: int = REQUEST_BYTES_MAX
-    aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
-    retry_base_s: float = 0.1
-    retry_cap_s: float = 5.0
-    pace: PaceLimits | None = None
-    """The limits of what each shard takes. None: they are not known, and only what the service refuses is held back."""
 
 
 class Batcher:
@@ -464,97 +442,3 @@ def _has_aggregates(lane: Lane) -> bool:
 
 def _holds(request: Request, lane: Lane) -> bool:
     return any(load.lane is lane for load in request.loads)
-
-
-# --- after a step that was broken off -------------------------------------------------------------
-# After a step of the batcher that was broken off in the middle, `mend` puts every record in one place again.
-#
-# A signal handler may raise between any two instructions of a producer on the main thread's loop, and code of a sink
-# may raise what it likes. So the steps note what they take before they take it off elsewhere: a record may then be
-# found twice, and hardly ever nowhere. `mend` takes all records that are found, leaves out what is settled or on its
-# way, and queues the others anew, in the order in which they were put. A record that is found nowhere gets its outcome.
-
-INTERRUPTED = "a record was lost sight of when the producer was interrupted"
-
-
-class _Found(NamedTuple):
-    key: str
-    data: bytes
-    attempts: int
-    doubtful: bool
-    reason: str
-    strays: int
-
-
-def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
-    """Give each record without an outcome one place in the batcher, or its outcome.
-
-    ``on_their_way`` are the requests whose answers will come. A call that was broken off can be made again. What is
-    settled is to be counted anew afterwards (`Batcher.recount`).
-    """
-    chunks = list(batcher.settling.live.values())
-    found = dict.fromkeys(chunks, _NOTHING) if batcher.salvage is None else batcher.salvage
-    found = {chunk: dict(found.get(chunk, _NOTHING)) for chunk in chunks}
-    sent: dict[Chunk, set[int]] = {chunk: set() for chunk in chunks}
-    for request in batcher.in_flight:
-        if request in on_their_way:
-            for load in request.loads:
-                for run in load.runs:
-                    sent.setdefault(run.chunk, set()).update(run.indices)
-    for run in _everywhere(batcher, chunks, on_their_way):
-        there = found.get(run.chunk)
-        if there is None:
-            continue
-        for place in range(run.at, len(run.keys)):
-            index = run.indices[place]
-            known = there.get(index)
-            if known is None or known.attempts < run.attempts:
-                there[index] = _Found(
-                    run.keys[place], run.datas[place], run.attempts, run.doubtful, run.reason, run.strays
-                )
-    batcher.salvage = found
-    batcher.start_over(on_their_way)
-    for chunk in chunks:
-        missing = [
-            index
-            for index, outcome in enumerate(chunk.outcomes)
-            if outcome is None and index not in sent[chunk] and index not in found[chunk]
-        ]
-        if missing:
-            chunk.settle(missing, NotWritten(RecordWithdrawnError, INTERRUPTED, 0, True, None, ""))
-        open_ones = [index for index in sorted(found[chunk]) if chunk.outcomes[index] is None]
-        for run in _runs(chunk, [index for index in open_ones if index not in sent[chunk]], found[chunk]):
-            batcher.lanes.put_again([run], first=False)
-    batcher.salvage = None
-
-
-_NOTHING: dict[int, _Found] = {}
-
-
-def _everywhere(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collection[Request]) -> Iterator[Run]:
-    for chunk in chunks:
-        if chunk.keys:
-            yield Run(chunk, chunk.keys, chunk.datas, range(chunk.records))
-    yield from batcher.lanes.wherever()
-    if batcher.making is not None:
-        for load in batcher.making.loads:
-            yield from load.runs
-    lost = [request for request in batcher.in_flight if request not in on_their_way]
-    for load in [*(load for request in lost for load in request.loads), *batcher.settling.undecided()]:
-        for run in load.as_runs():
-            run.doubtful = True
-            yield run
-
-
-def _runs(chunk: Chunk, indices: Sequence[int], found: dict[int, _Found]) -> Iterator[Run]:
-    """Return these records of a chunk as runs, each of records that went through the same."""
-    start = 0
-    for stop in range(1, len(indices) + 1):
-        first = found[indices[start]]
-        if stop < len(indices) and found[indices[stop]][2:] == first[2:]:
-            continue
-        some = [found[index] for index in indices[start:stop]]
-        run = Run(chunk, [one.key for one in some], [one.data for one in some], indices[start:stop])
-        run.attempts, run.doubtful, run.reason, run.strays = first[2:]
-        yield run
-        start = stop

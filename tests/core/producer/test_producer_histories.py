@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from shardway.model import PutResult
-from tests.core.batching.histories import fates, histories, puts, sizes, times
-from tests.core.batching.producing_checks import check, results_of
-from tests.core.batching.simulated_producing import Fate, History, Producing, Put, Reshard, Withdrawal
+from tests.core.producer.histories import fates, histories, puts, sizes, times
+from tests.core.producer.producing_checks import check, results_of
+from tests.core.producer.simulated_producing import Fate, History, Producing, Put, Reshard, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def test_what_can_not_be_written_is_told(trouble: str, aggregate: bool, ordered:
 
 @pytest.mark.parametrize("trouble", [None, *TROUBLES])
 def test_in_order_whatever_one_step_looks_at(trouble: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardway.core.batching.batcher.LOOKED_AT_RECORDS_MAX", 2)
+    monkeypatch.setattr("shardway.core.producer.batcher.LOOKED_AT_RECORDS_MAX", 2)
     live(histories(aggregate=False, ordered=True, **TROUBLES.get(trouble or "", {})), 30, checked)
 
 

@@ -14,8 +14,8 @@ from shardway.errors import InvalidRecordError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.core.batching.lanes import Lane
     from shardway.core.hashkeys import ShardMap
+    from shardway.core.producer.lane import Lane
 
 KEYS_REMEMBERED_MAX = 65_536
 KEY_REMEMBERED_CHARACTERS_MAX = 64

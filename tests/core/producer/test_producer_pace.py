@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.pacing import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
-from tests.core.shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
+from shardway.core.producer.pace import BURST_S, GROWTH_PER_S, KEPT, PORTION_S, SHARE_MIN, WAIT_MAX_S, AdaptiveRate
+from tests.core.producer.shard_simulator import BYTES_PER_S, MeteredLimit, Simulation, WindowLimit, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

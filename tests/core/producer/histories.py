@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.core.batching.simulated_producing import Fate, History, Put, Reshard, Withdrawal
+from tests.core.producer.simulated_producing import Fate, History, Put, Reshard, Withdrawal
 
 KEYS = ("a", "b", "c", "d", "e1", "e2", "ü", "k" * 40)
 times = st.floats(0, 4).map(lambda at_s: round(at_s, 3))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from shardway.core.pacing import AdaptiveRate
+from shardway.core.producer.pace import AdaptiveRate
 from shardway.local.model.limits import Meter
 
 RECORDS_PER_S, BYTES_PER_S = 1_000.0, 1_048_576.0

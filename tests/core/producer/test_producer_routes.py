@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.batching import routes as routes_module
-from shardway.core.batching.routes import Routes, check_keys, checked_explicit
 from shardway.core.hashkeys import HASH_KEY_MAX, ShardMap, hash_key
+from shardway.core.producer import routes as routes_module
+from shardway.core.producer.routes import Routes, check_keys, checked_explicit
 from shardway.errors import InvalidRecordError
-from tests.core.batching.batching_kit import make_lane, make_shard, make_shards
+from tests.core.producer.producer_kit import make_lane, make_shard, make_shards
 
 if TYPE_CHECKING:
     from shardway.model import ListedShard

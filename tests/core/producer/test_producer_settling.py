@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.batching import Failure
-from shardway.core.batching.settling import WITHDRAWN_BYTES_MAX
 from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.core.producer.request import Failure
+from shardway.core.producer.settling import WITHDRAWN_BYTES_MAX
 from shardway.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from shardway.model import PutResult
-from tests.core.batching.batching_kit import (
+from tests.core.producer.producer_kit import (
     INTERNAL,
     THROTTLED,
     Kit,
@@ -320,7 +320,7 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
     make: Callable[..., Kit], ordered: bool, step_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on its way goes on, what was refused goes again, and what is another caller's too."""
-    monkeypatch.setattr("shardway.core.batching.settling.WITHDRAWN_STEP_RECORDS", step_records)
+    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", step_records)
     kit = make((LEFT, RIGHT), ordered_by_key=ordered, request_records_max=2, aggregate_bytes_max=20)
     first = kit.put(*[(key, b"%d" % number) for number in range(10) for key in (A, B)])
     other = kit.put((A, b"other"), (B, b"other"))
@@ -353,7 +353,7 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
 
 def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run is a record here, as where many of a key wait behind one that is on its way."""
-    monkeypatch.setattr("shardway.core.batching.settling.WITHDRAWN_STEP_RECORDS", 90)
+    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", 90)
     kit = plain(ordered_by_key=True)
     kit.put((A, b"0"))
     kit.send()
@@ -367,7 +367,7 @@ def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch: pytest.Monke
 
 
 def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardway.core.batching.settling.WITHDRAWN_STEP_RECORDS", 1)
+    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", 1)
     kit = plain()
     chunks = [kit.put((A, b"1"), (B, b"2")) for _ in range(4)]
     steps = kit.batcher.withdrawing(chunks)

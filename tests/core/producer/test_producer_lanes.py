@@ -11,10 +11,13 @@ import pytest
 
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.writer import Aggregator
-from shardway.core.batching.chunk import Run
-from shardway.core.batching.lanes import Lane, Lanes, PaceLimits, Request, holds_all, note_taken, remember
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
-from tests.core.batching.batching_kit import (
+from shardway.core.producer.lane import Lane
+from shardway.core.producer.lanes import Lanes, holds_all
+from shardway.core.producer.limits import PaceLimits
+from shardway.core.producer.request import Request, remember
+from shardway.core.producer.run import Run, note_taken
+from tests.core.producer.producer_kit import (
     datas_of,
     halves_of,
     keys_of,
@@ -30,7 +33,8 @@ from tests.put_entries import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardway.core.batching.lanes import Lane, Load
+    from shardway.core.producer.lane import Lane
+    from shardway.core.producer.request import Load
     from shardway.model import ListedShard
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.batching import Failure
-from shardway.core.batching.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
-from shardway.core.batching.lanes import PaceLimits
 from shardway.core.hashkeys import HASH_KEY_MAX
+from shardway.core.producer.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
+from shardway.core.producer.limits import PaceLimits
+from shardway.core.producer.request import Failure
 from shardway.errors import RecordRefusedError
 from shardway.model import PutResult
-from tests.core.batching.batching_kit import (
+from tests.core.producer.producer_kit import (
     THROTTLED,
     Kit,
     datas_of,
@@ -37,7 +37,7 @@ from tests.put_entries import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardway.core.batching import Request
+    from shardway.core.producer.request import Request
     from shardway.model import ListedShard
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.aggregation.writer import Aggregator
-from shardway.core.batching import NotWritten
-from shardway.core.batching.chunk import ALL, RECORD_OVERHEAD_BYTES, Run, chosen, outcomes_of
+from shardway.core.producer.chunk import ALL, RECORD_OVERHEAD_BYTES
+from shardway.core.producer.outcome import NotWritten, outcomes_of
+from shardway.core.producer.run import Run, chosen
 from shardway.errors import RecordExpiredError
 from shardway.model import PutResult
-from tests.core.batching.batching_kit import make_chunk, make_run, result_of
+from tests.core.producer.producer_kit import make_chunk, make_run, result_of
 from tests.put_entries import Answer
 
 if TYPE_CHECKING:

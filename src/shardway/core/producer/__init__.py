@@ -1,0 +1,17 @@
+"""The producer without any I/O: user records become PutRecords requests, and requests become outcomes.
+
+Records go in as a `Chunk`; the `Batcher` says what to send now and when to ask again, takes what the service answered,
+and settles every record with exactly one outcome. Time and chance are arguments, so that the simulator can run it, and
+the producer and the Spark sink share it.
+
+The modules, in the order in which to read them:
+
+- `outcome`, `chunk`, `run`: records that were put together, what became of each, and a stretch of them.
+- `routes`: the way from a partition key to the lane of its shard.
+- `request`: a PutRecords call, and the loads of which it consists.
+- `lane`, `lanes`: what waits for one shard, and for all; records move between lanes at a reshard.
+- `pace`: how much one producer may write to one shard, learnt from what the shard refuses.
+- `facts`, `settling`: what an answer means for each record.
+- `limits`, `batcher`: the whole, with its bounds.
+- `mending`: what puts a batcher in order after a step that was broken off.
+"""
