@@ -15,7 +15,7 @@ from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import Credentials
 from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.model import StreamName
-from shardway.runtime.loops import LoopThread
+from shardway.runtime.threads.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     import subprocess

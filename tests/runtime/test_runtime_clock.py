@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardway.core.leases import Done, LeaseRow
 from shardway.core.leases.tenure import Fenced, LeaseTimes, State, claim
-from shardway.runtime.loops import NAP_S, SteadyClock
+from shardway.runtime.clocks import NAP_S, SteadyClock
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.stores.memory import MemoryLeaseTable
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.runtime import loops
-from shardway.runtime.loops import OwnThread, SameLoop, Signal
+from shardway.runtime.threads import host
+from shardway.runtime.threads.host import SameLoop
+from shardway.runtime.threads.own_thread import OwnThread
+from shardway.runtime.threads.signal import Signal
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
     async def main(at: int) -> str:
         made = OwnThread("tests-home")
         asyncio.get_running_loop().set_exception_handler(lambda _, context: None)  # it tells of what the handler raised
-        interruption = InterruptedAt(at, within=(f"{ROOT}/runtime/loops.py", f"{ROOT}/tasks.py", *THREADS))
+        interruption = InterruptedAt(at, within=(f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py", *THREADS))
 
         async def work() -> None:
             await made.run(thread)
@@ -139,7 +141,7 @@ def test_what_waits_for_work_apart_is_interrupted_at_any_moment() -> None:
 async def test_events_that_wait_for_a_users_loop_that_is_blocked_are_bounded(
     apart: OwnThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "EVENTS_MAX", 3)
+    monkeypatch.setattr(host, "EVENTS_MAX", 3)
     heard = list[int]()
     # `ask` blocks this loop, so nothing of what waits for it can run meanwhile.
     taken = apart.ask(lambda: [apart.outside_soon(partial(heard.append, number)) for number in range(5)])

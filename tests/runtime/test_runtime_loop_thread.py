@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.runtime.loops import LoopThread
+from shardway.runtime.threads.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

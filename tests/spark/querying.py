@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
 from shardway.aws.wire import ConnectionOptions, Wire
-from shardway.runtime.loops import LoopThread
+from shardway.runtime.threads.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

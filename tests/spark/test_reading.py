@@ -508,7 +508,7 @@ def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_n
     chain = (whole(0, scene.log(0)),)
     assert len(scene.read(chain)) == 20  # the connection is there
     at, reached = 0, "-"
-    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/loops.py", f"{ROOT}/tasks.py")
+    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py")
     while reached:
         interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
         with contextlib.suppress(KeyboardInterrupt):

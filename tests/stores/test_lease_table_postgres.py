@@ -14,7 +14,7 @@ from shardway import ConnectionOptions, Consumer, Credentials, StartingPosition
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, writes
 from shardway.errors import AccessDeniedError, NotFoundError, OptionError, TransportError
 from shardway.local import LocalKinesis
-from shardway.runtime.loops import LoopThread
+from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.stores.postgres import PostgresLeaseTable
 from shardway.stores.sql import POSTGRES, SQLITE, Statements
 from tests.options_kit import arguments_of

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,16 +23,21 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.core.leases.row import StreamMark
 from shardway.core.service_clock import ClockSearch, SteadyEpoch
 from shardway.errors import OptionError, ShardwayError
-from shardway.runtime.loops import LoopThread, SteadyClock
+from shardway.runtime.clocks import SteadyClock
+from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.spark.cut import BUSY_INTERVAL_S, Pace
 from shardway.spark.leases import LeaseMirror
 from shardway.spark.lookahead import latest_ms, patience
 from shardway.spark.offsets import StreamOffset, is_initial
-from shardway.spark.options import QueryLeases, ReadOptions
 from shardway.spark.planner import Planner, PlanOptions
 from shardway.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
 from shardway.spark.shards import describe
 from shardway.tasks import give_up, logged, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardway.spark.options import QueryLeases, ReadOptions
 
 # --- the driver -----------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from shardway.errors import (
     TransportError,
     UnavailableError,
 )
-from shardway.runtime.loops import LoopThread
+from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.spark.ranges import EndKind
 from shardway.spark.rows import Batcher, OutsideTally, RowMaker, Rows
 from shardway.tasks import Reply
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from shardway.aws.options import ConnectionOptions
     from shardway.core.feeding.log_cursor import Step
     from shardway.model import StreamName
-    from shardway.runtime.loops import ThreadCall
+    from shardway.runtime.threads.loop_thread import ThreadCall
     from shardway.spark.ranges import Chain, ShardPartition, ShardRange, TaskOptions
 
 

@@ -16,7 +16,8 @@ from shardway.checkpoints import Prompt
 from shardway.dead_letters import DeadLettersTo
 from shardway.leases import MemoryLeaseTable, SqliteLeaseTable
 from shardway.runtime.consumer.shards import reader_of
-from shardway.runtime.loops import OwnThread, SameLoop
+from shardway.runtime.threads.host import SameLoop
+from shardway.runtime.threads.own_thread import OwnThread
 from tests.runtime.consumer.face_kit import DEADLINE_S, consumer_of, put, until
 
 if TYPE_CHECKING:

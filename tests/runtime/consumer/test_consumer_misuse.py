@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway import (
-    Consumer,
-    Deliver,
-    OptionError,
-    Retry,
-    Skip,
-    StartingPosition,
-    SyncConsumer,
-    events,
-)
+from shardway import Consumer, Deliver, OptionError, Retry, Skip, StartingPosition, SyncConsumer, events
 from shardway.leases import MemoryLeaseTable
-from shardway.runtime.loops import OwnThread
 from shardway.runtime.shard.shard_reader import ShardReader
+from shardway.runtime.threads.own_thread import OwnThread
 from tests.options_kit import options_of
 from tests.runtime.consumer.face_kit import DEADLINE_S, STREAM, consumer_of, put, until
 

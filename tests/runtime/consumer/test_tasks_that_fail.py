@@ -21,7 +21,7 @@ from shardway.local import LocalKinesis
 from shardway.runtime.consumer import shards
 from shardway.runtime.consumer.shards import Lifecycle
 from shardway.runtime.consumer.streams import OpenStream
-from shardway.runtime.loops import OwnThread
+from shardway.runtime.threads.own_thread import OwnThread
 from shardway.runtime.worker.reading_ahead import WarmUp
 from shardway.runtime.worker.worker import Worker
 from shardway.tasks import NotAskedToEndError, side_by_side

@@ -25,6 +25,7 @@ from shardway.model import Position, StartingPosition
 from shardway.options import CALLBACKS, LATEST_WINS_BY_KEY, FanOutOptions, MetricsOptions, consumer_options, start_of
 from shardway.ports import ForApplications
 from shardway.runtime.background import emits_failure
+from shardway.runtime.clocks import OwnTimeLoop, YieldBudget
 from shardway.runtime.consumer.counting import (
     ConsumerStatistics,
     CountedSource,
@@ -38,9 +39,11 @@ from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
 from shardway.runtime.feeds.deserializing import Deserializer
 from shardway.runtime.feeds.fan_out import SubscriptionGate
-from shardway.runtime.loops import CALLER, PING_S, OwnThread, SameLoop, YieldBudget, watch_own
 from shardway.runtime.shard.batch import Delivered
 from shardway.runtime.shard.listener import Callers, ShardListener
+from shardway.runtime.threads.host import PING_S, SameLoop, watch_own
+from shardway.runtime.threads.loop_thread import CALLER
+from shardway.runtime.threads.own_thread import OwnThread
 from shardway.runtime.worker.holding import Readers
 from shardway.runtime.worker.worker import Worker
 from shardway.tasks import failure_of, spawn
@@ -56,9 +59,9 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.driving import Concurrency
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.dead_letters import DeadLetterChoice
-    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import Batch, PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
+    from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
@@ -150,10 +153,10 @@ class ConsumerCore:
 
     @property
     def _is_programs(self) -> bool:
-        """True where the loop is the program's: neither a virtual loop, nor that of a `SyncConsumer`, which is
-        apart.
+        """True where the loop is the program's: neither one with a time of its own, nor that of a `SyncConsumer`,
+        which is apart.
         """
-        return self.may_be_apart and not self._has_thread and not hasattr(self._loop, "virtual")
+        return self.may_be_apart and not self._has_thread and not isinstance(self._loop, OwnTimeLoop)
 
     def _can_be_apart(self) -> bool:
         """Say whether the work may run apart: streams and leases of the user's own making may belong to the user's

@@ -14,7 +14,7 @@ from shardway.core.given import Options
 from shardway.core.ledger.book import R
 from shardway.core.ledger.grouping import Collected, Collector
 from shardway.core.ledger.policies import AnyOrder, ByKey, InOrder
-from shardway.runtime.loops import YieldBudget
+from shardway.runtime.clocks import YieldBudget
 from shardway.runtime.shard.batch import Delivered, Settleable
 from shardway.tasks import awaited, give_up, is_cancelled
 

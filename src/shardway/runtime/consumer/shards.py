@@ -19,8 +19,8 @@ import msgspec
 
 from shardway.events import ShardBegun, ShardLeft
 from shardway.runtime.consumer.driving import collect
-from shardway.runtime.loops import SameLoop
 from shardway.runtime.shard.listener import Origin, ShardListener
+from shardway.runtime.threads.host import SameLoop
 from shardway.tasks import give_up, is_cancelled, spawn
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from shardway.model import Record
     from shardway.runtime.consumer.core import Ready
     from shardway.runtime.consumer.driving import Collection
-    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import Batch
     from shardway.runtime.shard.shard_reader import ShardReader
+    from shardway.runtime.threads.host import Host
 
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from shardway.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
 from shardway.runtime.consumer.core import CLOSED, ConsumerCore
 from shardway.runtime.consumer.driving import collect
 from shardway.runtime.consumer.shards import ShardFace
-from shardway.runtime.loops import LoopThread
 from shardway.runtime.shard.batch import Delivered
+from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:

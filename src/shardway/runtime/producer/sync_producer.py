@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from shardway.core.given import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from shardway.options import ProducerArguments, ProducerOptions
-from shardway.runtime.loops import LoopThread
 from shardway.runtime.producer.core import core_of
 from shardway.runtime.producer.handles import SyncPutHandle, SyncPuts
 from shardway.runtime.producer.intake import Claim
+from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.tasks import Reply, uninterrupted
 
 if TYPE_CHECKING:

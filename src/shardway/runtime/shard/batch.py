@@ -1,7 +1,7 @@
 """Batches are what a handler gets: records of one shard, or a single record, and the ways to say what became of them.
 
 A settlement is a plain call that any thread may make: it changes the ledger under the lock of the shard's reader, and
-what follows from that is left to the loop that reads the shard (`shardway.runtime.loops`). So there is one class of
+what follows from that is left to the loop that reads the shard (`shardway.runtime.threads`). So there is one class of
 each for programs on an event loop and for those in threads.
 """
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from shardway.runtime.loops import CALLER
+from shardway.runtime.threads.loop_thread import CALLER
 
 if TYPE_CHECKING:
     import threading

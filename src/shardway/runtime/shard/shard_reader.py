@@ -25,9 +25,10 @@ from shardway.core.shard.duplicates import Admit
 from shardway.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from shardway.errors import ShardReadError, ShardStoppedError, ShardwayError
 from shardway.runtime.background import emits_failure
-from shardway.runtime.loops import Alarm, SameLoop, YieldBudget
+from shardway.runtime.clocks import Alarm, YieldBudget
 from shardway.runtime.shard.batch import Batch, PendingCheckpoint, choose
 from shardway.runtime.shard.listener import Callers, Origin, ShardListener
+from shardway.runtime.threads.host import SameLoop
 from shardway.tasks import is_cancelled, spawn, wait_set
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from shardway.runtime.feeds.fan_out import FanOutFeed
     from shardway.runtime.feeds.pages import Pages
     from shardway.runtime.feeds.polling import PollingFeed
-    from shardway.runtime.loops import Host
     from shardway.runtime.shard.batch import OnPending
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.shard.window_reading import WindowRead
+    from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard
     from shardway.telemetry.consumer_metrics import ShardCounts
 

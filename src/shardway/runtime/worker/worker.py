@@ -55,8 +55,7 @@ from shardway.errors import ServiceError, ShardwayError
 from shardway.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from shardway.ports import SharedWithKcl
 from shardway.runtime.background import Chores, emits_failure
-from shardway.runtime.loops import SteadyClock
-from shardway.runtime.shard.shard_reader import ShardReader
+from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.runtime.worker.holding import HeldLeases
 from shardway.runtime.worker.reading_ahead import ReadingAhead
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from shardway.core.worker import Action, Input, Slow
     from shardway.options import ConsumerOptions
     from shardway.ports import LeaseTable
+    from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.runtime.worker.holding import Readers
 
 
