@@ -75,8 +75,8 @@ class Host(Protocol):
 
 
 async def watch_own(longer_than_s: float, report: Callable[[float], None]) -> None:
-    """Call ``report`` with the seconds for which the running loop did nothing, once it goes on, when that was longer than
-    ``longer_than_s``.
+    """Call ``report`` with the seconds for which the running loop did nothing, once it goes on, when there were more
+    than ``longer_than_s``.
     """
     loop = asyncio.get_running_loop()
     while True:

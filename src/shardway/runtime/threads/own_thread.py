@@ -109,9 +109,9 @@ class OwnThread(UserLoopHost):
     async def watch(
         self, longer_than_s: float, report: Callable[[float, bool], None], gone: Callable[[], None]
     ) -> None:
-        """Watch the user's loop from the host's loop: ``report`` is called with the seconds for which it did nothing, when
-        there are more than ``longer_than_s``: while it lasts (False), and when it is over (True). ``gone`` is called when that loop is
-        closed.
+        """Watch the user's loop from the host's loop. ``report`` is called with the seconds for which that loop did
+        nothing, when there are more than ``longer_than_s``: while it lasts (False), and when it is over (True).
+        ``gone`` is called when that loop is closed.
         """
         loop = asyncio.get_running_loop()
         while not self._user.is_closed():
