@@ -22,7 +22,7 @@ from shardway.errors import ServiceError, ShardwayError, ThrottledError, Transpo
 from shardway.local import eventstream
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.model import HASH_KEY_MAX, StreamName
-from shardway.runtime.loops import SteadyClock
+from shardway.runtime.clocks import SteadyClock
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.testing.sim.history import BAD, Put
 from shardway.testing.sim.plan import Noise, Way
