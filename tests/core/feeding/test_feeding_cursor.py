@@ -498,3 +498,15 @@ def test_a_stored_record_that_is_awaited_over_a_silence_is_not_looked_for_from_t
         assert cursor.take(page(behind_ms=3_600_000)) is not None
     assert cursor.take(page(behind_ms=3_600_000)) is None
     assert cursor.start(0.0).type == "TRIM_HORIZON"
+
+
+def test_only_a_time_that_the_service_may_not_have_reached_yet_and_soon_will_is_to_come() -> None:
+    cursor = FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP, timestamp_s=1000.0)
+    assert not cursor.is_to_come(1000.0), "nothing was asked for yet"
+    assert cursor.start(990.0) == IteratorAt.at_timestamp(1000.0)
+    assert {now_s: cursor.is_to_come(now_s) for now_s in (699.0, 700.0, 999.0, 1001.9, 1002.0)} == {
+        699.0: False, 700.0: True, 999.0: True, 1001.9: True, 1002.0: False,
+    }  # fmt: skip
+    oldest = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
+    oldest.start(990.0)
+    assert not oldest.is_to_come(990.0)

@@ -47,7 +47,7 @@ async def source_of(local: LocalKinesis, **changes: Any) -> AsyncIterator[Kinesi
 def polling(
     source: KinesisSource, events: list[FeedEvent], after: Checkpoint = Checkpoint.TRIM_HORIZON, **options: Any
 ) -> PollingFeed:
-    cursor = FeedCursor(SHARD, after)
+    cursor = FeedCursor(SHARD, after, timestamp_s=options.pop("timestamp_s", None))
     return PollingFeed(source, cursor, rng=random.Random(1), on_event=events.append, **{"options": POLL, **options})
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from shardway.aws import wire
 from shardway.core.feeding.pages import Retention
-from shardway.events import CheckpointTrimmed
+from shardway.core.leases.row import Checkpoint
+from shardway.errors import InvalidArgumentError
+from shardway.events import CheckpointTrimmed, ReadFailed
 from shardway.local import Fault
 from shardway.model import IteratorAt, Position
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
@@ -30,11 +32,17 @@ def put(kinesis: Any, data: bytes) -> int:
     return int(kinesis.put_record(StreamName=STREAM, PartitionKey="k", Data=data)["SequenceNumber"])
 
 
-async def opened(how: str, source: KinesisSource, events: list[FeedEvent]) -> PollingFeed | FanOutFeed:
-    retention = Retention(RETENTION_S)
+async def opened(
+    how: str,
+    source: KinesisSource,
+    events: list[FeedEvent],
+    after: Checkpoint = Checkpoint.TRIM_HORIZON,
+    timestamp_s: float | None = None,
+) -> PollingFeed | FanOutFeed:
+    given: dict[str, Any] = {"retention": Retention(RETENTION_S), "timestamp_s": timestamp_s}
     if how == "polling":
-        return polling(source, events, retention=retention)
-    return fan_out(source, await source.register("billing"), events, retention=retention)
+        return polling(source, events, after, **given)
+    return fan_out(source, await source.register("billing"), events, after, **given)
 
 
 def trimmed(events: list[FeedEvent]) -> list[CheckpointTrimmed]:
@@ -100,6 +108,32 @@ async def test_a_number_that_the_service_refuses(local: LocalKinesis, kinesis: A
         assert await read(feed, 1) == [b"next"], "the last record is there yet: nothing comes twice"
         await feed.close()
     assert trimmed(events) == []
+
+
+@FEEDS
+async def test_a_time_that_is_soon_to_come_is_waited_for(local: LocalKinesis, kinesis: Any, how: str) -> None:
+    """A program whose clock is ahead of the service's asks for what arrives from now on."""
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened(how, source, events, Checkpoint.AT_TIMESTAMP, local.clock.now() + 200.0)
+        reading = asyncio.create_task(read(feed, 1))
+        while not any(isinstance(one, ReadFailed) and one.error_code == "InvalidArgumentException" for one in events):
+            await asyncio.sleep(0.01)
+            assert not reading.done()
+        put(kinesis, b"too early")
+        local.clock.advance(210.0)
+        put(kinesis, b"wanted")
+        assert await reading == [b"wanted"]
+        await feed.close()
+
+
+@FEEDS
+async def test_a_time_that_is_far_ahead_is_refused(local: LocalKinesis, kinesis: Any, how: str) -> None:
+    async with source_of(local) as source:
+        feed = await opened(how, source, [], Checkpoint.AT_TIMESTAMP, local.clock.now() + 3600.0)
+        with pytest.raises(InvalidArgumentError, match="cannot be greater than the currentTimestampInMillis"):
+            await read(feed, 1)
+        await feed.close()
 
 
 class WallClock:

@@ -381,6 +381,10 @@ def _arrival(raw: RawRecord) -> dt.datetime:
 
 TRIM_MARGIN_S = 60.0
 """The reader stops counting on a record this long before the retention lets go of it."""
+TO_COME_MAX_S = 300.0
+"""The most seconds for which a reader waits for the time that it is to begin at: the clock of the program that chose
+that time may be ahead of the service's. One that is further off is refused for each request that it signs.
+"""
 FEEDING = Policy()
 """The policy of a consumer: an iterator goes on behind the last record, and what is trimmed is looked for from the
 oldest on.
@@ -452,6 +456,7 @@ class FeedCursor:
         self._settled_until_s = read_until_s
         self._reached_s: float | None = None  # The last record came then, or a subscription was there (epoch seconds).
         self._end: Position | None = None  # All that was taken ends there.
+        self._asked_for_s: float | None = None
         self._is_stored = True  # A loss is counted from a checkpoint, not from what was read since.
         self._gap_is_told = False  # It stays so for as long as the reader is slower than the retention.
 
@@ -485,7 +490,15 @@ class FeedCursor:
             # Each later LATEST means this moment, however often it is asked for.
             self._latest_s = latest_s(service_now_s)
             self._log.begin = IteratorAt.at_timestamp(self._latest_s)
+        self._asked_for_s = at.timestamp_s
         return at
+
+    def is_to_come(self, service_now_s: float) -> bool:
+        """True where the service may have refused what `start` named as its time is still to come: soon it is not.
+        ``service_now_s`` is the service's time, epoch seconds.
+        """
+        at_s = self._asked_for_s
+        return at_s is not None and service_now_s - SERVICE_CLOCK_S < at_s <= service_now_s + TO_COME_MAX_S
 
     def refused(self) -> bool:
         """Note that the service refused the sequence number (some do when it is trimmed). True: `start` names another

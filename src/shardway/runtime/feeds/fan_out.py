@@ -297,8 +297,10 @@ class FanOutFeed:
     async def _failed(self, error: ShardwayError) -> None:
         """Poll until the next try, or for a while. Raises what does not pass."""
         await self._unsubscribe()
-        if isinstance(error, InvalidArgumentError) and self._cursor.refused():
-            return
+        if isinstance(error, InvalidArgumentError):
+            if self._cursor.refused():
+                return
+            error.retryable = error.retryable or self._cursor.is_to_come(self._source.now_s)
         if not (isinstance(error, InUseError) or error.retryable):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error

@@ -112,8 +112,8 @@ class PollingFeed:
         """Return the next page: maybe an empty one, and after the last one (``ended``) none.
 
         What may pass (``retryable``) is repeated without end, and each time an event says so. Raises what does not
-        pass: NotFoundError when the stream is gone, AccessDeniedError, CredentialsError, InvalidArgumentError; and
-        AggregateError, if the options ask for it.
+        pass: NotFoundError when the stream is gone, AccessDeniedError, CredentialsError, InvalidArgumentError (a time
+        that is soon to come passes); and AggregateError, if the options ask for it.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -220,8 +220,9 @@ class PollingFeed:
         source, cursor = self.source, self.cursor
         try:
             return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self.horizon_s))
-        except InvalidArgumentError:
+        except InvalidArgumentError as error:
             if not cursor.refused():
+                error.retryable = cursor.is_to_come(source.now_s)
                 raise
         return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
 
