@@ -46,9 +46,9 @@ from shardway.options import (
     LeaseOptions,
     MetricsOptions,
 )
-from shardway.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
-from shardway.runtime.consumer.driving import OneByOne, Unordered
-from shardway.runtime.consumer.shards import AssignedShard, ShardChange
+from shardway.runtime.consumer.concurrency import OneByOne, Unordered
+from shardway.runtime.consumer.lifecycle import AssignedShard, ShardChange
+from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
 from shardway.runtime.feeds.deserializing import Deliver
 from shardway.runtime.shard.listener import Origin
 

@@ -50,9 +50,11 @@ if TYPE_CHECKING:
         LeaseOptions,
         ProducerOptions,
     )
+    from shardway.runtime.consumer.collection import Collection
+    from shardway.runtime.consumer.concurrency import OneByOne, Unordered, by_key, unordered
     from shardway.runtime.consumer.consumer import Consumer
-    from shardway.runtime.consumer.driving import Collection, OneByOne, Unordered, by_key, unordered
-    from shardway.runtime.consumer.shards import AssignedShard, Shard
+    from shardway.runtime.consumer.lifecycle import AssignedShard
+    from shardway.runtime.consumer.shards import Shard
     from shardway.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
     from shardway.runtime.feeds.deserializing import Deliver, Unreadable
     from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
@@ -129,14 +131,14 @@ __version__ = "0.3.0"
 
 _HOMES = {
     "AnyOrder": "shardway.core.ledger.policies",
-    "AssignedShard": "shardway.runtime.consumer.shards",
+    "AssignedShard": "shardway.runtime.consumer.lifecycle",
     "Batch": "shardway.runtime.shard.batch",
     "BufferFullError": "shardway.errors",
     "BufferOptions": "shardway.options",
     "ByKey": "shardway.core.ledger.policies",
     "CheckpointError": "shardway.errors",
     "CheckpointOptions": "shardway.options",
-    "Collection": "shardway.runtime.consumer.driving",
+    "Collection": "shardway.runtime.consumer.collection",
     "ConnectionOptions": "shardway.wiring",
     "Consumer": "shardway.runtime.consumer.consumer",
     "Credentials": "shardway.wiring",
@@ -150,7 +152,7 @@ _HOMES = {
     "HandoffOptions": "shardway.options",
     "InOrder": "shardway.core.ledger.policies",
     "LeaseOptions": "shardway.options",
-    "OneByOne": "shardway.runtime.consumer.driving",
+    "OneByOne": "shardway.runtime.consumer.concurrency",
     "OptionError": "shardway.errors",
     "OutRecord": "shardway.model",
     "OutsidePolicy": "shardway.model",
@@ -180,13 +182,13 @@ _HOMES = {
     "SyncPuts": "shardway.runtime.producer.handles",
     "SyncShard": "shardway.runtime.consumer.sync_consumer",
     "TransportError": "shardway.errors",
-    "Unordered": "shardway.runtime.consumer.driving",
+    "Unordered": "shardway.runtime.consumer.concurrency",
     "Unreadable": "shardway.runtime.feeds.deserializing",
     "Unwritten": "shardway.runtime.producer.handles",
     "Warn": "shardway.core.ledger.policies",
-    "by_key": "shardway.runtime.consumer.driving",
+    "by_key": "shardway.runtime.consumer.concurrency",
     "log_events": "shardway.telemetry.log",
-    "unordered": "shardway.runtime.consumer.driving",
+    "unordered": "shardway.runtime.consumer.concurrency",
 }
 """The module of each name: that one is loaded for it, and no other."""
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shardway.events import Event
     from shardway.model import Record
     from shardway.ports import LeaseTable, Tracer
-    from shardway.runtime.consumer.shards import AssignedShard
+    from shardway.runtime.consumer.lifecycle import AssignedShard
     from shardway.runtime.dead_letters import DeadLetterChoice
     from shardway.runtime.feeds.deserializing import UnreadablePolicy
     from shardway.runtime.feeds.fan_out import SubscriptionTimes

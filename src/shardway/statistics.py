@@ -8,7 +8,7 @@ from shardway.public import loaded_from
 
 if TYPE_CHECKING:
     from shardway.options import MetricsOptions
-    from shardway.runtime.consumer.counting import ConsumerStatistics, ShardStatistics
+    from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
     from shardway.runtime.producer.metrics import ProducerSnapshot
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
     from shardway.telemetry.snapshots import QuerySnapshot
@@ -24,11 +24,11 @@ __all__ = [
 
 _HOMES = {
     "ConsumerSnapshot": "shardway.telemetry.consumer_metrics",
-    "ConsumerStatistics": "shardway.runtime.consumer.counting",
+    "ConsumerStatistics": "shardway.runtime.consumer.statistics",
     "MetricsOptions": "shardway.options",
     "ProducerSnapshot": "shardway.runtime.producer.metrics",
     "QuerySnapshot": "shardway.telemetry.snapshots",
-    "ShardStatistics": "shardway.runtime.consumer.counting",
+    "ShardStatistics": "shardway.runtime.consumer.statistics",
 }
 """The module of each name: that one is loaded for it, and no other."""
 

@@ -25,7 +25,7 @@ from shardway.leases import SqliteLeaseTable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from shardway.runtime.consumer.driving import Concurrency
+    from shardway.runtime.consumer.concurrency import Concurrency
 
 APPLICATION = "writer"
 CHOICES: dict[str, Concurrency] = {"OneByOne": OneByOne(), "by_key": by_key(16), "unordered": unordered(16)}

@@ -7,7 +7,7 @@ from collections import Counter
 from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.ports import SharedWithKcl
-from shardway.runtime.consumer.counting import counted_table
+from shardway.runtime.consumer.counted_table import counted_table
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.telemetry.consumer_metrics import ConsumerMeter
 

@@ -18,8 +18,8 @@ from shardway.dead_letters import DeadLettersTo
 from shardway.events import ShardLeft, TaskFailed
 from shardway.leases import MemoryLeaseTable
 from shardway.local import LocalKinesis
-from shardway.runtime.consumer import shards
-from shardway.runtime.consumer.shards import Lifecycle
+from shardway.runtime.consumer import lifecycle
+from shardway.runtime.consumer.lifecycle import Lifecycle
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.threads.own_thread import OwnThread
 from shardway.runtime.worker.reading_ahead import WarmUp
@@ -184,7 +184,7 @@ async def test_what_tells_callbacks_ends_the_consumer(
     def answer(_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(shards, "_answer", answer)
+    monkeypatch.setattr(lifecycle, "_answer", answer)
 
     async def assigned(_: object) -> None:
         """Hears of it."""

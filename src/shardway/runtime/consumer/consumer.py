@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from shardway.core.given import shows_arguments
 from shardway.options import ConsumerArguments, ConsumerOptions
+from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.core import ConsumerCore
-from shardway.runtime.consumer.driving import collect
 from shardway.runtime.consumer.shards import Shard
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
+
     from shardway.model import Position, Record, StartingPosition
     from shardway.ports import RecordSource
-    from shardway.runtime.consumer.counting import ConsumerStatistics
-    from shardway.runtime.consumer.driving import Collection, Concurrency
+    from shardway.runtime.consumer.collection import Collection
+    from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Located
+    from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
 
     T = DefaultedTypeVar("T", default=bytes)
 else:

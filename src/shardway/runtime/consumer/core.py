@@ -26,15 +26,13 @@ from shardway.options import CALLBACKS, LATEST_WINS_BY_KEY, FanOutOptions, Metri
 from shardway.ports import ForApplications
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import OwnTimeLoop, YieldBudget
-from shardway.runtime.consumer.counting import (
-    ConsumerStatistics,
-    CountedSource,
-    Metering,
-    counted_table,
-    leases_by_worker,
-)
-from shardway.runtime.consumer.driving import OneByOne, Unordered, drive, order_of, promised
-from shardway.runtime.consumer.shards import Lifecycle, ShardChange
+from shardway.runtime.consumer.concurrency import OneByOne, Unordered, order_of, promised
+from shardway.runtime.consumer.counted_source import CountedSource
+from shardway.runtime.consumer.counted_table import counted_table
+from shardway.runtime.consumer.handlers import drive
+from shardway.runtime.consumer.lifecycle import Lifecycle, ShardChange
+from shardway.runtime.consumer.metering import Metering
+from shardway.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
 from shardway.runtime.feeds.deserializing import Deserializer
@@ -55,8 +53,8 @@ if TYPE_CHECKING:
 
     from shardway.core.ledger.policies import OrderPolicy
     from shardway.ports import LeaseTable, RecordSource, Tracer
-    from shardway.runtime.consumer.counting import CountedTable
-    from shardway.runtime.consumer.driving import Concurrency
+    from shardway.runtime.consumer.concurrency import Concurrency
+    from shardway.runtime.consumer.counted_table import CountedTable
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.dead_letters import DeadLetterChoice
     from shardway.runtime.shard.batch import Batch, PendingCheckpoint

@@ -12,7 +12,7 @@ from shardway.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
 from shardway.errors import OptionError, ThrottledError
 from shardway.model import HASH_KEY_MAX
 from shardway.runtime.background import emits_failure
-from shardway.runtime.consumer.counting import shard_statistics
+from shardway.runtime.consumer.statistics import shard_statistics
 from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
 from shardway.runtime.feeds.polling import FetchRoom, PollingFeed
 from shardway.runtime.shard.window_reading import WindowRead
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardway.model import ListedShard, StartingPosition
     from shardway.options import ConsumerOptions
     from shardway.ports import RecordSource
-    from shardway.runtime.consumer.counting import ShardStatistics
+    from shardway.runtime.consumer.statistics import ShardStatistics
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.tasks import Heard
 

@@ -5,7 +5,6 @@ A record is settled by the thread that says so (`shardway.runtime.shard.batch`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import signal
@@ -17,39 +16,38 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from shardway.core.given import not_callable, shows_arguments
 from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
 from shardway.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
+from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.core import CLOSED, ConsumerCore
-from shardway.runtime.consumer.driving import collect
 from shardway.runtime.consumer.shards import ShardFace
 from shardway.runtime.shard.batch import Delivered
+from shardway.runtime.threads.calls import ThreadExitError, each, in_thread, on_loop, unless_closed
 from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Hashable, Iterable, Sequence
-    from concurrent.futures import Executor
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Iterable, Sequence
     from types import TracebackType
     from typing import Self, Unpack
+
+    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
 
     from shardway.core.leases.row import Checkpoint
     from shardway.model import Position, Record, StartingPosition
     from shardway.ports import RecordSource
-    from shardway.runtime.consumer.counting import ConsumerStatistics
-    from shardway.runtime.consumer.driving import Collection, Concurrency
-    from shardway.runtime.consumer.shards import AssignedShard, Located
+    from shardway.runtime.consumer.collection import Collection
+    from shardway.runtime.consumer.concurrency import Concurrency
+    from shardway.runtime.consumer.lifecycle import AssignedShard
+    from shardway.runtime.consumer.shards import Located
+    from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.batch import Batch, PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
-    Told = Callable[[Sequence[AssignedShard]], object]
-
-R = TypeVar("R")
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
-
+    Callback = Callable[[Sequence[AssignedShard]], object]
     T = DefaultedTypeVar("T", default=bytes)
 else:
     T = TypeVar("T")
-I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
 
 HANDLERS_MAX = 32
 """The most threads for handlers, unless the program asks for more."""
@@ -345,7 +343,7 @@ class SyncConsumer(Generic[T]):
     def _unless_closed(self, work: Callable[[], R]) -> R | None:
         return unless_closed(self._thread, work)
 
-    def _in_thread(self, callback: Told | None) -> Callable[[Sequence[AssignedShard]], Awaitable[object]] | None:
+    def _in_thread(self, callback: Callback | None) -> Callable[[Sequence[AssignedShard]], Awaitable[object]] | None:
         if callback is None:
             return None
         called = callback
@@ -388,79 +386,3 @@ class SyncShard(ShardFace[T]):
     ) -> Generator[Collection[T], None, None]:
         """See `SyncConsumer.collect`: this does the same for the records of this shard."""
         return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
-
-
-# --- what runs on the loop, for threads that wait for it ------------------------------------------
-
-
-def on_loop(thread: LoopThread, work: Callable[[], R]) -> R:
-    """Do the work on the loop's thread. Raises RuntimeError once that thread has ended."""
-    if thread.is_current():
-        return work()
-
-    async def ask() -> R:
-        return work()
-
-    return thread.run(ask())
-
-
-def unless_closed(thread: LoopThread, work: Callable[[], R]) -> R | None:
-    """Do the work, and return its result; None once the loop has ended, also while this waited for it."""
-    try:
-        return work()
-    except RuntimeError:
-        if not thread.is_closed:
-            raise
-        return None
-
-
-def each(thread: LoopThread, iterate: Callable[[], AsyncIterator[I]]) -> Generator[I, None, None]:
-    """Iterate over what an iteration on the loop gives, one by one. Leaving this iteration leaves that one; it ends
-    with the loop.
-    """
-    found = unless_closed(thread, lambda: on_loop(thread, iterate))
-    if found is None:
-        return
-    try:
-        while (item := unless_closed(thread, lambda: thread.run(_next(found)))) is not None:
-            yield item
-    finally:
-        unless_closed(thread, lambda: thread.run(_left(found)))
-
-
-class ThreadExitError(BaseException):
-    """An error that a function of the user's raised in its thread and a loop cannot carry: an exit or an interrupt
-    would end the loop itself, and with it the leases.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(type(error).__name__)
-        self.error = error
-
-
-async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
-    """Call a function in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
-    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
-    if isinstance(error, Exception):
-        raise error
-    if error is not None:
-        raise ThreadExitError(error)
-
-
-def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
-    """Return what the function raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard
-    of again.
-    """
-    try:
-        function(given)
-    except BaseException as error:
-        return error
-    return None
-
-
-async def _next(found: AsyncIterator[I]) -> I | None:
-    return await anext(found, None)
-
-
-async def _left(found: Any) -> None:
-    await found.aclose()

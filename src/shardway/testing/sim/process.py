@@ -19,9 +19,9 @@ from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
 from shardway.events import HandoffWaits, ShardGivenUp
 from shardway.model import Position, StartingPosition
+from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.core import ConsumerCore
-from shardway.runtime.consumer.driving import OneByOne, Unordered
 from shardway.runtime.dead_letters import CallableLetters, DeadLettersTo
 from shardway.runtime.shard.batch import Batch
 from shardway.testing.sim.history import BAD, Stint
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from shardway.core.leases.tenure import Command
     from shardway.core.ledger.letter import Letter
     from shardway.options import ConsumerOptions
-    from shardway.runtime.consumer.driving import Collection, Concurrency
+    from shardway.runtime.consumer.collection import Collection
+    from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Shard
     from shardway.runtime.shard.batch import FoundPending
     from shardway.runtime.shard.shard_reader import ShardReader
