@@ -36,6 +36,7 @@ from shardway.testing.sim.plan import (
     Way,
 )
 from shardway.testing.sim.process import PROGRAMS
+from shardway.testing.sim.services import EPOCH_S
 from tests.options_kit import options_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,18 @@ def test_a_partition_from_the_table_alone_hands_the_shards_over_without_two_read
     report = Simulator(FaultPlan(workers=2, shards=4, duration_s=45.0, faults=(cut,))).run()
     assert report.ok, report
     assert report.moves > 8  # two went to the other worker, and two came back
+
+
+def test_the_history_has_the_arrival_time_that_the_service_stamps_and_not_one_that_is_rounded_up() -> None:
+    """A start is a whole millisecond too: what the service stamps with an earlier one lies before it."""
+    simulator = Simulator(FaultPlan(workers=1, shards=1, start="LATEST", before_s=1.0))
+    simulator.time.run(0.4486)
+    (stream,) = simulator.streams
+    stream.put(1)
+    (story,) = simulator.history.shards.values()
+    assert list(story.arrived.values()) == [EPOCH_S + 0.448]
+    story.start(EPOCH_S + 0.449)
+    assert story.before_start == set(story.positions)
 
 
 OPTIONS: dict[str, Callable[[FaultPlan], object]] = {

@@ -230,12 +230,12 @@ class SimulatedStream:
                 {"Data": base64.b64encode(data).decode(), "PartitionKey": key, "ExplicitHashKey": str(where)}
             )
             puts.append(users)
+        # The service stamps a record with the millisecond in which it arrives: a start within that millisecond has it.
+        arrived_s = self.model.now_ms() / 1000
         answer = self._ask("PutRecords", StreamName=self.name, Records=entries)
         for result, users in zip(answer["Records"], puts, strict=True):
             if "SequenceNumber" in result:  # else the shard is full, and the record is not put again
-                self._history.put(
-                    self.key_of(result["ShardId"]), int(result["SequenceNumber"]), users, round(self._now_s(), 3)
-                )
+                self._history.put(self.key_of(result["ShardId"]), int(result["SequenceNumber"]), users, arrived_s)
 
     def _drawn(self) -> tuple[list[Put], int]:
         """Draw a record, or those of an aggregate, and where they go."""
