@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # A shard of a simulation has records, which are done up to somewhere.
 
 CLOCK_TICK_S = 0.002
-"""The seconds by which a time may be rounded on its way to the service."""
+"""The seconds by which a drain may end before the deadline that its process told."""
 LET_GO_S = 0.5
 """The seconds within which a worker that nothing disturbs lets a lease go, once the drain is over."""
 STREAM = "orders"
@@ -739,8 +739,8 @@ class History:
             # later in that millisecond has the same time, and must not be passed over.
             earliest = self._place_at(story, math.floor((service_s - SERVICE_CLOCK_S) * 1000) / 1000)
         else:
-            first = self._place_at(story, float(to) + CLOCK_TICK_S)
-            earliest = self._place_at(story, float(to) - CLOCK_TICK_S)
+            # Arrival times are whole milliseconds, and a time that is one of them comes to the service unchanged.
+            first = earliest = self._place_at(story, float(to))
         story.pass_over(first)
         story.sought[token] = SoughtPlace(story.stint(token).seeks + 1, first, earliest)
         self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
