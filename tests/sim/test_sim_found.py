@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.events import CheckpointTrimmed
 from shardway.model import Position
 from shardway.options import ConsumerOptions
 from shardway.testing import FaultPlan, Simulator
@@ -18,6 +21,7 @@ from shardway.testing.sim.plan import (
     Leave,
     Merge,
     Noise,
+    Outage,
     Pause,
     Seek,
     Service,
@@ -782,6 +786,19 @@ FOUND = {
     ),
 }
 
+FOUND["a program sought another place before its worker could say that the former one was trimmed"] = FaultPlan(
+    seed=0,
+    workers=1,
+    shards=1,
+    duration_s=25.0,
+    records_per_s=20.0,
+    faults=(
+        Outage(at_s=10.0, hours=60.0),
+        Noise(at_s=13.5, service=Service.STREAM, lasts_s=11.0, slower=200.0),
+        *(Seek(at_s=13.5 + 0.1 * one, worker=0, choice=0.0, to="TRIM_HORIZON") for one in range(110)),
+    ),
+)
+
 SHORT_DRAIN = FaultPlan(
     seed=0,
     workers=1,
@@ -880,6 +897,66 @@ def test_a_seek_to_latest_may_bring_what_arrived_in_the_millisecond_of_its_time_
 
     assert not rules(1, 2, 3), "two seconds before the seek, in the whole milliseconds of arrival times, is 44.353"
     assert rules(2, 1) == {"a record of the former place"}
+
+
+def test_a_loss_is_told_unless_the_program_seeks_a_place_that_says_nothing_of_it() -> None:
+    history = History(lambda: 10.0, Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    for number in range(1, 5):
+        history.put("s", number, [Put("k", b"1")], float(number))
+    history.settled("w0", "s", 1, [Position(1)], counts=True)
+    row = LeaseRow(key="s", owner="w0", counter=1, checkpoint=Checkpoint.at(Position(1)))
+    history.row_written(None, row, "take")
+    history.trimmed(3.5, {"s"})
+    assert history.untold == ["s"]
+    history.sought("w0", "s", 1, Position(2), 10.0)
+    assert history.untold == ["s"], "the record at 3 lies behind it"
+    for place in ("LATEST", "TRIM_HORIZON", 2.0, Position(3)):
+        history.sought("w0", "s", 1, place, 10.0)
+        assert not history.untold
+    taken = dataclasses.replace(row, owner="w1", counter=2)
+    history.row_written(row, taken, "take")
+    assert history.untold == ["s"], "the seek held for that tenure"
+    history.settled("w1", "s", 2, [Position(4)], counts=True)
+    stored = dataclasses.replace(taken, counter=3, checkpoint=Checkpoint.at(Position(4)))
+    history.row_written(taken, stored, "checkpoint")
+    assert history.untold == ["s"], "no worker has said why it went on there"
+    history.event(CheckpointTrimmed("orders", "s", Position(1), Position(4), surely_nothing_lost=True), "s")
+    assert history.untold == ["s"]
+    history.event(CheckpointTrimmed("orders", "s", Position(1), Position(4), surely_nothing_lost=False), "s")
+    assert not history.untold
+
+
+def test_a_seek_hides_no_loss_that_the_tenure_has_read_over() -> None:
+    history = History(lambda: 10.0, Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    for number in range(1, 4):
+        history.put("s", number, [Put("k", b"1")], float(number))
+    history.settled("w0", "s", 1, [Position(1)], counts=True)
+    row = LeaseRow(key="s", owner="w0", counter=1, checkpoint=Checkpoint.at(Position(1)))
+    history.row_written(None, row, "take")
+    history.trimmed(2.5, {"s"})
+    history.delivered("w0", "s", 1, [Position(3)], None, by_key=False)
+    history.sought("w0", "s", 1, "LATEST", 10.0)
+    assert history.untold == ["s"]
+    assert not history.broken
+
+
+def test_a_checkpoint_behind_a_place_that_was_sought_ends_the_matter_of_a_loss() -> None:
+    history = History(lambda: 10.0, Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    for number in range(1, 4):
+        history.put("s", number, [Put("k", b"1")], float(number))
+    history.settled("w0", "s", 1, [Position(1), Position(3)], counts=True)
+    row = LeaseRow(key="s", owner="w0", counter=1, checkpoint=Checkpoint.at(Position(1)))
+    history.row_written(None, row, "take")
+    history.trimmed(2.5, {"s"})
+    history.sought("w0", "s", 1, "TRIM_HORIZON", 10.0)
+    stored = dataclasses.replace(row, counter=2, checkpoint=Checkpoint.at(Position(3)))
+    history.row_written(row, stored, "checkpoint")
+    history.row_written(stored, dataclasses.replace(stored, owner="w1", counter=3), "take")
+    assert not history.untold
+    assert not history.broken
 
 
 def test_what_comes_again_is_no_fault_only_where_the_drain_lasted_until_its_deadline(

@@ -305,7 +305,8 @@ class Consumer(Generic[T]):
         delivered again where it lies behind that place. The stored checkpoint never goes back: a consumer that gets
         the shard later goes on behind what was settled furthest. To begin an application anew, give it another name.
         LATEST is the moment of the call: whatever arrives later comes, and perhaps what arrived in the two seconds
-        before, or while the machine slept. After a seek to an older place, `prepare` refuses what lies before the
+        before, or while the machine slept. What the retention took at the former place, and what was not missed yet, is
+        not told any more (`CheckpointTrimmed`). After a seek to an older place, `prepare` refuses what lies before the
         stored checkpoint.
 
         Raises KeyError for a shard that this consumer does not hold, and CheckpointError while a checkpoint is pending.

@@ -67,6 +67,10 @@ class SoughtPlace(NamedTuple):
     """The place of the first position that has to come."""
     earliest: int
     """The place of the first position that may come: LATEST may lie as far back as a service's clock is wrong."""
+    hides_loss: bool
+    """True where the tenure need not say any more that the retention took records: the program sought another place
+    before the worker could miss them.
+    """
 
 
 class DrainWait(NamedTuple):
@@ -111,6 +115,8 @@ class ShardStory:
     """The parts that a handler has got, and neither settled nor gave back."""
     sought: dict[int, SoughtPlace] = field(default_factory=dict)
     """The place that was sought last, by the token of the tenure."""
+    untold: Position | None = None
+    """The last of the unsettled records that the retention took, while no worker has said so yet."""
     passed_over: set[Position] = field(default_factory=set)
     """The positions that were not settled when a seek of the present tenure passed over them. The checkpoint may pass
     over them as well; where it has not, the next owner has to deliver them.
@@ -180,6 +186,24 @@ class ShardStory:
     def is_dropped(self, stint: Stint) -> bool:
         """True when a later seek has dropped what a stint had: what of it was not stored comes again."""
         return stint != self.stint(stint.token)
+
+    @property
+    def hides_loss(self) -> bool:
+        """True where the present tenure need not say that records are lost. A seek holds for its tenure: the next owner
+        begins at the checkpoint, and says so, unless the checkpoint has passed them.
+        """
+        sought = self.sought.get(self.owner_counter)
+        return sought is not None and sought.hides_loss
+
+    def hides_loss_from(self, token: int, first: int, is_record: bool) -> bool:
+        """Return whether a seek hides a loss. That a record is trimmed is noticed where reading goes on behind it; a
+        time, LATEST and the oldest record say nothing of what lay before. What the tenure delivered before the seek lay
+        behind the loss, so that had to be told by then.
+        """
+        stint, sought = self.stint(token), self.sought.get(token)
+        if self.untold is None or (is_record and first <= self.place(self.untold)):
+            return False
+        return (sought is not None and sought.hides_loss) or all(by != stint for by, _ in self.next_place)
 
     def pass_over(self, first: int) -> None:
         """Take note that a seek passes over what lies before a place and is not settled."""
@@ -326,8 +350,6 @@ class History:
         self.moves: list[tuple[float, str, str | None]] = []
         """The changes of owners: the time, the lease, and its new owner."""
         self._on_note = on_note
-        self.untold: set[str] = set()
-        """The shards of which the retention took unsettled records, while no worker has said so yet."""
         self._clock = clock
         self._settled_at_s: dict[str, float] = {}  # The time at which each process settled something last.
         self._came: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
@@ -410,7 +432,13 @@ class History:
             for position in past:
                 story.leave_out(position)
             if lost and not story.gone and story.checkpoint is not None and story.checkpoint.is_position:
-                self.untold.add(key)
+                story.untold = lost[-1]
+
+    @property
+    def untold(self) -> list[str]:
+        """The shards of which the retention took unsettled records, while a worker has still to say so."""
+        shards = self.shards.items()
+        return sorted(key for key, story in shards if story.untold is not None and not story.hides_loss)
 
     @property
     def settled_count(self) -> int:
@@ -484,6 +512,8 @@ class History:
             self.fault("a checkpoint goes back", f"{key} from {known.text} to {checkpoint.text}")
             return
         story.checkpoint = checkpoint
+        if story.untold is not None and story.hides_loss and not checkpoint < Checkpoint.at(story.untold):
+            story.untold = None  # No later owner begins before the place that was sought.
         done = story.settled_prefix()
         if checkpoint.is_position:
             covered = bisect_right(story.positions, checkpoint.position)
@@ -742,7 +772,9 @@ class History:
             # Arrival times are whole milliseconds, and a time that is one of them comes to the service unchanged.
             first = earliest = self._place_at(story, float(to))
         story.pass_over(first)
-        story.sought[token] = SoughtPlace(story.stint(token).seeks + 1, first, earliest)
+        story.sought[token] = SoughtPlace(
+            story.stint(token).seeks + 1, first, earliest, story.hides_loss_from(token, first, isinstance(to, Position))
+        )
         self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
 
     def _place_at(self, story: ShardStory, at_s: float) -> int:
@@ -840,7 +872,9 @@ class History:
         """Note an event of a worker, and the shard that it is about."""
         self.told[type(event).__name__] += 1
         if isinstance(event, CheckpointTrimmed) and not event.surely_nothing_lost:
-            self.untold.discard(shard_id or "")
+            story = self.shards.get(shard_id or "")
+            if story is not None:
+                story.untold = None
 
 
 def _shown(position: Position) -> str:

@@ -221,7 +221,7 @@ class Simulator:
             self.history.lost()
             return
         if self.history.untold:
-            self.history.fault("a loss that is not told", f"records were trimmed of {sorted(self.history.untold)}")
+            self.history.fault("a loss that is not told", f"records were trimmed of {self.history.untold}")
         # A worker may still be taken for silent whose row was written for the last time before the faults ended.
         self.time.run(
             max(self.time.now_s, max(healed_s, arrived_s) + QUIET_AFTER_FAILOVERS * self.options.leases.failover_s)
