@@ -8,7 +8,8 @@ from shardway.public import loaded_from
 
 if TYPE_CHECKING:
     from shardway.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
-    from shardway.runtime.shard.batch import FoundPending, PendingCheckpoint
+    from shardway.policies import FoundPending
+    from shardway.runtime.shard.pending import PendingCheckpoint
 
 __all__ = [
     "Every",
@@ -21,8 +22,8 @@ __all__ = [
 
 _HOMES = {
     "Every": "shardway.core.shard.checkpoints",
-    "FoundPending": "shardway.runtime.shard.batch",
-    "PendingCheckpoint": "shardway.runtime.shard.batch",
+    "FoundPending": "shardway.policies",
+    "PendingCheckpoint": "shardway.runtime.shard.pending",
     "PendingChoice": "shardway.core.shard.checkpoints",
     "Prompt": "shardway.core.shard.checkpoints",
     "Riding": "shardway.core.shard.checkpoints",

@@ -8,7 +8,7 @@ from shardway.public import loaded_from
 
 if TYPE_CHECKING:
     from shardway.core.ledger.letter import Letter
-    from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+    from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
 
 __all__ = [
     "DeadLettersTo",
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeadLettersTo": "shardway.runtime.dead_letters",
-    "DeadLettersToFile": "shardway.runtime.dead_letters",
-    "DeadLettersToStream": "shardway.runtime.dead_letters",
+    "DeadLettersTo": "shardway.policies",
+    "DeadLettersToFile": "shardway.policies",
+    "DeadLettersToStream": "shardway.policies",
     "Letter": "shardway.core.ledger.letter",
 }
 """The module of each name: that one is loaded for it, and no other."""

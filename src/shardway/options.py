@@ -49,12 +49,11 @@ if TYPE_CHECKING:
     from shardway.core.assignment.strategies import LeaseView, WorkerView
     from shardway.events import Event
     from shardway.model import Record
+    from shardway.policies import DeadLetterChoice, OnPending
     from shardway.ports import LeaseTable, Tracer
     from shardway.runtime.consumer.lifecycle import AssignedShard
-    from shardway.runtime.dead_letters import DeadLetterChoice
     from shardway.runtime.feeds.deserializing import UnreadablePolicy
     from shardway.runtime.feeds.fan_out import SubscriptionTimes
-    from shardway.runtime.shard.batch import OnPending
 
 __all__ = [
     "BufferOptions",
@@ -536,7 +535,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+        from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
         from shardway.runtime.feeds.deserializing import Deliver
 
         return {

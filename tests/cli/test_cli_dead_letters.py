@@ -11,7 +11,8 @@ import pytest
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.model import Position
-from shardway.runtime import dead_letters
+from shardway.runtime.dead_letters import reading
+from shardway.runtime.dead_letters.replay import replay
 from shardway.testing import Fault
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def test_letters_of_a_stream_are_listed_and_replayed(run: Run, kinesis: Any) -> 
 def test_letters_are_listed_once_each_when_an_iterator_expires_between_them(
     run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "RECORDS_MAX", 2)
+    monkeypatch.setattr(reading, "RECORDS_MAX", 2)
     kinesis.create_stream(StreamName="graves", ShardCount=1)
     letters = [letter_of(put(kinesis, b"%d" % number)) for number in range(5)]
     for number, letter in enumerate(letters):
@@ -405,7 +406,7 @@ def test_a_letter_that_names_no_stream_keeps_no_other_from_its_replay(run: Run, 
 def test_streams_are_not_kept_open_without_bound(
     run: Run, kinesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "SOURCES_MAX", 2)
+    monkeypatch.setattr(replay, "SOURCES_MAX", 2)
     kinesis.create_stream(StreamName="again", ShardCount=1)
     good = letter_of(put(kinesis, b"good"))
     others = [letter_of({"ShardId": "s", "SequenceNumber": "1"}, stream=f"other-{n}", data=b"x") for n in range(5)]

@@ -32,7 +32,7 @@ from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds import pages
 from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.feeds.polling import PollingFeed
-from shardway.runtime.shard import batch
+from shardway.runtime.shard import pending
 from shardway.runtime.shard.batch import Batch
 from shardway.runtime.shard.listener import Callers
 from shardway.runtime.shard.shard_reader import ShardReader
@@ -229,7 +229,7 @@ def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
         return PendingChoice.ABANDON
 
     abandon.ABANDON, abandon.KEEP = PendingChoice.ABANDON, PendingChoice.KEEP  # type: ignore[attr-defined]
-    patch.setattr(batch, "PendingChoice", abandon)
+    patch.setattr(pending, "PendingChoice", abandon)
 
 
 def a_worker_that_gives_up_takes_it_again(patch: pytest.MonkeyPatch) -> None:

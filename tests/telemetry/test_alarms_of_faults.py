@@ -19,7 +19,7 @@ from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.ledger.policies import Retry
 from shardway.errors import AccessDeniedError, UnavailableError
 from shardway.local.model import Limits
-from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.policies import DeadLettersTo
 from tests.telemetry.watched_kit import HOUR_S, SCRAPE_S, Watched
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from shardway.core.ledger.policies import DeadLetters, Retry, Stop
 from shardway.errors import ShardStoppedError
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.concurrency import by_key, unordered
-from shardway.runtime.dead_letters import DeadLettersTo
 from shardway.testing import SyncTestConsumer, TestConsumer, UnsettledError
 from tests.options_kit import arguments_of
 

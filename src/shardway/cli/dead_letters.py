@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from shardway.core.ledger.letter import Letter
-    from shardway.runtime.dead_letters import BadLetter, Replayed, Target
+    from shardway.runtime.dead_letters.reading import BadLetter
+    from shardway.runtime.dead_letters.replay import Replayed, Target
 
     Letters = AbstractAsyncContextManager[AsyncIterator[Letter | BadLetter]]
 
@@ -187,7 +188,7 @@ class _Target(NamedTuple):
 
 
 async def _replay(source: Letters, chosen: _Target, connection: ConnectionOptions) -> Replayed:
-    from shardway.runtime.dead_letters import ToCallable, ToStream, replay
+    from shardway.runtime.dead_letters.replay import ToCallable, ToStream, replay
     from shardway.runtime.producer.producer import Producer
 
     async with contextlib.AsyncExitStack() as stack:
@@ -213,7 +214,7 @@ async def _letters(
     file: Path | None, stream: str | None, connection: ConnectionOptions, since: str | None
 ) -> AsyncIterator[AsyncIterator[Letter | BadLetter]]:
     """Yield the letters of a file or of a stream. ``since``: only those that were written from this time on."""
-    from shardway.runtime.dead_letters import letters_of_file, letters_of_stream
+    from shardway.runtime.dead_letters.reading import letters_of_file, letters_of_stream
 
     begin_s = begin_of(since, time.time()) or 0.0
 

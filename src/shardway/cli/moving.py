@@ -224,7 +224,7 @@ async def _write_letter(
     choice: DeadLettersToFile | DeadLettersToStream, letter: Letter, connection: ConnectionOptions
 ) -> None:
     """Write the letter for good. Raises OptionError where it cannot be: then the checkpoint does not move."""
-    from shardway.runtime.dead_letters import open_letters
+    from shardway.runtime.dead_letters.writers import open_letters
 
     sink = open_letters(choice, connection)
     assert sink is not None

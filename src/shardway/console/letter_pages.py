@@ -12,12 +12,8 @@ from shardway.console.page import PageError, console_of, form_of, link, rendered
 from shardway.core.ledger.letter import Letter
 from shardway.errors import ShardwayError
 from shardway.inspect import SeenRecord
-from shardway.runtime.dead_letters import (
-    ToStream,
-    letters_of_file,
-    letters_of_stream,
-    replay,
-)
+from shardway.runtime.dead_letters.reading import letters_of_file, letters_of_stream
+from shardway.runtime.dead_letters.replay import ToStream, replay
 from shardway.runtime.producer.producer import Producer
 from shardway.wiring import sink_for, source_for
 
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from shardway.console.asgi import Console
-    from shardway.runtime.dead_letters import BadLetter
+    from shardway.runtime.dead_letters.reading import BadLetter
 
 LETTERS_MAX = 5_000
 """The dead letters that are read of a place at a time."""

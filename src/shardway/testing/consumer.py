@@ -19,10 +19,10 @@ from shardway.core.shard.checkpoints import Prompt
 from shardway.events import BatchFailed, RecordsSkipped
 from shardway.model import Position, Record, StartingPosition
 from shardway.options import CheckpointOptions, LeaseOptions, WorkerTimes
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.core import ConsumerCore, new_worker_id
 from shardway.runtime.consumer.sync_consumer import SyncConsumer
-from shardway.runtime.dead_letters import DeadLettersTo
 from shardway.runtime.shard.batch import Batch
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.tasks import awaited, give_up, spawn

@@ -18,7 +18,7 @@ from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.feeding.pages import FeedCursor, Retention, ShardView
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.model import HASH_KEY_MAX, StartingPosition, StreamName
-from shardway.runtime.dead_letters import open_letters
+from shardway.runtime.dead_letters.writers import open_letters
 from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.worker.holding import Readers
 from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of

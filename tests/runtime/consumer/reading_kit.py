@@ -16,7 +16,7 @@ from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.tenure import LeaseTimes, claim
 from shardway.core.ledger.policies import LedgerPolicy
 from shardway.model import HASH_KEY_MAX, Position, StreamName
-from shardway.runtime.dead_letters import TIMEOUT_S, LetterWriter
+from shardway.runtime.dead_letters.shard_letters import TIMEOUT_S, LetterWriter
 from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.shard.shard_reader import ReaderChoices, ShardReader
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from shardway.core.leases.tenure import Command
     from shardway.local import LocalKinesis
     from shardway.ports import LeaseTable
-    from shardway.runtime.shard.batch import Batch, PendingCheckpoint
+    from shardway.runtime.shard.batch import Batch
+    from shardway.runtime.shard.pending import PendingCheckpoint
 
 STREAM = "orders"
 SHARD_ID = "shardId-000000000000"

@@ -14,8 +14,8 @@ from shardway.errors import NotFoundError
 from shardway.local import LocalKinesis
 from shardway.model import StartingPosition
 from shardway.options import FanOutOptions
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.runtime.dead_letters import DeadLettersTo
 from shardway.runtime.feeds.fan_out import SubscriptionTimes
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import arguments_of

@@ -15,13 +15,8 @@ from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import NotFoundError, OptionError
 from shardway.events import DeadLetterFailed, RecordDeadLettered
 from shardway.model import Position
-from shardway.runtime.dead_letters import (
-    DeadLettersTo,
-    DeadLettersToFile,
-    DeadLettersToStream,
-    FileLetters,
-    StreamLetters,
-)
+from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from shardway.runtime.dead_letters.writers import FileLetters, StreamLetters
 from shardway.runtime.worker import holding
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of

@@ -29,9 +29,9 @@ from shardway.events import (
     DuplicatesLeftOut,
 )
 from shardway.model import OutsidePolicy, Position, StartingPosition, StreamName
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.streams import OpenStream
-from shardway.runtime.dead_letters import DeadLettersTo
 from shardway.runtime.feeds.admission import Admission
 from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.runtime.worker.reading_ahead import WarmUp

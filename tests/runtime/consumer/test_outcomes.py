@@ -16,8 +16,8 @@ from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError, ShardReadError
 from shardway.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from shardway.model import Position
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.shards import reader_of
-from shardway.runtime.dead_letters import DeadLettersTo
 from shardway.runtime.worker import holding
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of

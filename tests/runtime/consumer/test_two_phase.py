@@ -14,7 +14,7 @@ from shardway.core.shard.checkpoints import PendingChoice, Prompt
 from shardway.errors import CheckpointError
 from shardway.events import PendingCheckpointFound
 from shardway.model import Position
-from shardway.runtime.shard.batch import FoundPending
+from shardway.policies import FoundPending
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, of, put, until
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading

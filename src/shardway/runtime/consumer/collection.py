@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from shardway.core.ledger.book import R
 from shardway.core.ledger.grouping import Collected, Collector
 from shardway.runtime.clocks import YieldBudget
-from shardway.runtime.shard.batch import Settleable
+from shardway.runtime.shard.settleable import Settleable
 from shardway.tasks import awaited, give_up
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.consumer.statistics import ConsumerStatistics
-    from shardway.runtime.shard.batch import Batch, Delivered, PendingCheckpoint
+    from shardway.runtime.shard.batch import Batch, Delivered
+    from shardway.runtime.shard.pending import PendingCheckpoint
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
     T = DefaultedTypeVar("T", default=bytes)

@@ -23,6 +23,7 @@ from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
 from shardway.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from shardway.model import Position, StartingPosition
 from shardway.options import CALLBACKS, LATEST_WINS_BY_KEY, FanOutOptions, MetricsOptions, consumer_options, start_of
+from shardway.policies import DeadLettersTo, DeadLettersToStream
 from shardway.ports import ForApplications
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import OwnTimeLoop, YieldBudget
@@ -34,7 +35,7 @@ from shardway.runtime.consumer.lifecycle import Lifecycle, ShardChange
 from shardway.runtime.consumer.metering import Metering
 from shardway.runtime.consumer.statistics import ConsumerStatistics, leases_by_worker
 from shardway.runtime.consumer.streams import OpenStream
-from shardway.runtime.dead_letters import DeadLettersTo, DeadLettersToStream, open_letters
+from shardway.runtime.dead_letters.writers import open_letters
 from shardway.runtime.feeds.deserializing import Deserializer
 from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.runtime.shard.batch import Delivered
@@ -52,12 +53,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from shardway.core.ledger.policies import OrderPolicy
+    from shardway.policies import DeadLetterChoice
     from shardway.ports import LeaseTable, RecordSource, Tracer
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.counted_table import CountedTable
     from shardway.runtime.consumer.shards import Located
-    from shardway.runtime.dead_letters import DeadLetterChoice
-    from shardway.runtime.shard.batch import Batch, PendingCheckpoint
+    from shardway.runtime.shard.batch import Batch
+    from shardway.runtime.shard.pending import PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.lifecycle import AssignedShard
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.consumer.statistics import ConsumerStatistics
-    from shardway.runtime.shard.batch import Batch, PendingCheckpoint
+    from shardway.runtime.shard.batch import Batch
+    from shardway.runtime.shard.pending import PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 

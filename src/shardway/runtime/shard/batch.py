@@ -7,154 +7,27 @@ each for programs on an event loop and for those in threads.
 
 from __future__ import annotations
 
-import asyncio
-from abc import abstractmethod
 from bisect import bisect_right
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import OptionError
-from shardway.events import PendingCheckpointFound
 from shardway.model import Position
 from shardway.runtime.feeds.deserializing import datas_of
+from shardway.runtime.shard.settleable import Reader, Settleable, processed
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self, TypeAlias
+    from typing import Self
 
-    from shardway.core.leases import LeaseRow
-    from shardway.core.leases.row import Checkpoint
     from shardway.core.ledger.book import Delivery, HasPosition
     from shardway.core.ledger.ledger import Ledger
-    from shardway.core.shard.checkpoints import Pending
     from shardway.events import LedgerEvent
     from shardway.model import Record, Tags
-    from shardway.ports import BatchSpan, Tracer
-    from shardway.runtime.shard.shard_reader import ShardReader
 
-    OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
-
-# --- what is delivered ----------------------------------------------------------------------------
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Reader(Protocol):
-    """The part of the shard's reader that a batch knows."""
-
-    @property
-    def stream(self) -> str:
-        """The stream's name or ARN, as it was given."""
-
-    @property
-    def shard_id(self) -> str:
-        """The shard's id."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """The lock that is held while the ledger is asked or told: the ledger may be another loop's."""
-
-    @property
-    def now_s(self) -> float:
-        """The time of the ledger, in seconds."""
-
-    @property
-    def tracer(self) -> Tracer | None:
-        """The tracer that makes spans; None: the program does not trace."""
-
-    @property
-    def writes_letters(self) -> bool:
-        """True when an option says where dead letters go."""
-
-    def may_deliver(self) -> bool:
-        """True while no other worker can have the shard."""
-
-    def emit(self, events: Sequence[LedgerEvent]) -> None:
-        """Emit these events to the program. The caller does not hold the lock: this runs functions of the program."""
-
-    def handled(self, duration_s: float) -> None:
-        """Note that the program has had a batch for ``duration_s`` seconds, and is done with it. The caller does not
-        hold the lock.
-        """
-
-    def touched(self) -> bool:
-        """Note that something was settled. The caller does not hold the lock. False: the loop that would look at it is
-        over.
-        """
-
-
-_NO_SPAN = nullcontext()
-
-
-def processed(span: BatchSpan | None, error: BaseException | None) -> AbstractContextManager[object]:
-    """Return a context around the settling of a block that is left. ``span``: the block's, if the program traces."""
-    if span is None:
-        return _NO_SPAN
-    span.processed(error)
-    return _Settling(span)
-
-
-class _Settling:
-    """Ends a span after the settling, whatever that raises."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: BatchSpan) -> None:
-        self._span = span
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        self._span.settled()
-
-
-class Settleable:
-    """The records that a ``with`` block settles: done, if the block ends well; failed by an exception of it, which goes
-    no further. Where an error is raised through it that is no `Exception` (a cancellation, an interrupt), they are
-    delivered again.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def nack(self) -> bool:
-        """Deliver the records again."""
-
-    @abstractmethod
-    def fail(self, error: BaseException) -> bool:
-        """Fail the records: the retry policy says what follows."""
-
-    @abstractmethod
-    def _left(self) -> bool:
-        """Settle what the block that has ended well did not put off or give up before."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is None:
-            self._left()
-            return False
-        if not isinstance(error, Exception):  # The records are not to blame for it.
-            self.nack()
-            return False
-        self.fail(error)
-        return True
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return self.__exit__(kind, error, trace)
 
 
 class Batch(Settleable, Generic[T_co]):
@@ -505,81 +378,3 @@ class Delivered(Settleable, Generic[T_co]):
 
 def _position(record: HasPosition) -> Position:
     return Position(record.sequence_number, record.sub_sequence_number)
-
-
-# --- pending checkpoints --------------------------------------------------------------------------
-# A program has checkpoints in two phases: `prepare` stores one as pending, `commit` makes it the checkpoint.
-#
-# They lie in the KCL's columns for pending checkpoints, so the next owner, of whatever kind, is told of a checkpoint
-# that was prepared and not committed. `shardway.core.shard.checkpoints` says what may be asked for when.
-
-
-class FoundPending(NamedTuple):
-    """A pending checkpoint that the former owner of a shard left."""
-
-    stream: str
-    shard_id: str
-    position: Position | None
-    """The position up to which all was prepared; None: the whole shard, to its end."""
-    state: bytes | None
-    """The bytes that the application stored with the checkpoint."""
-
-
-class PendingCheckpoint:
-    """A checkpoint that is stored as pending. Commit it once what it stands for is done, or abandon it: the consumer
-    has a call for each, which waits until that is stored.
-    """
-
-    __slots__ = ("_reader", "_value")
-
-    def __init__(self, reader: ShardReader, value: Pending) -> None:
-        self._reader = reader
-        self._value = value
-
-    @property
-    def stream(self) -> str:
-        """The stream's name or ARN, as it was given."""
-        return self._reader.stream
-
-    @property
-    def shard_id(self) -> str:
-        """The shard's id."""
-        return self._reader.shard_id
-
-    @property
-    def position(self) -> Position | None:
-        """The last position that the checkpoint covers; None: the whole shard, to its end."""
-        return _covered(self._value.checkpoint)
-
-    @property
-    def state(self) -> bytes | None:
-        """The bytes that the application stored with the checkpoint."""
-        return self._value.state
-
-
-def choose(
-    row: LeaseRow,
-    on_pending: OnPending | None,
-    *,
-    stream: str,
-    shard_id: str,
-    on_event: Callable[[LedgerEvent], None],
-) -> PendingChoice:
-    """Return what becomes of a checkpoint that the former owner left pending, if there is one: the program says it."""
-    pending = row.pending
-    if pending is None:
-        return PendingChoice.ABANDON
-    position, choice = _covered(pending), PendingChoice.ABANDON
-    if on_pending is not None:
-        try:
-            choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
-        except Exception as error:
-            told = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
-            choice = PendingChoice.KEEP
-    on_event(PendingCheckpointFound(stream, shard_id, position, choice.value))
-    return choice
-
-
-def _covered(checkpoint: Checkpoint) -> Position | None:
-    return checkpoint.position if checkpoint.is_position else None

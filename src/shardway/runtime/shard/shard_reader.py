@@ -26,8 +26,9 @@ from shardway.core.shard.machine import STIR, CannotRead, LetterNotWritten, Lett
 from shardway.errors import ShardReadError, ShardStoppedError, ShardwayError
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import Alarm, YieldBudget
-from shardway.runtime.shard.batch import Batch, PendingCheckpoint, choose
+from shardway.runtime.shard.batch import Batch
 from shardway.runtime.shard.listener import Callers, Origin, ShardListener
+from shardway.runtime.shard.pending import PendingCheckpoint, choose
 from shardway.runtime.threads.host import SameLoop
 from shardway.tasks import is_cancelled, spawn, wait_set
 
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     from shardway.core.shard.checkpoints import Cadence, Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position, Record
+    from shardway.policies import OnPending
     from shardway.ports import Tracer
-    from shardway.runtime.dead_letters import LetterWriter
+    from shardway.runtime.dead_letters.shard_letters import LetterWriter
     from shardway.runtime.feeds.deserializing import Deserializer
     from shardway.runtime.feeds.fan_out import FanOutFeed
     from shardway.runtime.feeds.pages import Pages
     from shardway.runtime.feeds.polling import PollingFeed
-    from shardway.runtime.shard.batch import OnPending
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.shard.window_reading import WindowRead
     from shardway.runtime.threads.host import Host

@@ -12,7 +12,7 @@ from shardway.core.leases.membership import longest_unsettled
 from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
 from shardway.core.ledger.grouping import PARTS_MAX
 from shardway.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
-from shardway.runtime.dead_letters import LetterWriter
+from shardway.runtime.dead_letters.shard_letters import LetterWriter
 from shardway.runtime.feeds.admission import Admission
 from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.shard.listener import Origin, ShardListener
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardway.model import Position
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
-    from shardway.runtime.dead_letters import LetterSink
+    from shardway.runtime.dead_letters.writers import LetterSink
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart

@@ -19,10 +19,11 @@ from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
 from shardway.events import HandoffWaits, ShardGivenUp
 from shardway.model import Position, StartingPosition
+from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.core import ConsumerCore
-from shardway.runtime.dead_letters import CallableLetters, DeadLettersTo
+from shardway.runtime.dead_letters.writers import CallableLetters
 from shardway.runtime.shard.batch import Batch
 from shardway.testing.sim.history import BAD, Stint
 from shardway.testing.sim.loop import VirtualLoop, drop
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from shardway.core.leases.tenure import Command
     from shardway.core.ledger.letter import Letter
     from shardway.options import ConsumerOptions
+    from shardway.policies import FoundPending
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Shard
-    from shardway.runtime.shard.batch import FoundPending
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.testing.sim.plan import Seek
     from shardway.testing.sim.simulator import Simulator

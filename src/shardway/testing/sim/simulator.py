@@ -23,7 +23,7 @@ from shardway.options import (
     HandoffOptions,
     LeaseOptions,
 )
-from shardway.runtime.dead_letters import DeadLettersTo
+from shardway.policies import DeadLettersTo
 from shardway.testing.sim.history import BAD, STREAM, BrokenRule, History, Promises
 from shardway.testing.sim.loop import VirtualTime
 from shardway.testing.sim.plan import (
