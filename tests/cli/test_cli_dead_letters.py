@@ -11,8 +11,7 @@ import pytest
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.model import Position
-from shardway.runtime.dead_letters import reading
-from shardway.runtime.dead_letters.replay import replay
+from shardway.runtime.dead_letters import reading, replay
 from shardway.testing import Fault
 
 if TYPE_CHECKING:
