@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SHARDS = 4
 NEVER_S = 300.0
+LATE_S = 0.3
 
 
 @pytest.fixture
@@ -53,6 +54,27 @@ class SlowGives(FaultyTable):
     async def put_worker(self, row: WorkerRow) -> Outcome:
         if row.given:
             await self.let_through.wait()
+        return await super().put_worker(row)
+
+
+class SlowRows(FaultyTable):
+    """A write of the worker's row takes longer than the worker needs to leave. It arrives also where the worker does
+    not wait for its answer any more, as on a network.
+    """
+
+    def __init__(self, table: MemoryLeaseTable) -> None:
+        super().__init__(table)
+        self.under_way: asyncio.Future[Outcome] | None = None
+        """The write that was sent last."""
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        if not row.leaving:
+            return await super().put_worker(row)
+        self.under_way = asyncio.ensure_future(self._arrive_late(row))
+        return await asyncio.shield(self.under_way)
+
+    async def _arrive_late(self, row: WorkerRow) -> Outcome:
+        await asyncio.sleep(LATE_S)
         return await super().put_worker(row)
 
 
@@ -97,5 +119,23 @@ async def test_a_giver_that_leaves_too_frees_it(local: LocalKinesis) -> None:
         slow.let_through.set()
         await stopping
         assert await owners(table) == [None] * SHARDS
+    finally:
+        await fleet.close()
+
+
+async def test_a_row_that_is_on_its_way_when_its_worker_leaves_shows_no_worker_that_is_not_there(
+    local: LocalKinesis,
+) -> None:
+    table = MemoryLeaseTable()
+    slow, fleet = SlowRows(table), Fleet(local, table, failover_s=NEVER_S, warm_deadline_s=0.0)
+    fleet.start("giver", slow)
+    try:
+        async with asyncio.timeout(DEADLINE_S / 2):
+            await until_the_giver_has_all(table)
+        await fleet.stop("giver")
+        assert await owners(table) == [None] * SHARDS
+        assert slow.under_way is not None
+        await slow.under_way
+        assert await table.workers() == []
     finally:
         await fleet.close()

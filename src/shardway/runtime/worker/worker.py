@@ -231,6 +231,10 @@ class Worker:
                 await asyncio.sleep(self._times.lease.retry_s)
             interval_s = self._times.wait_interval_s if waits else self._times.look_interval_s
             await wait_set(self._look_now, interval_s)
+        # The row is taken away next. A write of it that is under way could arrive behind that: it would show a worker
+        # that is not there, which is given leases, and these would wait for its failover time.
+        self._presence.end()
+        await asyncio.wait((announcing,))
 
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when the worker holds nothing any more."""
@@ -559,17 +563,23 @@ class Presence:
         self._counter = 0
         self._clock = clock
         self._now = asyncio.Event()
+        self._ends = False
 
     def changed(self) -> None:
         """Write the row soon: there is something new to show."""
         self._now.set()
 
+    def end(self) -> None:
+        """Write the row no more: `run` returns when the write that is under way has its outcome."""
+        self._ends = True
+        self._now.set()
+
     async def run(self, on_alive: Callable[[float], None]) -> None:
-        """Write the row until cancelled. Raises, before the first confirmed write, an error that trying again does not
+        """Write the row until `end`. Raises, before the first confirmed write, an error that trying again does not
         mend. ``on_alive`` hears of confirmed writes, by the time at which they were sent.
         """
         interval_s = self._mine.terms.failover_s / WRITES_PER_FAILOVER
-        while True:
+        while not self._ends:
             self._now.clear()
             sent_s = self._clock()
             self._counter += 1
