@@ -507,6 +507,18 @@ def leases_are_dealt_out_otherwise_each_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(strategies.EqualCounts, "__call__", by_turns)
 
 
+def a_row_that_is_on_its_way_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A worker that leaves takes its row away while a write of that row is under way."""
+    real, tasks = worker.Presence.run, dict[Any, Any]()
+
+    async def run(self: Any, on_alive: Any) -> None:
+        tasks[self] = asyncio.current_task()
+        await real(self, on_alive)
+
+    patch.setattr(worker.Presence, "run", run)
+    patch.setattr(worker.Presence, "end", lambda self: tasks[self].cancel())
+
+
 MUTANTS = [
     (no_self_fence, TWO_READERS, cut_off),
     (a_fence_of_thrice_the_time, TWO_READERS, cut_off),
@@ -556,5 +568,6 @@ MUTANTS = [
     (each_take_moves_the_start, {"a gap"} | AHEAD | STUCK, from_latest),
     (a_seek_is_dropped, {"a gap", "a record of the former place"}, seeks),
     (what_was_asked_for_before_a_seek_is_taken, {"a gap", "a record of the former place"}, seeks),
+    (a_row_that_is_on_its_way_is_not_awaited, {"a worker's row is left behind"}, any_plan),
 ]
 """What is done, the rules of which one must be found broken, and the plans in which that can happen."""

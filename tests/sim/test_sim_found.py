@@ -784,6 +784,14 @@ FOUND = {
             Seek(at_s=8.0, worker=0, choice=0.0, to="TRIM_HORIZON"),
         ),
     ),
+    "a write of a worker's row arrived when the worker had left": FaultPlan(
+        seed=8,
+        workers=3,
+        shards=6,
+        duration_s=3.0,
+        records_per_s=2.0,
+        options={"failover_s": 10.0, "warm_deadline_s": 3.0, "drain_deadline_s": 5.0},
+    ),
 }
 
 FOUND["a program sought another place before its worker could say that the former one was trimmed"] = FaultPlan(

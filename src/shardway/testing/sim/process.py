@@ -215,6 +215,11 @@ class Process:
         """True while the process works, or could."""
         return self.alive and not self.main.done()
 
+    @property
+    def arrives_until_s(self) -> float:
+        """The time at which the last of what the process has sent arrives."""
+        return max(link.arrives_until_s for link in self.links.values())
+
     def handling_s(self) -> float:
         """Return how many seconds the handler of the next batch is to take."""
         return self.rng.uniform(0.0, self.handle_s) if self.slow_s is None else self.slow_s

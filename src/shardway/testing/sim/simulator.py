@@ -208,7 +208,7 @@ class Simulator:
         until_s = healed_s + HEALED_FAILOVERS_MAX * self.options.leases.failover_s
         # The last row of a worker that crashed may still be on its way: it shows the worker as if it lived, so that the
         # others give leases to it, as they must.
-        arrived_s = max(link.arrives_until_s for process in self.processes for link in process.links.values())
+        arrived_s = max(process.arrives_until_s for process in self.processes)
         wrong = self._wrong()
         while (wrong or self.history.untold) and self.time.now_s < until_s and not self.history.broken:
             self.time.run(self.time.now_s + LOOK_INTERVAL_S)
@@ -261,11 +261,12 @@ class Simulator:
         return ""
 
     def _leave(self) -> None:
-        """Have all workers stop, one after the other, or at once: every lease is free then, and everything settled is
-        stored.
+        """Have all workers stop, one after the other, or at once: every lease is free then, everything settled is
+        stored, and no row shows a worker that has left.
         """
         if self.history.broken:
             return
+        left = {process.worker_id for process in self.processes if process.here}
         for process in self.processes:
             if process.here:
                 self.time.after(self._rng.uniform(0.0, 2.0), process.leave)
@@ -279,6 +280,11 @@ class Simulator:
                 self.history.fault("a lease is left behind", f"{row.key} with {row.owner}, which has gone")
             if not self.history.is_stored(row):
                 self.history.fault("settled and not stored", f"{row.key} is at {row.checkpoint.text}")
+        # What a worker has sent arrives also when it has gone: a row that comes back has the others wait.
+        self.time.run(max(self.time.now_s, *(process.arrives_until_s for process in self.processes)))
+        for shown in now(self.table.rows.workers()):
+            if shown.worker_id in left:
+                self.history.fault("a worker's row is left behind", f"{shown.worker_id} has left, and its row is there")
 
     # --- workers --------------------------------------------------------------------------------
 
