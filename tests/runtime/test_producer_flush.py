@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
-from shardway.core.producer.settling import RUN_WORK, STEP_RECORDS
+from shardway.core.producer.limits import RUN_WORK, STEP_RECORDS
 from shardway.errors import FlushTimeoutError, RecordWithdrawnError
 from shardway.model import OutRecord, PutResult
 from shardway.runtime.producer.handles import Unwritten

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.producer.settling import WITHDRAWN_STEP_RECORDS
+from shardway.core.producer.withdrawal import WITHDRAWN_STEP_RECORDS
 from shardway.errors import (
     BufferFullError,
     FlushTimeoutError,

@@ -134,7 +134,7 @@ def full_jitter_s(attempt: int, *, base_s: float, cap_s: float, rng: Random) -> 
 
 
 class Backoff:
-    """The waits of one loop that fails now and then: they grow with each failure; a success starts anew."""
+    """The waits of one loop that fails now and then: they grow with each failure, and a success resets them."""
 
     __slots__ = ("attempt", "base_s", "cap_s", "rng")
 

@@ -78,6 +78,13 @@ def make_run(*records: tuple[str, bytes], **given: Any) -> Run:
     return Run(chunk, [key for key, _ in records], [data for _, data in records], range(len(records)))
 
 
+def cut(run: Run, count: int) -> Run:
+    """Take the next records off a run, as a run of their own."""
+    taken = run.next(count)
+    run.at += count
+    return taken
+
+
 def make_lane(shard: ListedShard | None = None) -> Lane:
     return Lane(shard, None, Entry)
 
@@ -134,7 +141,7 @@ class Kit:
             else Answer(shard_id or load.lane.shard_id or "unpredicted", str(next(self._numbers)))
             for place, load in enumerate(load for load in request.loads for _ in load.entries)
         ]
-        self.batcher.answered(request, results, now_s)
+        self.batcher.handle_answer(request, results, now_s)
         return results
 
     def is_stale(self) -> bool:

@@ -52,12 +52,12 @@ def check_accounts(ran: Producing, results: dict[bytes, PutResult | PutError]) -
     assert ran.tally.written_bytes == sum(map(len, written))
     batcher = ran.batcher
     assert not batcher.in_flight
-    assert list(batcher.unsettled()) == []
+    assert list(batcher.unsettled_runs()) == []
     for lane in batcher.lanes:
         assert (lane.waiting, lane.waiting_bytes) == (0, 0.0)
         assert not lane.retry
         if ran.history.close_at_s is None:
-            assert (lane.in_flight, lane.held, lane.busy, lane.behind) == (0, {}, set(), set())
+            assert (lane.in_flight, lane.held, lane.busy, lane.predecessors) == (0, {}, set(), set())
 
 
 def check_memory(ran: Producing) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import TYPE_CHECKING
 
 from shardway.core.producer.pace import AdaptiveRate
 from shardway.local.model.limits import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORDS_PER_S, BYTES_PER_S = 1_000.0, 1_048_576.0
 REQUEST_RECORDS_MAX = 500

@@ -256,7 +256,7 @@ class Producing:
         """The same, to look for what has expired. And for what a flush would tell that waits too long for it."""
         found = [
             (data, sent)
-            for run, sent in self.batcher.unsettled()
+            for run, sent in self.batcher.unsettled_runs()
             for data, index in zip(run.datas[run.at :], run.indices[run.at :], strict=True)
             if not run.chunk.is_settled(index)
         ]
@@ -328,7 +328,7 @@ class Producing:
         ours = {data: record.place for data, record in self.records.items() if record.chunk is chunk}
         before = {data for data, index in ours.items() if chunk.is_settled(index)}
         withdrawn = 0
-        for count_of_step in self.batcher.withdrawing([chunk]):
+        for count_of_step in self.batcher.withdraw_in_steps([chunk]):
             withdrawn += count_of_step
             if self.rng.random() < 0.2:
                 self._list()
@@ -512,7 +512,7 @@ class Producing:
             if load.user_records > len(load.entries) and results[start].shard_id not in (None, load.lane.shard_id):
                 self.astray.update(run.chunk for run in load.runs)
             start += len(load.entries)
-        self.batcher.answered(request, results, self.now_s)
+        self.batcher.handle_answer(request, results, self.now_s)
 
     def _fail(self, request: Request, failure: Failure, fate: Fate) -> None:
-        self.batcher.failed(request, failure, fate.kind, self.now_s)
+        self.batcher.handle_failure(request, failure, fate.kind, self.now_s)

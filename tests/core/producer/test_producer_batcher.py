@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import cycle
 from math import inf
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
-from shardway.core.producer.batcher import LOOKED_AT_RECORDS_MAX, REQUEST_BYTES_FORMER
+from shardway.core.producer.batcher import REQUEST_BYTES_FORMER
 from shardway.core.producer.limits import PaceLimits
 from shardway.core.producer.request import Failure
+from shardway.core.producer.request_builder import EXAMINED_RECORDS_MAX
 from shardway.errors import RecordRefusedError
 from shardway.model import PutResult
 from tests.core.producer.producer_kit import (
@@ -36,6 +36,7 @@ from tests.put_entries import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from random import Random
 
     from shardway.core.producer.request import Request
     from shardway.model import ListedShard
@@ -268,7 +269,7 @@ def test_in_order_a_step_looks_at_so_many_records_of_all_shards_and_the_next_one
         request = kit.batcher.next_request(0.0)
         sent_records += 0 if request is None else len(request.entries)
         before, left = left, unseen()
-        assert 0 < sum(before) - sum(left) <= LOOKED_AT_RECORDS_MAX
+        assert 0 < sum(before) - sum(left) <= EXAMINED_RECORDS_MAX
         assert request is not None or kit.batcher.wake_at_s == (0.0 if sum(left) else inf)
     assert sent_records == 2
     assert kit.sends_nothing()
@@ -280,7 +281,7 @@ def test_in_order_no_shard_waits_until_all_of_another_ones_were_looked_at() -> N
     kit = plain(shards, ordered_by_key=True)
     kit.put((a, b"first"))
     kit.send()
-    kit.put(*records(3 * LOOKED_AT_RECORDS_MAX, key=a))
+    kit.put(*records(3 * EXAMINED_RECORDS_MAX, key=a))
     kit.put((b, b"1"))
     assert kit.sends_nothing()
     assert sent(kit.send()) == [b"1"]
@@ -401,7 +402,7 @@ def test_in_order_nothing_overtakes_across_a_reshard() -> None:
         kit.put((a, b"2"))
         kit.batcher.set_shards([left, right], 0.0)
         assert kit.sends_nothing()
-        kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+        kit.batcher.handle_failure(request, Failure.UNKNOWN, "lost", 0.0)
         again = kit.send(9.0)
         assert again.loads[0].lane.shard == left
         first = sent(again)[0]
@@ -417,7 +418,7 @@ def test_after_a_failure_nothing_goes_for_a_while_and_longer_each_time() -> None
     waits = []
     for now_s in range(0, 300, 10):
         kit.put(("a", b"1"))
-        kit.batcher.failed(kit.send(now_s), Failure.UNKNOWN, "lost", now_s)
+        kit.batcher.handle_failure(kit.send(now_s), Failure.UNKNOWN, "lost", now_s)
         kit.put(("a", b"2"))
         assert kit.sends_nothing(now_s)
         waits.append(kit.batcher.wake_at_s - now_s)
@@ -432,7 +433,7 @@ def test_a_success_ends_that() -> None:
     failing, succeeding = kit.send(), None
     kit.put(("b", b"2"))
     succeeding = kit.send()
-    kit.batcher.failed(failing, Failure.UNKNOWN, "lost", 0.0)
+    kit.batcher.handle_failure(failing, Failure.UNKNOWN, "lost", 0.0)
     kit.answer(succeeding)
     kit.put(("c", b"3"))
     assert sent(kit.send(0.0)) == [b"3"]
@@ -450,7 +451,7 @@ def test_what_spoils_a_request_is_found_and_given_up_alone() -> None:
         kit.put((keys[requests % 15], b"more"))
         assert len(request.loads) == 1 or not any(load.alone for load in request.loads)
         if b"bad" in sent(request):
-            kit.batcher.failed(request, Failure.INVALID, "ValidationException", 0.0)
+            kit.batcher.handle_failure(request, Failure.INVALID, "ValidationException", 0.0)
         else:
             kit.answer(request)
     refused = [index for index in range(15) if isinstance(outcome(chunk, index), RecordRefusedError)]
@@ -468,8 +469,8 @@ def test_an_endpoint_with_the_former_limit_on_requests_is_learnt(aggregate: bool
     while None in chunk.outcomes:
         request = kit.send(0.0)
         if request.payload_bytes > REQUEST_BYTES_FORMER:
-            kit.batcher.failed(request, Failure.INVALID, "InvalidArgumentException", 0.0)
-            assert kit.batcher.request_bytes_max == REQUEST_BYTES_FORMER
+            kit.batcher.handle_failure(request, Failure.INVALID, "InvalidArgumentException", 0.0)
+            assert kit.batcher.builder.request_bytes_max == REQUEST_BYTES_FORMER
         else:
             kit.answer(request)
     assert written(chunk) == list(range(12))
@@ -478,14 +479,14 @@ def test_an_endpoint_with_the_former_limit_on_requests_is_learnt(aggregate: bool
 def test_what_is_denied_from_the_start_is_told_at_once_and_later_it_is_tried_again() -> None:
     kit = plain()
     chunk = kit.put(("a", b"1"))
-    kit.batcher.failed(kit.send(), Failure.DENIED, "AccessDeniedException", 0.0)
+    kit.batcher.handle_failure(kit.send(), Failure.DENIED, "AccessDeniedException", 0.0)
     error = outcome(chunk)
     assert isinstance(error, RecordRefusedError)
     assert (error.reason, error.may_be_written) == ("AccessDeniedException", False)
     kit.put(("a", b"2"))
     kit.answer(kit.send(9.0))
     chunk = kit.put(("a", b"3"))
-    kit.batcher.failed(kit.send(9.0), Failure.DENIED, "ExpiredTokenException", 9.0)
+    kit.batcher.handle_failure(kit.send(9.0), Failure.DENIED, "ExpiredTokenException", 9.0)
     kit.answer(kit.send(99.0))
     assert isinstance(outcome(chunk), PutResult)
 
@@ -496,8 +497,8 @@ def test_an_answer_to_what_was_closed_changes_nothing() -> None:
     request = kit.send()
     kit.batcher.close(0.0)
     before = outcome(chunk)
-    kit.batcher.answered(request, [Answer(PARENT.shard_id, "1")], 0.0)
-    kit.batcher.failed(request, Failure.INVALID, "why", 0.0)
+    kit.batcher.handle_answer(request, [Answer(PARENT.shard_id, "1")], 0.0)
+    kit.batcher.handle_failure(request, Failure.INVALID, "why", 0.0)
     assert str(outcome(chunk)) == str(before)
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from shardway.core.aggregation.writer import Aggregator
 from shardway.core.producer.chunk import ALL, RECORD_OVERHEAD_BYTES
 from shardway.core.producer.outcome import NotWritten, outcomes_of
-from shardway.core.producer.run import Run, chosen
+from shardway.core.producer.run import Run, values_at
 from shardway.errors import RecordExpiredError
 from shardway.model import PutResult
-from tests.core.producer.producer_kit import make_chunk, make_run, result_of
+from tests.core.producer.producer_kit import cut, make_chunk, make_run, result_of
 from tests.put_entries import Answer
 
 if TYPE_CHECKING:
@@ -123,48 +123,48 @@ def test_an_error_is_made_anew_each_time() -> None:
 
 def test_records_are_cut_off_the_front() -> None:
     run = make_run(("a", b"1"), ("b", b"2"), ("c", b"3"))
-    first = run.cut(2)
+    first = cut(run, 2)
     assert (first.keys, first.datas, list(first.indices)) == (["a", "b"], [b"1", b"2"], [0, 1])
     assert len(run) == 1
-    last = run.cut(1)
+    last = cut(run, 1)
     assert (list(last.indices), last.datas, len(run)) == ([2], [b"3"], 0)
 
 
 def test_what_a_run_went_through_stays_with_its_parts() -> None:
     run = Run(make_run(("a", b"1")).chunk, ["a", "b"], [b"1", b"2"], [4, 7])
     run.attempts, run.doubtful, run.reason = 2, True, "why"
-    for part in (run.only((1,)), run.cut(1)):
+    for part in (run.pick((1,)), cut(run, 1)):
         assert (part.attempts, part.doubtful, part.reason) == (2, True, "why")
 
 
 @pytest.mark.parametrize("indices", [range(4), [3, 5, 8, 9], (0, 1, 2, 4)])
 def test_records_are_picked_by_their_places(indices: Sequence[int]) -> None:
     run = Run(make_run(("a", b"1")).chunk, list("abcd"), [b"1", b"2", b"3", b"4"], indices)
-    picked = run.only([1, 3])
+    picked = run.pick([1, 3])
     assert (list(picked.keys), list(picked.datas)) == (["b", "d"], [b"2", b"4"])
     assert list(picked.indices) == [indices[1], indices[3]]
 
 
 @pytest.mark.parametrize(("places", "found"), [([], []), ([2], ["c"]), ([0, 2], ["a", "c"])])
 def test_a_column_is_picked_from(places: list[int], found: list[str]) -> None:
-    assert list(chosen("abc", places)) == found
+    assert list(values_at("abc", places)) == found
 
 
 def test_what_was_withdrawn_is_left_out() -> None:
     run = make_run(("a", b"1"), ("b", b"2"), ("c", b"3"))
-    assert run.without_withdrawn() == 0
-    run.cut(1)
+    assert run.drop_withdrawn() == 0
+    cut(run, 1)
     run.chunk.withdrawn = {0, 1}
-    assert run.without_withdrawn() == 1  # the other one is not here any more
+    assert run.drop_withdrawn() == 1  # the other one is not here any more
     assert (list(run.indices), list(run.datas), len(run)) == ([2], [b"3"], 1)
 
 
 def test_explicit_hash_keys_are_those_of_the_records_that_are_left() -> None:
     run = make_run(("a", b"1"), ("b", b"2"), ("c", b"3"), hash_keys={0: 7, 2: 9})
     assert list(run.hash_keys()) == [7, None, 9]
-    run.cut(1)
+    cut(run, 1)
     assert list(run.hash_keys()) == [None, 9]
-    assert list(run.only((2,)).hash_keys()) == [9]
+    assert list(run.pick((2,)).hash_keys()) == [9]
     assert list(make_run(("a", b"1")).hash_keys()) == [None]
 
 
@@ -172,7 +172,7 @@ def test_payload_is_data_and_keys_in_utf_8() -> None:
     run = make_run(("ü", b"12"), ("b", b"3"))
     assert run.payload_bytes() == 6
     assert run.record_bytes(0) == 4
-    run.cut(1)
+    cut(run, 1)
     assert run.payload_bytes() == 2
 
 
@@ -184,6 +184,6 @@ def test_an_aggregate_takes_as_many_records_as_it_has_room_for(hash_keys: dict[i
     assert 0 < added < 20
     assert is_full
     assert aggregator.user_records == added
-    run.cut(20 - 1)
+    cut(run, 20 - 1)
     aggregator.finish()
     assert run.add_to(aggregator) == (1, False)

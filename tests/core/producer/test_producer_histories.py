@@ -79,7 +79,7 @@ def test_what_can_not_be_written_is_told(trouble: str, aggregate: bool, ordered:
 
 @pytest.mark.parametrize("trouble", [None, *TROUBLES])
 def test_in_order_whatever_one_step_looks_at(trouble: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardway.core.producer.batcher.LOOKED_AT_RECORDS_MAX", 2)
+    monkeypatch.setattr("shardway.core.producer.request_builder.EXAMINED_RECORDS_MAX", 2)
     live(histories(aggregate=False, ordered=True, **TROUBLES.get(trouble or "", {})), 30, checked)
 
 

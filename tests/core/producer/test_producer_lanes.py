@@ -15,7 +15,8 @@ from shardway.core.hashkeys import HASH_KEY_MAX, hash_key
 from shardway.core.producer.lane import Lane
 from shardway.core.producer.lanes import Lanes, holds_all
 from shardway.core.producer.limits import PaceLimits
-from shardway.core.producer.request import Request, remember
+from shardway.core.producer.loads import aggregate_load, plain_load, plain_load_by_key
+from shardway.core.producer.request import Request, note_history
 from shardway.core.producer.run import Run, note_taken
 from tests.core.producer.producer_kit import (
     datas_of,
@@ -42,7 +43,7 @@ def make_load() -> Load:
     lane = make_lane()
     for records in ([("a", b"1"), ("b", b"22")], [("c", b"333")], [("d", b"4"), ("e", b"5"), ("f", b"6")]):
         lane.add(make_run(*records))
-    return some(lane.take_plain(500, 1_000, first_any=False))
+    return some(plain_load(lane, 500, 1_000, first_any=False))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_records_are_picked_by_the_places_of_their_entries(
     places: Sequence[int], found: list[list[bytes]] | None
 ) -> None:
     load = make_load()
-    picked = [list(run.datas) for run in load.chosen(places)]
+    picked = [list(run.datas) for run in load.pick(places)]
     assert picked == ([list(run.datas) for run in load.runs] if found is None else found)
 
 
@@ -84,9 +85,9 @@ def take(
     looks_max: int = 100,
 ) -> list[bytes]:
     if by_key:
-        load = lane.take_by_key(records_max, bytes_max, first_any=first_any, looks_max=looks_max)
+        load = plain_load_by_key(lane, records_max, bytes_max, first_any=first_any, records_examined_max=looks_max)
     else:
-        load = lane.take_plain(records_max, bytes_max, first_any=first_any)
+        load = plain_load(lane, records_max, bytes_max, first_any=first_any)
     return [] if load is None else datas_of(load.entries)
 
 
@@ -126,14 +127,14 @@ def test_what_was_withdrawn_is_not_given_out() -> None:
 
 def test_an_aggregate_takes_what_fits_and_is_sent_where_its_first_record_goes() -> None:
     lane = lane_with(*[run_of(b"x" * 30, key=str(number)) for number in range(5)])
-    load = some(lane.take_aggregate(Aggregator(bytes_max=150)))
+    load = some(aggregate_load(lane, Aggregator(bytes_max=150)))
     assert (len(load.entries), load.user_records, lane.waiting) == (1, 3, 2)
     assert load.is_aggregate
     entry = load.entries[0]
     assert [record.partition_key for record in open_aggregate(entry.data) or ()] == ["0", "1", "2"]
     assert entry.partition_key == "a"
     assert load.payload_bytes == entry.payload_bytes <= 151
-    single = some(lane_with(run_of(b"x", key="only")).take_aggregate(Aggregator()))
+    single = some(aggregate_load(lane_with(run_of(b"x", key="only")), Aggregator()))
     assert (single.entries[0].data, single.entries[0].partition_key) == (b"x", "only")
 
 
@@ -141,13 +142,13 @@ def test_an_aggregate_of_what_was_withdrawn_is_none() -> None:
     run = run_of(b"1")
     run.chunk.withdrawn = {0}
     lane = lane_with(run)
-    assert lane.take_aggregate(Aggregator()) is None
+    assert aggregate_load(lane, Aggregator()) is None
     assert is_empty(lane)
 
 
 def test_explicit_hash_keys_go_along() -> None:
     lane = lane_with(make_run(("a", b"1"), ("b", b"2"), hash_keys={1: 99}))
-    load = some(lane.take_plain(500, 1_000, first_any=False))
+    load = some(plain_load(lane, 500, 1_000, first_any=False))
     assert [entry.explicit_hash_key for entry in load.entries] == [None, "99"]
 
 
@@ -175,7 +176,7 @@ def test_in_order_so_many_records_are_looked_at_and_the_next_step_goes_on_behind
     taken, looked_at = [], []
     while lane.runs:
         taken += take(lane, by_key=True, looks_max=3)
-        looked_at.append(lane.looked_at)
+        looked_at.append(lane.records_examined)
     assert taken == [b"a0", b"b1"]
     assert looked_at == [3, 3, 3, 1]
     for number in range(1, 9):
@@ -222,7 +223,7 @@ def test_the_next_of_a_key_goes_when_the_one_before_it_was_withdrawn_or_has_expi
 
 def test_what_is_cleared_comes_in_the_order_of_each_key() -> None:
     lane = lane_with(run_of(b"1", b"2", b"3"))
-    load = some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100))
+    load = some(plain_load_by_key(lane, 500, 1_000, first_any=False, records_examined_max=100))
     assert take(lane, by_key=True) == []
     lane.add(run_of(b"4"))
     lane.retry.append(load)
@@ -238,7 +239,7 @@ def test_a_key_that_is_on_its_way_stays_so_when_what_waits_is_cleared() -> None:
     lane = lane_with(run_of(b"1", b"2"))
     assert take(lane, by_key=True) == [b"1"]
     lane.add(run_of(b"4", key="refused"))
-    lane.retry.append(some(lane.take_by_key(500, 1_000, first_any=False, looks_max=100)))
+    lane.retry.append(some(plain_load_by_key(lane, 500, 1_000, first_any=False, records_examined_max=100)))
     assert [list(run.datas) for run in lane.clear()] == [[b"4"], [b"2"]]
     lane.add(run_of(b"3"))
     lane.add(run_of(b"5", key="refused"))
@@ -265,7 +266,7 @@ def test_what_expires_is_taken_out_wherever_it_stands() -> None:
 
 def test_what_expires_of_a_load_leaves_it_and_the_rest_stays_a_load() -> None:
     lane = lane_with(make_run(("a", b"1"), record_ttl_s=1), make_run(("b", b"2"), record_ttl_s=9))
-    load = some(lane.take_plain(500, 1_000, first_any=False))
+    load = some(plain_load(lane, 500, 1_000, first_any=False))
     load.attempts, load.doubtful, load.reason, load.not_before_s = 3, True, "why", 7.0
     lane.retry.append(load)
     (gone,) = lane.expire(5.0)
@@ -280,7 +281,7 @@ def test_an_aggregate_with_an_expired_record_is_taken_apart_and_keeps_its_place(
         lane_with(run_of(b"%d1" % number, record_ttl_s=1), run_of(b"%d2" % number, record_ttl_s=9)) for number in (1, 2)
     ]
     lane = lane_with(run_of(b"31"))
-    for load in [some(each.take_aggregate(Aggregator())) for each in former]:
+    for load in [some(aggregate_load(each, Aggregator())) for each in former]:
         load.attempts = 1
         lane.retry.append(load)
     assert sorted(data for run in lane.expire(5.0) for data in run.datas) == [b"11", b"21"]
@@ -298,7 +299,7 @@ def test_what_was_withdrawn_is_let_go_of_before_its_turn(by_key: bool) -> None:
         lane.release(["k"])
     runs[0].chunk.withdrawn, runs[1].chunk.withdrawn = {1}, {0}
     lane.drop_withdrawn()
-    assert next(iter(lane.everything())).datas == [b"4"]
+    assert next(iter(lane.all_runs())).datas == [b"4"]
     assert lane.waiting == 1
     assert take(lane, by_key=by_key) == [b"4"]
 
@@ -316,9 +317,9 @@ def test_a_chunk_counts_records_that_go_out_for_the_first_time() -> None:
 
 
 def test_runs_remember_what_their_load_went_through() -> None:
-    load = some(lane_with(run_of(b"1")).take_plain(500, 1_000, first_any=False))
+    load = some(plain_load(lane_with(run_of(b"1")), 500, 1_000, first_any=False))
     load.attempts, load.doubtful, load.reason = 2, True, "why"
-    remember(load, *load.runs)
+    note_history(load, *load.runs)
     assert [(run.attempts, run.doubtful, run.reason) for run in load.runs] == [(2, True, "why")]
 
 
@@ -335,7 +336,7 @@ def add(lanes: Lanes, *records: tuple[str, bytes], **given: Any) -> None:
 
 def waiting(lanes: Lanes) -> dict[str | None, list[bytes]]:
     return {
-        lane.shard_id: [data for run in lane.everything() for data in run.datas[run.at :]]
+        lane.shard_id: [data for run in lane.all_runs() for data in run.datas[run.at :]]
         for lane in lanes
         if lane.waiting
     }
@@ -347,7 +348,7 @@ def lane_of(lanes: Lanes, shard: ListedShard) -> Lane:
 
 def take_one(lane: Lane) -> Load:
     """As if a request took one record; it is on its way then."""
-    load = some(lane.take_plain(1, 1_000, first_any=True))
+    load = some(plain_load(lane, 1, 1_000, first_any=True))
     load.attempts, lane.in_flight = 1, lane.in_flight + 1
     return load
 
@@ -379,9 +380,9 @@ def test_what_waits_for_a_shard_that_is_gone_goes_to_those_that_took_its_place()
     former = lane_of(lanes, parent)
     assert lanes.set_shards([left, right], 0.0) == ((left.shard_id, right.shard_id), (parent.shard_id,))
     assert waiting(lanes) == {left.shard_id: [b"1", b"3"], right.shard_id: [b"2"]}
-    assert lanes.is_gone(former)
+    assert lanes.is_former(former)
     assert former not in lanes.active
-    assert not any(lanes.is_gone(lane) for lane in lanes)
+    assert not any(lanes.is_former(lane) for lane in lanes)
 
 
 def test_a_shard_that_stays_keeps_its_lane() -> None:
@@ -407,7 +408,7 @@ def test_what_comes_back_goes_before_what_waits() -> None:
     add(lanes, ("c", b"3"))
     chunk = make_chunk([("a", b"1"), ("b", b"2")])
     runs = [Run(chunk, ["a"], [b"1"], [0]), Run(chunk, ["b"], [b"2"], [1])]
-    lanes.put_again(runs, first=True)
+    lanes.requeue(runs, first=True)
     assert waiting(lanes) == {shard.shard_id: [b"1", b"2", b"3"]}
 
 
@@ -440,10 +441,10 @@ def test_in_order_children_stay_behind_what_is_on_its_way_to_their_parent() -> N
     former = lane_of(lanes, parent)
     take_one(former)
     lanes.set_shards([left, right], 0.0)
-    assert [lane_of(lanes, shard).behind for shard in (left, right)] == [{former}, {former}]
+    assert [lane_of(lanes, shard).predecessors for shard in (left, right)] == [{former}, {former}]
     lanes.active.clear()
-    lanes.came_back(former)
-    assert [lane_of(lanes, shard).behind for shard in (left, right)] == [set(), set()]
+    lanes.end_load(former)
+    assert [lane_of(lanes, shard).predecessors for shard in (left, right)] == [set(), set()]
     assert lane_of(lanes, left) in lanes.active
     assert former not in lanes
 
@@ -455,7 +456,7 @@ def test_other_shards_do_not_wait_for_a_reshard() -> None:
     add(lanes, (a, b"1"))
     take_one(lane_of(lanes, shards[1]))
     lanes.set_shards([shards[0], *halves_of(shards[1], 2)], 0.0)
-    assert lane_of(lanes, shards[0]).behind == set()
+    assert lane_of(lanes, shards[0]).predecessors == set()
 
 
 def test_grandchildren_stay_behind_too() -> None:
@@ -468,7 +469,7 @@ def test_grandchildren_stay_behind_too() -> None:
     lanes.set_shards([left, right], 0.0)
     merged = make_shard(3, 0, HASH_KEY_MAX, left.shard_id, right.shard_id)
     lanes.set_shards([merged], 0.0)
-    assert lane_of(lanes, merged).behind == {former}
+    assert lane_of(lanes, merged).predecessors == {former}
 
 
 @pytest.mark.parametrize("at_the_end", [True, False], ids=["its last key", "its first key"])
@@ -485,7 +486,7 @@ def test_a_shard_that_has_one_hash_key_of_a_former_one_stays_behind_it(at_the_en
     else:
         now = [make_shard(5, 0, middle), make_shard(6, middle + 1, HASH_KEY_MAX)]
     lanes.set_shards(now, 0.0)
-    assert [lane_of(lanes, shard).behind for shard in now] == [{former}, {former}]
+    assert [lane_of(lanes, shard).predecessors for shard in now] == [{former}, {former}]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -498,19 +499,19 @@ def test_a_shard_that_begins_behind_a_former_one_does_not_wait_for_it(first: boo
     stays = shards[1 if first else 0]
     halves = halves_of(shards[0 if first else 1], 2)
     lanes.set_shards([*halves, stays], 0.0)
-    assert lane_of(lanes, stays).behind == set()
-    assert [lane_of(lanes, shard).behind for shard in halves] == [{former}, {former}]
+    assert lane_of(lanes, stays).predecessors == set()
+    assert [lane_of(lanes, shard).predecessors for shard in halves] == [{former}, {former}]
 
 
 def test_what_went_without_a_prediction_is_before_all_that_is_predicted() -> None:
     lanes = make_lanes(ordered=True)
     lanes.set_shards(None, 0.0)
     add(lanes, ("a", b"1"), ("b", b"2"))
-    former = lanes.elsewhere
+    former = lanes.unmapped
     take_one(former)
     shards = make_shards(2)
     lanes.set_shards(shards, 0.0)
-    assert all(lane.behind == {former} for lane in lanes if lane is not former)
+    assert all(lane.predecessors == {former} for lane in lanes if lane is not former)
 
 
 @pytest.mark.parametrize("listing", [[], None])
@@ -522,9 +523,9 @@ def test_keys_that_the_listing_has_a_hole_for_stay_behind_their_former_shard(lis
     take_one(former)
     lanes.set_shards(listing, 0.0)
     assert waiting(lanes) == {None: [b"2"]}
-    assert lanes.elsewhere.behind == {former}
-    lanes.came_back(former)
-    assert lanes.elsewhere.behind == set()
+    assert lanes.unmapped.predecessors == {former}
+    lanes.end_load(former)
+    assert lanes.unmapped.predecessors == set()
 
 
 def test_each_shard_has_a_pace_of_its_own_and_keeps_it() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.hashkeys import HASH_KEY_MAX
-from shardway.core.producer.batcher import Batcher
 from shardway.core.producer.mending import mend
 from shardway.core.producer.request import Failure
 from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
@@ -21,6 +20,8 @@ from tests.put_entries import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from shardway.core.producer.batcher import Batcher
 
 PARENT = make_shard(0, 0, HASH_KEY_MAX)
 LEFT, RIGHT = halves_of(PARENT, 1)
@@ -93,7 +94,7 @@ def test_what_was_never_sent_is_not_told_as_perhaps_written(
             if met == "refused":
                 kit.answer(request, errors=dict.fromkeys(range(len(request.entries)), THROTTLED))
             else:
-                kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+                kit.batcher.handle_failure(request, Failure.UNKNOWN, "lost", 0.0)
         return kit
 
     whole = make()
@@ -130,7 +131,7 @@ def test_a_record_of_which_no_entry_is_made_has_one_outcome(form: dict[str, Any]
     def step(batcher: Batcher) -> None:
         for now_s in range(0, 1_000, 100):
             if (request := batcher.next_request(now_s)) is not None:
-                batcher.failed(request, Failure.DENIED, "told", now_s)
+                batcher.handle_failure(request, Failure.DENIED, "told", now_s)
 
     def check(kit: Kit, reached: str) -> None:
         (chunk,) = kit.chunks

@@ -8,7 +8,7 @@ import pytest
 
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.producer.request import Failure
-from shardway.core.producer.settling import WITHDRAWN_BYTES_MAX
+from shardway.core.producer.withdrawal import WITHDRAWN_BYTES_MAX
 from shardway.errors import RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 from shardway.model import PutResult
 from tests.core.producer.producer_kit import (
@@ -113,7 +113,7 @@ def test_a_request_that_failed_goes_again_and_is_doubtful_if_it_may_have_been_do
 ) -> None:
     kit = make()
     chunk = kit.put(("a", b"1"), ("b", b"2"))
-    kit.batcher.failed(kit.send(), failure, "why", 0.0)
+    kit.batcher.handle_failure(kit.send(), failure, "why", 0.0)
     kit.answer(kit.send(9.0))
     assert [result_of(chunk, index).duplicates_possible for index in range(2)] == [doubtful] * 2
     assert [result_of(chunk, index).attempts for index in range(2)] == [2] * 2
@@ -157,13 +157,13 @@ def test_where_no_listing_shows_the_shard_yet_the_outcome_waits_for_one() -> Non
     assert written(chunk) == []
     kit.batcher.set_shards([PARENT], 0.0)  # an old one
     assert kit.is_stale()
-    assert [sent for _, sent in kit.batcher.unsettled()] == [True]
+    assert [sent for _, sent in kit.batcher.unsettled_runs()] == [True]
     kit.batcher.set_shards([LEFT, RIGHT], 0.0)
     assert not kit.is_stale()
     assert written(chunk) == [0, 1]
 
 
-def test_where_the_shard_was_closed_before_any_listing_showed_it_the_records_are_put_again() -> None:
+def test_where_the_shard_was_closed_before_any_listing_showed_it_the_records_are_requeue() -> None:
     kit = aggregating()
     chunk = kit.put((A, b"1"), (A, b"2"))
     kit.answer(kit.send(), shard_id=LEFT.shard_id)
@@ -229,7 +229,7 @@ def test_what_waits_for_its_repetition_expires_and_tells_what_it_met(
 ) -> None:
     kit = make()
     chunk = kit.put((A, b"1"), (B, b"2"), record_ttl_s=1.0)
-    kit.batcher.failed(kit.send(), failure, "why", 0.5)
+    kit.batcher.handle_failure(kit.send(), failure, "why", 0.5)
     kit.batcher.expire(1.0)
     for index in range(2):
         error = outcome(chunk, index)
@@ -256,7 +256,7 @@ def test_what_landed_in_a_shard_that_no_listing_shows_expires_as_perhaps_written
     kit.batcher.expire(1.0)
     assert isinstance(outcome(chunk, 1), RecordExpiredError)
     assert error_of(chunk, 1).may_be_written
-    assert list(kit.batcher.unsettled()) == []
+    assert list(kit.batcher.unsettled_runs()) == []
 
 
 # --- given up -------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_a_record_that_was_sent_is_not_withdrawn_while_it_waits_for_another_shar
     chunk = kit.put((A, b"1"), (A, b"2"))
     request = kit.send()
     kit.batcher.set_shards([LEFT, RIGHT], 0.0)
-    kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+    kit.batcher.handle_failure(request, Failure.UNKNOWN, "lost", 0.0)
     assert not kit.batcher.withdraw(chunk, 0)
     assert kit.batcher.withdraw(chunk, 1)
 
@@ -320,7 +320,7 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
     make: Callable[..., Kit], ordered: bool, step_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on its way goes on, what was refused goes again, and what is another caller's too."""
-    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", step_records)
+    monkeypatch.setattr("shardway.core.producer.withdrawal.WITHDRAWN_STEP_RECORDS", step_records)
     kit = make((LEFT, RIGHT), ordered_by_key=ordered, request_records_max=2, aggregate_bytes_max=20)
     first = kit.put(*[(key, b"%d" % number) for number in range(10) for key in (A, B)])
     other = kit.put((A, b"other"), (B, b"other"))
@@ -329,8 +329,8 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
     kit.answer(refused, errors=dict.fromkeys(range(len(refused.entries)), THROTTLED))
     assert kit.batcher.withdraw(first, 19)
     sent = refused.user_records + (on_its_way.user_records if on_its_way is not None else 0)
-    assert sum(kit.batcher.withdrawing([first, last])) == 29 - sent
-    assert sum(kit.batcher.withdrawing([first, last])) == 0
+    assert sum(kit.batcher.withdraw_in_steps([first, last])) == 29 - sent
+    assert sum(kit.batcher.withdraw_in_steps([first, last])) == 0
     assert (first.unsettled, last.unsettled, other.unsettled) == (sent, 0, 2)
     assert isinstance(outcome(last, 9), RecordWithdrawnError)
     assert (
@@ -353,24 +353,24 @@ def test_all_that_was_never_sent_of_some_chunks_is_withdrawn(
 
 def test_a_withdrawal_of_many_records_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run is a record here, as where many of a key wait behind one that is on its way."""
-    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", 90)
+    monkeypatch.setattr("shardway.core.producer.withdrawal.WITHDRAWN_STEP_RECORDS", 90)
     kit = plain(ordered_by_key=True)
     kit.put((A, b"0"))
     kit.send()
     chunk, other = kit.put(*[(A, b"1")] * 100), kit.put(*[(A, b"2")] * 100)
     assert kit.sends_nothing()
     assert len(next(iter(kit.batcher.lanes)).held) == 0
-    steps = list(kit.batcher.withdrawing([chunk]))
+    steps = list(kit.batcher.withdraw_in_steps([chunk]))
     assert sum(steps) == 100
     assert max(steps) == 10
-    assert sum(kit.batcher.withdrawing([other])) == 100
+    assert sum(kit.batcher.withdraw_in_steps([other])) == 100
 
 
 def test_records_that_a_reshard_moves_between_two_steps_are_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardway.core.producer.settling.WITHDRAWN_STEP_RECORDS", 1)
+    monkeypatch.setattr("shardway.core.producer.withdrawal.WITHDRAWN_STEP_RECORDS", 1)
     kit = plain()
     chunks = [kit.put((A, b"1"), (B, b"2")) for _ in range(4)]
-    steps = kit.batcher.withdrawing(chunks)
+    steps = kit.batcher.withdraw_in_steps(chunks)
     assert next(steps) + next(steps) > 0
     kit.batcher.set_shards([LEFT, RIGHT], 0.0)
     list(steps)
@@ -391,7 +391,7 @@ def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(
         kit.answer(request, errors=dict.fromkeys(range(len(request.entries)), THROTTLED))
     elif met == "lost":
         assert request is not None
-        kit.batcher.failed(request, Failure.UNKNOWN, "lost", 0.0)
+        kit.batcher.handle_failure(request, Failure.UNKNOWN, "lost", 0.0)
     kit.batcher.close(0.0)
     for index in range(2):
         error = outcome(chunk, index)
@@ -399,8 +399,8 @@ def test_what_a_close_gives_up_may_be_written_if_it_may_have_been_sent(
         assert (error.may_be_written, error.attempts) == (doubtful, int(met != "nothing"))
     if met == "sent":
         assert request is not None
-        kit.batcher.answered(request, [Answer(PARENT.shard_id, "1")] * len(request.entries), 1.0)
-        kit.batcher.failed(request, Failure.UNKNOWN, "lost", 1.0)
+        kit.batcher.handle_answer(request, [Answer(PARENT.shard_id, "1")] * len(request.entries), 1.0)
+        kit.batcher.handle_failure(request, Failure.UNKNOWN, "lost", 1.0)
         assert isinstance(outcome(chunk), RecordWithdrawnError)
     assert kit.freed_bytes == chunk.held_bytes
 
@@ -410,16 +410,16 @@ def test_all_records_without_an_outcome_are_found() -> None:
     chunk = kit.put((A, b"1"), (A, b"2"), (B, b"3"), (B, b"4"))
     kit.answer(kit.send(), errors={0: THROTTLED})
     kit.send(0.0)
-    found = {index: sent for run, sent in kit.batcher.unsettled() for index in list(run.indices)[run.at :]}
+    found = {index: sent for run, sent in kit.batcher.unsettled_runs() for index in list(run.indices)[run.at :]}
     assert found == {0: True, 1: False, 2: True, 3: False}
-    assert all(run.chunk is chunk for run, _ in kit.batcher.unsettled())
+    assert all(run.chunk is chunk for run, _ in kit.batcher.unsettled_runs())
 
 
 def test_what_waits_is_given_up_when_nothing_can_be_put() -> None:
     kit = plain(request_records_max=1)
     chunk = kit.put((A, b"1"), (B, b"2"), (A, b"3"))
     request = kit.send()
-    kit.batcher.failed(kit.send(), Failure.NOT_SENT, "why", 0.0)
+    kit.batcher.handle_failure(kit.send(), Failure.NOT_SENT, "why", 0.0)
     kit.batcher.give_up_waiting("AccessDenied", 0.0)
     assert [type(outcome(chunk, index)) for index in range(3)] == [type(None), RecordRefusedError, RecordRefusedError]
     assert error_of(chunk, 2).reason == "AccessDenied"

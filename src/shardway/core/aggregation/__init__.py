@@ -2,7 +2,7 @@
 
 The modules, in the order in which to read them:
 
-- `wire_format`: the magic, the message and the digest of which an aggregate consists.
+- `wire_format`: an aggregate consists of a magic, a message and a digest.
 - `fields`: the encoding of the message's fields, one at a time and by columns.
 - `writer`: the `Aggregator`, which collects user records until an aggregate is full.
 - `aggregate`: an opened aggregate, and the limits within which one is opened.

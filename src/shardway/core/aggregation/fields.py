@@ -1,9 +1,9 @@
 """The fields of an aggregate's message, encoded one at a time and by columns.
 
-By columns there is no step of the interpreter per user record: sizes, headers and data are lists that are
-looked up, interleaved and joined whole. Whatever is remembered for it is bounded, and holds what follows from
-sizes and positions only: no key and no data. It may be used from several threads, as what stands in it is only
-ever replaced by more of the same.
+By columns there is no step of the interpreter per user record: sizes, headers and data are lists that are looked up,
+interleaved and joined whole. What is remembered for it is bounded, and depends on sizes and positions only: it holds no
+key and no data. Several threads may use it, because an entry is only ever replaced by an equal one, or by a longer list
+of equal ones.
 """
 
 from __future__ import annotations

@@ -8,10 +8,12 @@ The modules, in the order in which to read them:
 
 - `outcome`, `chunk`, `run`: records that were put together, what became of each, and a stretch of them.
 - `routes`: the way from a partition key to the lane of its shard.
-- `request`: a PutRecords call, and the loads of which it consists.
-- `lane`, `lanes`: what waits for one shard, and for all; records move between lanes at a reshard.
+- `request`: a PutRecords call, and its loads.
+- `lane`, `loads`: what waits for one shard, and what leaves it together.
+- `lanes`: the lanes of all shards; records move between them at a reshard.
 - `pace`: how much one producer may write to one shard, learnt from what the shard refuses.
-- `facts`, `settling`: what an answer means for each record.
-- `limits`, `batcher`: the whole, with its bounds.
+- `facts`, `settling`: the one outcome of each record, and what a meter counts of it.
+- `answers`, `withdrawal`: what an answer means for each record, and what a caller takes back.
+- `limits`, `request_builder`, `batcher`: the whole, with its bounds: it makes requests, and takes their answers.
 - `mending`: what puts a batcher in order after a step that was broken off.
 """

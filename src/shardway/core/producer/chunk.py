@@ -24,7 +24,7 @@ ALL = -1
 """The index under which the waiters for the whole chunk stand."""
 
 
-_MAKING = Lock()  # Two threads that ask first must not each make a list.
+_LIST_LOCK = Lock()  # Two threads that ask first must not each make a list.
 
 
 class Owner(Protocol):
@@ -48,7 +48,7 @@ class Chunk:
 
     __slots__ = (
         "_fates",
-        "_unfolded",
+        "_fates_read",
         "bytes_left",
         "datas",
         "expires_at_s",
@@ -56,6 +56,7 @@ class Chunk:
         "hash_keys",
         "held_bytes",
         "keys",
+        "known_outcomes",
         "number",
         "owner",
         "pairs",
@@ -63,7 +64,6 @@ class Chunk:
         "records",
         "tags",
         "taken",
-        "told",
         "unsettled",
         "waiters",
         "withdrawn",
@@ -89,10 +89,10 @@ class Chunk:
         self.expires_at_s = expires_at_s
         self.owner = owner
         """The producer that took the records."""
-        self.told: list[Outcome | None] = []
+        self.known_outcomes: list[Outcome | None] = []
         """The outcomes as far as callers asked for them; ``outcomes`` brings the list up to date."""
         self._fates: list[Any] = []  # This holds indices and their fate, by turns: what is kept long is few objects.
-        self._unfolded = 0  # The number of entries of `_fates` that are in ``told``.
+        self._fates_read = 0  # The number of entries of `_fates` that are in ``known_outcomes``.
         self.unsettled = 1
         self.taken = 0
         """The number of records that were put into a load so far, at least once."""
@@ -124,22 +124,23 @@ class Chunk:
     def outcomes(self) -> list[Outcome | None]:
         """The outcome of each record so far, by index. A thread may ask while another one settles."""
         fates = self._fates
-        if len(self.told) < self.records:
-            with _MAKING:
-                if len(self.told) < self.records:
-                    self.told = [None] * self.records
-        told = self.told
-        while (number := self._unfolded) < len(fates):
+        if len(self.known_outcomes) < self.records:
+            with _LIST_LOCK:
+                if len(self.known_outcomes) < self.records:
+                    self.known_outcomes = [None] * self.records
+        known = self.known_outcomes
+        while (number := self._fates_read) < len(fates):
             indices: Sequence[int] = fates[number]
             fate: Fate = fates[number + 1]
             outcomes = outcomes_of(fate, len(indices))
             if isinstance(indices, range):
-                told[indices.start : indices.stop] = outcomes
+                known[indices.start : indices.stop] = outcomes
             else:
                 for index, outcome in zip(indices, outcomes, strict=True):
-                    told[index] = outcome
-            self._unfolded = number + 2  # It is set after the deed: two threads may both do it, but neither sees a gap.
-        return told
+                    known[index] = outcome
+            # It is set after the deed: two threads may both do it, but neither sees a gap.
+            self._fates_read = number + 2
+        return known
 
     def settle(self, indices: Sequence[int], fate: Fate) -> int:
         """Settle these records together. Returns the bytes of the buffer's bound that are free again."""
@@ -151,7 +152,7 @@ class Chunk:
             freed = self.bytes_left
         self.bytes_left -= freed
         if self.waiters:
-            self._call_back(indices)
+            self._call_waiters(indices)
         return freed
 
     def when_settled(self, index: int, callback: Callable[[], None]) -> None:
@@ -177,16 +178,16 @@ class Chunk:
         settled = [index for index, outcome in enumerate(outcomes) if outcome is not None]
         self.unsettled = self.records - len(settled)
         self.bytes_left = int(self.unsettled * self.held_bytes / self.records)
-        self._call_back(settled)
+        self._call_waiters(settled)
 
-    def _call_back(self, indices: Sequence[int]) -> None:
+    def _call_waiters(self, indices: Sequence[int]) -> None:
         waiters = self.waiters
         for index in waiters.keys() & indices if len(waiters) > 1 or ALL not in waiters else ():
-            self._tell(index)
+            self._call_waiters_of(index)
         if not self.unsettled:
-            self._tell(ALL)
+            self._call_waiters_of(ALL)
 
-    def _tell(self, index: int) -> None:
+    def _call_waiters_of(self, index: int) -> None:
         # The waiters are forgotten afterwards: what is broken off in the middle calls back again.
         for callback in self.waiters.get(index, ()):
             callback()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Lanes:
-    """Lanes by shard. Until the shards are known (or known to be unknowable) everything waits in ``elsewhere``."""
+    """Lanes by shard. Until the shards are known (or known to be unknowable) everything waits in ``unmapped``."""
 
     def __init__(self, make_entry: MakeEntry, pace: PaceLimits | None, rng: Random, *, ordered: bool) -> None:
         self._make_entry = make_entry
@@ -32,13 +32,13 @@ class Lanes:
         self._by_shard: dict[str, Lane] = {}
         self._shards: dict[str, ListedShard] = {}
         self._draining: set[Lane] = set()
-        self.leaving: list[Lane] = []
-        """The lanes of former shards whose records are being put into others, from ``moving``."""
-        self.moving: list[Run] = []
+        self.leaving_lanes: list[Lane] = []
+        """The lanes of former shards whose records are being put into others, from ``moving_runs``."""
+        self.moving_runs: list[Run] = []
         """The runs that are on their way out of a lane, to another one or to their outcome."""
-        self.elsewhere = Lane(None, None, make_entry)
+        self.unmapped = Lane(None, None, make_entry)
         """The lane for keys that no shard is known for."""
-        self.routes = Routes(None, (), self.elsewhere)
+        self.routes = Routes(None, (), self.unmapped)
         self.known = False
         """False while the first shard map is waited for: nothing is sent."""
         self.active: dict[Lane, None] = {}
@@ -46,7 +46,7 @@ class Lanes:
 
     def __iter__(self) -> Iterator[Lane]:
         """Iterate over all lanes, also those of former shards that still have loads on their way."""
-        yield self.elsewhere
+        yield self.unmapped
         yield from self._by_shard.values()
         yield from self._draining
 
@@ -54,10 +54,10 @@ class Lanes:
         """Queue the records of a chunk, whose partition keys were checked."""
         self._spread(Run(chunk, keys, datas, range(len(keys))), first=False)
 
-    def put_again(self, runs: Iterable[Run], *, first: bool) -> None:
+    def requeue(self, runs: Iterable[Run], *, first: bool) -> None:
         """Queue runs again, each record where the map says now; with ``first``, before what waits there."""
         for run in reversed(list(runs)) if first else runs:
-            run.without_withdrawn()
+            run.drop_withdrawn()
             self._spread(run.next(len(run)), first=first)
             run.at = len(run.datas)  # It is set afterwards: after a signal handler's error the run is still here.
 
@@ -84,68 +84,68 @@ class Lanes:
         before = self._by_shard
         shards_now = {shard.shard_id: shard for shard in listed}
         by_shard = {shard.shard_id: before.get(shard.shard_id) or self._lane_of(shard, now_s) for shard in listed}
-        routes = Routes(found, [by_shard[shard.shard_id] for shard in listed], self.elsewhere)
-        gone = [lane for shard_id, lane in before.items() if shard_id not in by_shard]
+        routes = Routes(found, [by_shard[shard.shard_id] for shard in listed], self.unmapped)
+        former = [lane for shard_id, lane in before.items() if shard_id not in by_shard]
         # No call stands between these: all are done, or none is.
-        self.leaving = gone
+        self.leaving_lanes = former
         self._shards, self._by_shard, self.routes, self.known = shards_now, by_shard, routes, True
         came = tuple(shard_id for shard_id in self._by_shard if shard_id not in before)
         went = tuple(shard_id for shard_id in before if shard_id not in self._by_shard)
         if found is not None:
             # What went without a prediction until now is behind the lanes of the map.
-            gone.append(self.elsewhere)
+            former.append(self.unmapped)
             fresh = Lane(None, None, self._make_entry)
-            self.elsewhere = self.routes.lanes[-1] = fresh
-        for lane in gone:
+            self.unmapped = self.routes.lanes[-1] = fresh
+        for lane in former:
             self.active.pop(lane, None)
             if lane.in_flight:
                 self._draining.add(lane)
         if self._ordered:
-            self._stay_behind()
-        for lane in gone:
-            self.moving = list(lane.everything())
-            self.put_again(lane.clear(), first=False)
-        self.moving, self.leaving = [], []
+            self._set_predecessors()
+        for lane in former:
+            self.moving_runs = list(lane.all_runs())
+            self.requeue(lane.clear(), first=False)
+        self.moving_runs, self.leaving_lanes = [], []
         return came, went
 
-    def wherever(self) -> Iterator[Run]:
+    def runs_in_doubt(self) -> Iterator[Run]:
         """Iterate over every run that some lane has, also in the middle of a step; some come twice."""
-        for lane in {*self, *self.leaving, *self.routes.lanes}:
-            yield from lane.wherever()
-        yield from self.moving
+        for lane in {*self, *self.leaving_lanes, *self.routes.lanes}:
+            yield from lane.runs_in_doubt()
+        yield from self.moving_runs
 
     def start_over(self, sent: Sequence[Load]) -> None:
         """Forget all records but those of the loads on their way."""
-        for lane in {*self, *self.leaving, *self.routes.lanes, *(load.lane for load in sent)}:
+        for lane in {*self, *self.leaving_lanes, *self.routes.lanes, *(load.lane for load in sent)}:
             lane.start_over()
         self.active.clear()
-        self.moving, self.leaving = [], []
+        self.moving_runs, self.leaving_lanes = [], []
         for load in sent:
             load.lane.in_flight += 1
             if self._ordered and not load.is_aggregate:
                 load.lane.busy.update(key for run in load.runs for key in run.keys)
-        self.elsewhere = self.routes.lanes[-1]
-        self._draining = {load.lane for load in sent if self.is_gone(load.lane)}
+        self.unmapped = self.routes.lanes[-1]
+        self._draining = {load.lane for load in sent if self.is_former(load.lane)}
         for lane in self:
-            lane.behind &= self._draining
+            lane.predecessors &= self._draining
         if self._ordered:
-            self._stay_behind()
+            self._set_predecessors()
 
-    def came_back(self, lane: Lane) -> None:
+    def end_load(self, lane: Lane) -> None:
         """Note that a load of this lane has its outcome."""
         lane.in_flight -= 1
         if not lane.in_flight and lane in self._draining:
             self._draining.discard(lane)
-            for other in (*self._by_shard.values(), self.elsewhere):
-                if lane in other.behind:
-                    other.behind.discard(lane)
+            for other in (*self._by_shard.values(), self.unmapped):
+                if lane in other.predecessors:
+                    other.predecessors.discard(lane)
                     self.wake(other)
         if not lane.idle:
             self.wake(lane)
 
-    def is_gone(self, lane: Lane) -> bool:
+    def is_former(self, lane: Lane) -> bool:
         """True if the lane's shard takes no more records."""
-        return lane is not self.elsewhere and self._by_shard.get(lane.shard_id or "") is not lane
+        return lane is not self.unmapped and self._by_shard.get(lane.shard_id or "") is not lane
 
     def _lane_of(self, shard: ListedShard, now_s: float) -> Lane:
         pace = None
@@ -159,11 +159,11 @@ class Lanes:
             )
         return Lane(shard, pace, self._make_entry)
 
-    def _stay_behind(self) -> None:
-        for lane in (*self._by_shard.values(), self.elsewhere):
+    def _set_predecessors(self) -> None:
+        for lane in (*self._by_shard.values(), self.unmapped):
             for former in self._draining:
-                if former.shard is None or lane.shard is None or _overlap(lane.shard, former.shard):
-                    lane.behind.add(former)
+                if former.shard is None or lane.shard is None or _overlaps(lane.shard, former.shard):
+                    lane.predecessors.add(former)
 
     def _spread(self, run: Run, *, first: bool) -> None:
         """Give each lane its part of a run."""
@@ -181,7 +181,7 @@ class Lanes:
             self.wake(lanes[numbers[0]])
             return
         for number, ours in _places(numbers, len(lanes)):
-            lanes[number].add(run.only(ours), first=first)
+            lanes[number].add(run.pick(ours), first=first)
             self.wake(lanes[number])
 
 
@@ -209,5 +209,5 @@ def _places(numbers: Sequence[int], lane_count: int) -> Iterable[tuple[int, list
     return [(number, ours) for number, ours in enumerate(places) if ours]
 
 
-def _overlap(one: ListedShard, other: ListedShard) -> bool:
+def _overlaps(one: ListedShard, other: ListedShard) -> bool:
     return one.first_hash_key <= other.last_hash_key and other.first_hash_key <= one.last_hash_key

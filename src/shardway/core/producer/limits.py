@@ -13,6 +13,11 @@ REQUEST_RECORDS_MAX = 500
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
 """The most bytes of a request: data and partition keys of all entries (AWS API reference, PutRecords)."""
 
+STEP_RECORDS = 2_000
+"""The number of records in one step of what takes long: a few milliseconds. Others may run in between."""
+RUN_WORK = 8
+"""The number of records that a run counts for in a step, beside its own."""
+
 
 class PaceLimits(NamedTuple):
     """The limits of what a shard takes, and the share of them at which a producer starts."""

@@ -3,7 +3,7 @@
 A signal handler may raise between any two instructions of a producer on the main thread's loop, and code of a sink
 may raise what it likes. So the steps note what they take before they take it off elsewhere: a record may then be
 found twice, and hardly ever nowhere. `mend` takes all records that are found, leaves out what is settled or on its
-way, and queues the others anew, in the order in which they were put. A record that is found nowhere gets its outcome.
+way, and queues the others again in the order of their puts. A record that is found nowhere gets its outcome.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Found(NamedTuple):
 def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
     """Give each record without an outcome one place in the batcher, or its outcome.
 
-    ``on_their_way`` are the requests whose answers will come. A call that was broken off can be made again. What is
-    settled is to be counted anew afterwards (`Batcher.recount`).
+    ``on_their_way`` are the requests whose answers will come. A call that was broken off can be repeated. What is
+    settled has to be counted again afterwards (`Batcher.recount`).
     """
     chunks = list(batcher.settling.live.values())
     found = dict.fromkeys(chunks, _NOTHING) if batcher.salvage is None else batcher.salvage
@@ -71,7 +71,7 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
             chunk.settle(missing, NotWritten(RecordWithdrawnError, INTERRUPTED, 0, True, None, ""))
         open_ones = [index for index in sorted(found[chunk]) if chunk.outcomes[index] is None]
         for run in _runs(chunk, [index for index in open_ones if index not in sent[chunk]], found[chunk]):
-            batcher.lanes.put_again([run], first=False)
+            batcher.lanes.requeue([run], first=False)
     batcher.salvage = None
 
 
@@ -82,12 +82,12 @@ def _everywhere(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collect
     for chunk in chunks:
         if chunk.keys:
             yield Run(chunk, chunk.keys, chunk.datas, range(chunk.records))
-    yield from batcher.lanes.wherever()
-    if batcher.making is not None:
-        for load in batcher.making.loads:
+    yield from batcher.lanes.runs_in_doubt()
+    if batcher.builder.unfinished is not None:
+        for load in batcher.builder.unfinished.loads:
             yield from load.runs
     lost = [request for request in batcher.in_flight if request not in on_their_way]
-    for load in [*(load for request in lost for load in request.loads), *batcher.settling.undecided()]:
+    for load in [*(load for request in lost for load in request.loads), *batcher.answers.undecided_loads()]:
         for run in load.as_runs():
             run.doubtful = True
             yield run

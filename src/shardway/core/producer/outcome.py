@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from shardway.errors import PutError
 
 
+THROTTLED = "ProvisionedThroughputExceededException"
+NOT_DONE = frozenset({THROTTLED, "KMSThrottlingException", "LimitExceededException", "ThrottlingException"})
+"""Error codes of entries that certainly were not written. After other codes (InternalFailure) they may have been."""
+
+
 class EntryResult(Protocol):
     """The answer of PutRecords for one entry: where the record is, or why it was not taken."""
 
@@ -73,7 +78,7 @@ first attempt: the usual case.
 def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
     """Return the outcome of each of ``count`` records that share a fate."""
     if isinstance(fate, PutResult):
-        return _behind(fate, count)
+        return _consecutive_results(fate, count)
     if isinstance(fate, NotWritten):
         return repeat(fate, count)
     return [
@@ -84,7 +89,7 @@ def outcomes_of(fate: Fate, count: int) -> Iterable[Outcome]:
     ]
 
 
-def _behind(first: PutResult, count: int) -> Iterator[PutResult]:
+def _consecutive_results(first: PutResult, count: int) -> Iterator[PutResult]:
     """Return the results of ``count`` records that stand one behind the other."""
     sub = first.sub_sequence_number
     subs: Iterable[int | None] = repeat(None) if sub is None else numbers_from(sub)

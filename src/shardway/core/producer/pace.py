@@ -1,7 +1,7 @@
 """The pace of one producer to one shard: a rate that is learnt from what the shard refuses.
 
 A shard takes 1,000 records and 1 MiB a second from all its writers together, and tells each of them only what it
-refuses. A producer is not told how many others there are.
+refuses. A producer does not know how many others there are.
 
 **The share** is the fraction of the shard's limit that a producer goes at. It grows by ``GROWTH_PER_S``, and falls by
 ``CUT_PER_S`` times what was refused, in seconds of the whole limit (10 of 1,000 records a second are 0.01 s). Both
@@ -56,7 +56,7 @@ KEPT = 0.85
 """No cut goes below this part of the rate that was accepted lately."""
 
 LATELY_S = 1.0
-"""The time after which what was accepted counts e-fold less: no shorter than a second, by which a service may count."""
+"""The time after which what was accepted counts e-fold less: a second at least, as a service may count by seconds."""
 
 QUIET_S = 7.0
 """The time after the last refusal at which the growth is twice as fast; after three times as long it is ten times as
@@ -139,7 +139,7 @@ class AdaptiveRate:
         self._rng = rng
         self._ramping = True
         self._grown_at_s = self._refused_at_s = self._faded_at_s = now_s
-        self._accepted_lately_s = self._share * LATELY_S  # It begins as if it had gone on so before.
+        self._accepted_lately_s = self._share * LATELY_S  # It begins as if it had run at this share before.
         self._taken_at_s = now_s - BIG_PAUSE_S
         self._portion_s = 0.0  # above 0: held back until so much has gathered, in seconds of its own rate
         self._opens_at_s = now_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.producer.run import Run, chosen_runs
+from shardway.core.producer.run import Run, pick_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +79,7 @@ class Load:
         self.alone = False
         """True if the load has to be a request of its own, because it may be what spoilt one."""
         self.reason = ""
-        """The reason for which the last attempt failed."""
+        """The reason why the last attempt failed."""
 
     def history_of(self, run: Run) -> tuple[int, bool]:
         """Return how many requests carried one of the load's runs in all, and whether one of them may have
@@ -95,9 +95,23 @@ class Load:
             again.attempts, again.doubtful, again.reason = attempts, doubtful, self.reason
             yield again
 
-    def chosen(self, places: Sequence[int]) -> list[Run]:
+    def pick(self, places: Sequence[int]) -> list[Run]:
         """Return the user records at these places (rising), as runs again."""
-        return chosen_runs(self.runs, places)
+        return pick_records(self.runs, places)
+
+    def part(self, runs: list[Run], entries: list[Any]) -> Load:
+        """Return some records of the load, each an entry, as a load that went through the same."""
+        payload_bytes = sum(run.payload_bytes() for run in runs)
+        part = Load(self.lane, runs, entries, payload_bytes, is_aggregate=False)
+        part.attempts, part.doubtful = self.attempts, self.doubtful
+        part.not_before_s, part.alone, part.reason = self.not_before_s, self.alone, self.reason
+        return part
+
+    def halves(self) -> list[Load]:
+        """Return the load, which has several entries, as two."""
+        middle = self.user_records // 2
+        both = (range(middle), range(middle, self.user_records))
+        return [self.part(self.pick(places), self.entries[places.start : places.stop]) for places in both]
 
 
 class Request:
@@ -121,7 +135,7 @@ class Request:
         load.attempts += 1
 
 
-def remember(load: Load, *runs: Run) -> None:
+def note_history(load: Load, *runs: Run) -> None:
     """Note in runs of a load what it went through, before it is taken apart."""
     for run in runs:
         run.attempts += load.attempts

@@ -29,20 +29,20 @@ _PLAIN = {str}
 class Routes:
     """``lanes[routes[partition_key]]`` is the lane of a key. Raises InvalidRecordError for what is no partition key.
 
-    The first lanes are those of the map's shards; the last is ``elsewhere``, for keys that there is no shard for, and
+    The first lanes are those of the map's shards; the last is ``unmapped``, for keys that there is no shard for, and
     without a map for all keys.
     """
 
     __slots__ = ("_firsts", "_lasts", "_passed_over", "known", "lanes", "same")
 
-    def __init__(self, shards: ShardMap | None, lanes: Sequence[Lane], elsewhere: Lane) -> None:
+    def __init__(self, shards: ShardMap | None, lanes: Sequence[Lane], unmapped: Lane) -> None:
         self.known: dict[str, int] = {}
         """The numbers of lanes by partition key, as far as they are remembered."""
         self.same: dict[str, str] = {}
         """The remembered keys that are ASCII, by themselves: one object of equal keys is in the processor's cache,
         found by its address.
         """
-        self.lanes = [*lanes, elsewhere]
+        self.lanes = [*lanes, unmapped]
         taking = () if shards is None else shards.shards
         self._firsts = [_hash_bytes(shard.first_hash_key) for shard in taking]
         self._lasts = [_hash_bytes(shard.last_hash_key) for shard in taking]
@@ -69,7 +69,7 @@ class Routes:
 
     def _find(self, partition_keys: Sequence[str], found: list[Any]) -> None:
         """Put a number where None is. It is `by_hash` and `_remember`, unrolled for keys that never come again."""
-        firsts, lasts, elsewhere = self._firsts, self._lasts, len(self.lanes) - 1
+        firsts, lasts, unmapped = self._firsts, self._lasts, len(self.lanes) - 1
         known, same = self.known, self.same
         left = KEYS_REMEMBERED_MAX - len(known)
         for place, number in enumerate(found):
@@ -78,7 +78,7 @@ class Routes:
                 hashed = hash_key_bytes(key)
                 number = bisect_right(firsts, hashed) - 1
                 if number < 0 or hashed > lasts[number]:
-                    number = elsewhere
+                    number = unmapped
                 found[place] = number
                 if left > 0 and len(key) <= KEY_REMEMBERED_CHARACTERS_MAX:
                     left -= 1
@@ -168,7 +168,7 @@ def plain_key(partition_key: str) -> str:
     """Return a partition key of exactly the type str. Raises InvalidRecordError if it is none (AWS API reference,
     PutRecord).
 
-    A subclass (of numpy, of an Enum) is text of which no encoder needs to know how it is written.
+    A subclass (numpy's, or an Enum) is text that an encoder may not know how to write.
     """
     if not isinstance(partition_key, str):
         raise InvalidRecordError(f"a partition key is a str, not {type(partition_key).__name__}")

@@ -34,18 +34,12 @@ class Run:
         self.doubtful = False
         """True if one of those requests may have written the records."""
         self.reason = ""
-        """The reason for which the last of those requests failed."""
+        """The reason why the last of those requests failed."""
         self.strays = 0
-        """The number of aggregates that the records were in that landed in a shard to which they do not belong."""
+        """How often an aggregate with these records landed in a shard that does not hold them."""
 
     def __len__(self) -> int:
         return len(self.datas) - self.at
-
-    def cut(self, count: int) -> Run:
-        """Take the next ``count`` records off, as a run of their own."""
-        taken = self.next(count)
-        self.at += count
-        return taken
 
     def next(self, count: int) -> Run:
         """Return the next ``count`` records, as a run of their own."""
@@ -55,18 +49,18 @@ class Run:
             keys, datas, indices = self.keys, self.datas, self.indices
         else:
             keys, datas, indices = self.keys[start:stop], self.datas[start:stop], self.indices[start:stop]
-        return self._of(keys, datas, indices)
+        return self._part(keys, datas, indices)
 
-    def only(self, places: Sequence[int]) -> Run:
+    def pick(self, places: Sequence[int]) -> Run:
         """Return the records at these places of a run that nothing was taken off."""
         fresh = self.indices == range(len(self.indices))  # It is a whole chunk then, in which a place is the index.
         if len(places) < 2:
-            indices = places if fresh else chosen(self.indices, places)
-            return self._of(chosen(self.keys, places), chosen(self.datas, places), indices)
-        pick = itemgetter(*places)
-        return self._of(pick(self.keys), pick(self.datas), places if fresh else pick(self.indices))
+            indices = places if fresh else values_at(self.indices, places)
+            return self._part(values_at(self.keys, places), values_at(self.datas, places), indices)
+        values = itemgetter(*places)
+        return self._part(values(self.keys), values(self.datas), places if fresh else values(self.indices))
 
-    def _of(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
+    def _part(self, keys: Sequence[str], datas: Sequence[bytes], indices: Sequence[int]) -> Run:
         """Return some of the run's records, which went through the same."""
         some = Run(self.chunk, keys, datas, indices)
         if self.attempts or self.doubtful:
@@ -74,15 +68,15 @@ class Run:
             some.reason, some.strays = self.reason, self.strays
         return some
 
-    def without_withdrawn(self) -> int:
+    def drop_withdrawn(self) -> int:
         """Leave out what was withdrawn meanwhile; return how many records were."""
-        gone = self.chunk.withdrawn
-        if not gone:
+        withdrawn = self.chunk.withdrawn
+        if not withdrawn:
             return 0
         before = len(self)
-        places = [place for place in range(self.at, len(self.datas)) if self.indices[place] not in gone]
+        places = [place for place in range(self.at, len(self.datas)) if self.indices[place] not in withdrawn]
         if len(places) < before:
-            columns = chosen(self.keys, places), chosen(self.datas, places), chosen(self.indices, places)
+            columns = values_at(self.keys, places), values_at(self.datas, places), values_at(self.indices, places)
             self.keys, self.datas, self.indices = columns
             self.at = 0
         return before - len(self)
@@ -118,16 +112,16 @@ class Run:
         return len(self.datas[place]) + (len(key) if key.isascii() else len(key.encode()))
 
 
-def chosen(column: Sequence[T], places: Sequence[int]) -> Sequence[T]:
+def values_at(column: Sequence[T], places: Sequence[int]) -> Sequence[T]:
     """Return what stands at these places of a column."""
     if len(places) == 1:
         return [column[places[0]]]
     return itemgetter(*places)(column) if places else ()
 
 
-def chosen_runs(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
+def pick_records(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
     """Return the user records at these places (rising) of runs that nothing was taken off, as runs again."""
-    chosen, start, position = [], 0, 0
+    picked, start, position = [], 0, 0
     for run in runs:
         stop = start + len(run.keys)
         ours = []
@@ -135,9 +129,9 @@ def chosen_runs(runs: Iterable[Run], places: Sequence[int]) -> list[Run]:
             ours.append(places[position] - start)
             position += 1
         if ours:
-            chosen.append(run.only(ours))
+            picked.append(run.pick(ours))
         start = stop
-    return chosen
+    return picked
 
 
 def note_taken(runs: Sequence[Run]) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shardway.core.producer.batcher import Batcher
 from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES
-from shardway.core.producer.limits import BatchLimits, PaceLimits
+from shardway.core.producer.limits import RUN_WORK, STEP_RECORDS, BatchLimits, PaceLimits
 from shardway.core.producer.mending import mend
+from shardway.core.producer.outcome import THROTTLED
 from shardway.core.producer.request import Failure
-from shardway.core.producer.settling import RUN_WORK, STEP_RECORDS, THROTTLED
 from shardway.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -348,7 +348,7 @@ class ProducerCore(Generic[H]):
                 drop(self._following)
         self._take_in()  # What was broken is mended, and its end begins anew.
         if is_first := self._closing is None:
-            self._closing = self.batcher.closing(time.monotonic())
+            self._closing = self.batcher.close_in_steps(time.monotonic())
         with self._whole():
             is_through = next(self._closing, self) is self
         if is_first:
@@ -434,7 +434,7 @@ class ProducerCore(Generic[H]):
         while True:
             self._take_in()
             if steps is None or mended != self._mended:
-                steps, mended = self.batcher.withdrawing(chunks), self._mended
+                steps, mended = self.batcher.withdraw_in_steps(chunks), self._mended
             with self._whole():
                 withdrawn = next(steps, None)
             if withdrawn is None:
@@ -507,14 +507,14 @@ class ProducerCore(Generic[H]):
             failure, error_code = classify(error)
             self._listing.note_place(error)
             with self._whole():
-                self.batcher.failed(request, failure, error_code, time.monotonic())
+                self.batcher.handle_failure(request, failure, error_code, time.monotonic())
             self._hear()
         except BaseException as error:
             # There is a fault in the sink, a signal handler raised, or a program cancels all tasks that it finds: the
             # records must not hang because of it.
             error_code = type(error).__name__
             with self._whole():
-                self.batcher.failed(request, Failure.UNKNOWN, error_code, time.monotonic())
+                self.batcher.handle_failure(request, Failure.UNKNOWN, error_code, time.monotonic())
             self._hear()
             raise
         else:
@@ -523,7 +523,7 @@ class ProducerCore(Generic[H]):
             refused = codes.count(THROTTLED)
             failed = len(codes) - refused
             with self._whole():
-                self.batcher.answered(request, results, time.monotonic())
+                self.batcher.handle_answer(request, results, time.monotonic())
             self._hear()
             if self._on_event is not None:
                 self._tell_pace(request)
@@ -555,7 +555,7 @@ class ProducerCore(Generic[H]):
         return self.stream, request.user_records, request.payload_bytes, contexts
 
     def _tell_strays(self) -> None:
-        before, self._aggregating = self._aggregating, self.batcher.aggregating
+        before, self._aggregating = self._aggregating, self.batcher.builder.aggregating
         if before and not self._aggregating:
             reason = "the stream answers other shard ids than its list of shards has for the same keys"
             self.emit(AggregationOff(self.stream, reason))
@@ -726,7 +726,7 @@ class ProducerCore(Generic[H]):
         runs = [
             # The columns are taken as they are now: a run that moves on gets others.
             (run.chunk, run.at, run.keys, run.datas, run.indices, sent)
-            for run, sent in self.batcher.unsettled()
+            for run, sent in self.batcher.unsettled_runs()
             if run.chunk.number <= newest
         ]
         for chunk, at, keys, datas, indices, sent in runs:

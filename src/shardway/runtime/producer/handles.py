@@ -47,8 +47,8 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, PutResult]:
         chunk, index = self._chunk, self._index
-        told = chunk.told
-        outcome = told[index] if index < len(told) else None
+        known = chunk.known_outcomes
+        outcome = known[index] if index < len(known) else None
         if isinstance(outcome, PutResult):  # This is the usual case, without a call.
             return outcome
         if not chunk.is_settled(index):

@@ -39,7 +39,7 @@ import msgspec
 
 from shardway.core.histogram import Histogram
 from shardway.core.producer import facts
-from shardway.core.producer.settling import THROTTLED
+from shardway.core.producer.outcome import THROTTLED
 from shardway.events import AggregatesRepeated, RecordsExpired, RecordsFailed, RecordsRefused, UnknownOutcome
 from shardway.telemetry.snapshots import Snapshot, sum_of_fields
 
