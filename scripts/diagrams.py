@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardway.core.feeding import log_cursor
 from shardway.core.handoff import OWNER, RECEIVER, OwnerState, ReceiverState
+from shardway.core.log import transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -51,9 +51,9 @@ def of_receiver() -> str:
 
 def of_log_cursor() -> str:
     """Return the diagram of the states in which the cursor reads a shard's log."""
-    moves = ((state, sign, after.state) for state, signs in log_cursor.TABLE.items() for sign, after in signs.items())
-    begins = [log_cursor.State.FRESH, log_cursor.State.SEEKING, log_cursor.State.OVERTAKEN]
-    return drawn(begins, log_cursor.State.ENDED, moves)
+    moves = ((state, sign, after.state) for state, signs in transitions.TABLE.items() for sign, after in signs.items())
+    begins = [transitions.State.FRESH, transitions.State.SEEKING, transitions.State.OVERTAKEN]
+    return drawn(begins, transitions.State.ENDED, moves)
 
 
 DIAGRAMS: dict[str, Callable[[], str]] = {"owner": of_owner, "receiver": of_receiver, "log cursor": of_log_cursor}

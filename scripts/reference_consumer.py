@@ -19,7 +19,6 @@ from scripts.reference import attribute_docs, events_table, plain, renew_files, 
 
 from shardway import events
 from shardway.aws.options import ConnectionOptions
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.given import Options
 from shardway.core.leases.tenure import LeaseTimes
 from shardway.core.ledger.policies import (
@@ -35,6 +34,7 @@ from shardway.core.ledger.policies import (
     Stop,
     Warn,
 )
+from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.options import (
@@ -68,9 +68,11 @@ CONSTANTS = {
     "shardway.runtime.shard.window_reading": "deduplication",
     "shardway.runtime.consumer.sync_consumer": "threads",
     "shardway.runtime.feeds.fan_out": "polling and fan-out",
-    "shardway.core.feeding.allowance": "polling",
-    "shardway.core.feeding.pages": "polling",
-    "shardway.core.feeding.log_cursor": "polling",
+    "shardway.core.log.pace": "polling",
+    "shardway.core.log.buffer": "polling",
+    "shardway.core.log.user_records": "polling",
+    "shardway.core.log.feed_cursor": "polling",
+    "shardway.core.log.silence": "polling",
     "shardway.core.leases.membership": "membership",
     "shardway.core.assignment.strategies": "leases",
     "shardway.core.assignment.kcl": "beside the KCL",

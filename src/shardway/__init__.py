@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.core.feeding.allowance import PollingOptions
     from shardway.core.ledger.grouping import Part
     from shardway.core.ledger.policies import (
         AnyOrder,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         Stop,
         Warn,
     )
+    from shardway.core.log.pace import PollingOptions
     from shardway.core.shard.duplicates import Deduplicate
     from shardway.errors import (
         BufferFullError,
@@ -157,7 +157,7 @@ _HOMES = {
     "OutRecord": "shardway.model",
     "OutsidePolicy": "shardway.model",
     "Part": "shardway.core.ledger.grouping",
-    "PollingOptions": "shardway.core.feeding.allowance",
+    "PollingOptions": "shardway.core.log.pace",
     "Position": "shardway.model",
     "Producer": "shardway.runtime.producer.producer",
     "ProducerOptions": "shardway.options",

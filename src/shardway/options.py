@@ -17,7 +17,6 @@ import msgspec
 from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX
 from shardway.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
-from shardway.core.feeding.allowance import BUFFER_BYTES_MAX, PollingOptions
 from shardway.core.given import Options, known_names, lacks, not_callable, not_of, shown
 from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
 from shardway.core.ledger.policies import (
@@ -35,6 +34,8 @@ from shardway.core.ledger.policies import (
     Skip,
     Stop,
 )
+from shardway.core.log.buffer import BUFFER_BYTES_MAX
+from shardway.core.log.pace import PollingOptions
 from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES
 from shardway.core.producer.limits import REQUEST_BYTES_MAX, REQUEST_RECORDS_MAX
 from shardway.core.shard.checkpoints import Cadence, Every, Prompt, Riding

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from shardway.core.assignment.kcl import Coordination, Place
-    from shardway.core.feeding.pages import ReadPage, StreamFacts
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing
+    from shardway.core.log.pages import ReadPage, StreamFacts
     from shardway.core.producer.outcome import EntryResult
     from shardway.model import IteratorAt, ListedShard, Record, Tags
 

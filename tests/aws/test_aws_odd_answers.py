@@ -19,9 +19,10 @@ from shardway.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
 from shardway.aws.wire import Wire
-from shardway.core.feeding.allowance import PollingOptions
-from shardway.core.feeding.pages import FeedCursor, ShardView
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.feed_cursor import FeedCursor
+from shardway.core.log.pace import PollingOptions
+from shardway.core.log.user_records import ShardView
 from shardway.errors import OptionError, ShardwayError, TransportError
 from shardway.events import ReadFailed
 from shardway.model import HASH_KEY_MAX, IteratorAt, StreamName

@@ -26,7 +26,7 @@ from shardway.console.decoding_threads import DecodingThreads
 from shardway.console.newest import Mark, NewestQuery, NewestRecords
 from shardway.core.aggregation import reader
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.feeding import pages
+from shardway.core.log import user_records
 from shardway.errors import OptionError
 from shardway.inspect import Inspector
 from shardway.wiring import stream_name
@@ -130,7 +130,7 @@ async def test_large_aggregates_are_opened_beside_the_loop(
             on_loop.append(len(found))
         return found
 
-    monkeypatch.setattr(pages, "open_aggregate", counted)
+    monkeypatch.setattr(user_records, "open_aggregate", counted)
     assert await numbers_of(connection, stream, NewestQuery(5)) == list(range(59_999, 59_994, -1))
     assert on_loop == []
 

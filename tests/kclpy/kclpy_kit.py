@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.ledger.policies import Retry
+from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.kclpy.daemon import Daemon, DaemonOptions
 from shardway.kclpy.session import SessionOptions

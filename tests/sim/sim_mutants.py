@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from shardway.core import worker as rounds
 from shardway.core.assignment import strategies
 from shardway.core.assignment.upkeep import Birth, births_at_end
-from shardway.core.feeding.pages import FeedCursor
 from shardway.core.leases import Done, Unknown, lease_row, writes
 from shardway.core.leases import tenure as machine
 from shardway.core.leases.membership import WorkerRows
@@ -23,6 +22,7 @@ from shardway.core.ledger.book import Chain
 from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.policies import Retry
 from shardway.core.ledger.queues import KeyQueue
+from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.machine import LetterWritten

@@ -20,9 +20,9 @@ import pytest
 from shardway.aws.kinesis import PutEntry
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.leases import Checkpoint, Done, LeaseRow
 from shardway.core.leases.writes import take
+from shardway.core.log.pace import PollingOptions
 from shardway.errors import AccessDeniedError, DataLossError, OptionError, ShardwayError
 from shardway.events import CheckpointTrimmed
 from shardway.local.embedded import LocalKinesis

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardway.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
 from shardway.aws.options import ConnectionOptions
-from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
+from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.errors import DataLossError, StalledError, TransportError
 from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
 from shardway.spark.reading import EMPTY_PAUSE_S, RangeCursor

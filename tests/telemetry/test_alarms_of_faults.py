@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scripts.monitoring import FOLDER
 
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.ledger.policies import Retry
+from shardway.core.log.pace import PollingOptions
 from shardway.errors import AccessDeniedError, UnavailableError
 from shardway.local.model import Limits
 from shardway.policies import DeadLettersTo

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.errors import AccessDeniedError
 from shardway.events import ConsumerMetrics, ProducerMetrics
 from shardway.leases import MemoryLeaseTable

@@ -19,7 +19,7 @@ from shardway.aws.calls import CODE_CHARS_MAX, MESSAGE_CHARS_MAX, ONCE, UNREADAB
 from shardway.aws.kinesis import ChildShard as WireChild
 from shardway.aws.kinesis import Count, Decimal, KinesisClient, PutEntry, WireRecord, check_numbers, plain_number
 from shardway.aws.wire import Wire
-from shardway.core.feeding.pages import ChildShard, ReadPage, StreamFacts
+from shardway.core.log.pages import ChildShard, ReadPage, StreamFacts
 from shardway.errors import (
     AccessDeniedError,
     InUseError,

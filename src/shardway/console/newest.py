@@ -15,8 +15,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.console.decoding_threads import PART_RECORDS_MAX
-from shardway.core.feeding.pages import ShardView
 from shardway.core.hashkeys import hash_key
+from shardway.core.log.user_records import ShardView
 from shardway.core.sequence import second_of
 from shardway.errors import OptionError
 from shardway.inspect.records import SeenRecord, user_records

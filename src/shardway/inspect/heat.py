@@ -21,7 +21,7 @@ from shardway.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S, Miss
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardway.core.feeding.pages import RawRecord
+    from shardway.core.log.pages import RawRecord
 
 KEYS_MAX = 512
 """Partition keys that are counted at a time."""

@@ -26,9 +26,11 @@ from shardway.aws.calls import RetryPolicy, SignedCalls, reading
 from shardway.aws.kinesis import Count, GetRecordsPage, KinesisClient, Seconds
 from shardway.aws.sdk import environment_credentials
 from shardway.aws.wire import Wire
-from shardway.core.feeding.log_cursor import NEAR_TIP_MS, LogCursor, NextStep, Policy, State, latest_s
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.lineage import Lineage
+from shardway.core.log.cursor import LogCursor, Policy, latest_s
+from shardway.core.log.silence import NEAR_TIP_MS
+from shardway.core.log.transitions import NextStep, State
 from shardway.core.pacing import TokenBucket
 from shardway.core.sequence import second_of
 from shardway.errors import (

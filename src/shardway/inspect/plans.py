@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from shardway.core.feeding.pages import ShardView, opened
 from shardway.core.leases import Checkpoint
 from shardway.core.leases.row import CLOCKS_DIFFER_S, NOTE, LeaseKey, LeaseRow, Listing
 from shardway.core.lineage import Lineage
+from shardway.core.log.user_records import ShardView, opened
 from shardway.core.sequence import second_of, shard_id_number, shard_number_of
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError

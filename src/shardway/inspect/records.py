@@ -20,10 +20,11 @@ import msgspec
 from shardway.aws.kinesis import GetRecordsPage
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.wire_format import MAGIC
-from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, latest_s
-from shardway.core.feeding.pages import ShardView, UserRecords, opened
 from shardway.core.hashkeys import hash_key
 from shardway.core.lineage import Lineage
+from shardway.core.log.cursor import LogCursor, Policy, latest_s
+from shardway.core.log.transitions import NextStep
+from shardway.core.log.user_records import ShardView, UserRecords, opened
 from shardway.core.sequence import shard_id_of, shard_number_of
 from shardway.errors import InUseError, NotFoundError, OptionError, ThrottledError, TransportError, UnavailableError
 from shardway.inspect.decoding import Decoded, decode, framing
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from shardway.aws.kinesis import WireRecord
-    from shardway.core.feeding.pages import Inner, RawRecord
+    from shardway.core.log.pages import RawRecord
+    from shardway.core.log.user_records import Inner
     from shardway.inspect.inspector import Inspector
     from shardway.inspect.registries import Registries, Schema
     from shardway.model import ListedShard, StreamName

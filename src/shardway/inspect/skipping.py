@@ -11,9 +11,9 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.core.feeding.pages import ShardView, opened
 from shardway.core.leases import Checkpoint
 from shardway.core.ledger.letter import Letter
+from shardway.core.log.user_records import ShardView, opened
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError
 from shardway.inspect.lag import FAILOVER_S, start_of
 from shardway.inspect.plans import Places, Plan, Target, Wishes, places_in, plan_of, rows_for, stream_of, watched

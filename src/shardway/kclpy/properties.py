@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.leases.tenure import FAILOVER_S
 from shardway.core.ledger.policies import Retry, SettlingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError
 from shardway.kclpy.daemon import DaemonOptions

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 from shardway.aws.calls import RetryPolicy
 from shardway.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
 from shardway.core.aggregation.reader import is_aggregate, open_aggregate
-from shardway.core.feeding.log_cursor import LogCursor, Policy, Sign
+from shardway.core.log.cursor import LogCursor, Policy
+from shardway.core.log.transitions import Sign
 from shardway.core.pacing import TokenBucket
 from shardway.core.service_clock import ServiceClock
 from shardway.errors import DataLossError, ExpiredIteratorError

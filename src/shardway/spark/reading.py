@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from shardway.aws.calls import NEVER
 from shardway.aws.kinesis import KinesisClient, decode_get_records
 from shardway.aws.wire import Wire
-from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, Sign
+from shardway.core.log.cursor import LogCursor, Policy
+from shardway.core.log.transitions import NextStep, Sign
 from shardway.core.pacing import Backoff
 from shardway.errors import (
     DataLossError,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
     from shardway.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
     from shardway.aws.options import ConnectionOptions
-    from shardway.core.feeding.log_cursor import Step
+    from shardway.core.log.cursor import Step
     from shardway.model import StreamName
     from shardway.runtime.threads.loop_thread import ThreadCall
     from shardway.spark.ranges import Chain, ShardPartition, ShardRange, TaskOptions
@@ -383,7 +384,7 @@ class _Reading:
 # A task gets one range of a shard page by page, and decides which records belong to it, when it is done, and what is a
 # loss.
 #
-# Where the log is read is the matter of the cursor (`shardway.core.feeding.log_cursor`), by the policy `RANGE`. A range
+# Where the log is read is the matter of the cursor (`shardway.core.log.cursor`), by the policy `RANGE`. A range
 # is bounded by records that the driver saw, so each answer of the service can be judged:
 #
 # - the first record must come. If a later one comes in its place, records were trimmed before they were read.

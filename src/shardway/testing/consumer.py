@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from shardway.core.feeding.allowance import PollingOptions
 from shardway.core.leases import writes
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.events import BatchFailed, RecordsSkipped
 from shardway.model import Position, Record, StartingPosition

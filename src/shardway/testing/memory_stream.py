@@ -18,8 +18,8 @@ from shardway.aws.calls import error_class
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.feeding.pages import ShardView, opened
 from shardway.core.ledger.letter import Letter, NotALetterError
+from shardway.core.log.user_records import ShardView, opened
 from shardway.core.service_clock import ServiceClock
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.model import HASH_KEY_MAX, OutRecord, Position, Record, StreamName
@@ -28,7 +28,7 @@ from shardway.tasks import wait_set
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from shardway.core.feeding.pages import ReadPage
+    from shardway.core.log.pages import ReadPage
     from shardway.local import LocalKinesis
 
 # --- records --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.model import OutRecord, StartingPosition
 from shardway.options import BufferOptions, LeaseOptions, ProducerOptions
 from shardway.runtime.consumer.consumer import Consumer

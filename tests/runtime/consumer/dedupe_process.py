@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.options import BufferOptions, LeaseOptions
 from shardway.runtime.consumer.consumer import Consumer

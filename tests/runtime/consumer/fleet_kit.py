@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.feeding.allowance import PollingOptions
-from shardway.core.feeding.pages import FeedCursor, Retention, ShardView
+from shardway.core.log.feed_cursor import FeedCursor
+from shardway.core.log.pace import PollingOptions
+from shardway.core.log.pages import Retention
+from shardway.core.log.user_records import ShardView
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.model import HASH_KEY_MAX, StartingPosition, StreamName
 from shardway.runtime.dead_letters.writers import open_letters

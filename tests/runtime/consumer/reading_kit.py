@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.feeding.allowance import PollingOptions
-from shardway.core.feeding.pages import FeedCursor, ShardView
 from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.tenure import LeaseTimes, claim
 from shardway.core.ledger.policies import LedgerPolicy
+from shardway.core.log.feed_cursor import FeedCursor
+from shardway.core.log.pace import PollingOptions
+from shardway.core.log.user_records import ShardView
 from shardway.model import HASH_KEY_MAX, Position, StreamName
 from shardway.runtime.dead_letters.shard_letters import TIMEOUT_S, LetterWriter
 from shardway.runtime.feeds.pages import Pages

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardway import Batch
     from shardway.aws.http.http1 import Connection
     from shardway.aws.http.http2 import MultiplexedConnection
-    from shardway.core.feeding.pages import ReadPage
+    from shardway.core.log.pages import ReadPage
 
 STREAM = "orders"
 HORIZON = IteratorAt("TRIM_HORIZON")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.events import FanOutLeft, FanOutReturned, ReadRefused
 from shardway.local import Fault, LocalKinesis
 from shardway.model import StartingPosition

@@ -13,10 +13,11 @@ import pytest
 
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.feeding.pages import PageMeaning, ShardView, UserRecords
 from shardway.core.leases.row import Checkpoint, LeaseRow
 from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policies import LedgerPolicy, Retry
+from shardway.core.log.feed_cursor import PageMeaning
+from shardway.core.log.user_records import ShardView, UserRecords
 from shardway.core.shard.checkpoints import PendingChoice, Prompt, begin
 from shardway.core.shard.duplicates import Admit, Deduplicate
 from shardway.core.shard.machine import ShardMachine, WindowKnown

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.feeding.allowance import PollingOptions
+from shardway.core.log.pace import PollingOptions
 from shardway.options import LeaseOptions
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.stores.sqlite import SqliteLeaseTable

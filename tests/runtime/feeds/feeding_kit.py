@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.feeding.allowance import PollingOptions
-from shardway.core.feeding.pages import FeedCursor, ShardView
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.feed_cursor import FeedCursor
+from shardway.core.log.pace import PollingOptions
+from shardway.core.log.user_records import ShardView
 from shardway.model import HASH_KEY_MAX, StreamName
 from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
 from shardway.runtime.feeds.polling import PollingFeed
@@ -19,7 +20,7 @@ from shardway.runtime.feeds.polling import PollingFeed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.core.feeding.pages import PageMeaning
+    from shardway.core.log.feed_cursor import PageMeaning
     from shardway.events import FeedEvent
     from shardway.local import LocalKinesis
 

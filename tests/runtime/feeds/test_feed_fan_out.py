@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.feeding.pages import ReadPage
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.pages import ReadPage
 from shardway.errors import AccessDeniedError
 from shardway.events import FanOutLeft, FanOutReturned, ReadFailed
 from shardway.local import Fault

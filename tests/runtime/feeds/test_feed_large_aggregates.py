@@ -11,8 +11,8 @@ import pytest
 
 from shardway.core.aggregation import reader
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.feeding import pages
-from shardway.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
+from shardway.core.log import user_records
+from shardway.core.log.user_records import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of
 from shardway.model import HASH_KEY_MAX
 from tests.runtime.feeds.feeding_kit import fan_out, polling, source_of
 
@@ -52,7 +52,7 @@ class Opening:
                 self.in_threads += count
             return found
 
-        patch.setattr(pages, "open_aggregate", counted)
+        patch.setattr(user_records, "open_aggregate", counted)
 
     async def step(self) -> None:
         while True:
@@ -106,7 +106,7 @@ async def test_a_caller_that_is_cancelled_while_a_page_is_opened_loses_nothing(
         begun.set()
         return real(data)
 
-    monkeypatch.setattr(pages, "open_aggregate", told)
+    monkeypatch.setattr(user_records, "open_aggregate", told)
     async with source_of(local) as source:
         feed, got = make(source), list[bytes]()
         async with asyncio.timeout(60.0):
@@ -125,6 +125,6 @@ async def test_a_caller_that_is_cancelled_while_a_page_is_opened_loses_nothing(
 
 
 def test_a_page_without_an_aggregate_is_known_by_one_look() -> None:
-    view = pages.ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
+    view = user_records.ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)
     assert aggregate_bytes_of([]) == 0
-    assert len(pages.opened(view, [], before=()).records) == 0
+    assert len(user_records.opened(view, [], before=()).records) == 0

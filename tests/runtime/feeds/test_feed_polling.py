@@ -160,7 +160,7 @@ async def test_a_stranger_that_takes_half_of_a_shards_calls(local: LocalKinesis,
                 pass
             await asyncio.sleep(0.4)
 
-    from shardway.core.feeding.allowance import PollingOptions
+    from shardway.core.log.pace import PollingOptions
 
     async with source_of(local) as source, source_of(local) as other:
         feed = polling(source, events, options=PollingOptions(interval_s=0.25, idle_interval_s=0.25))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws import wire
-from shardway.core.feeding.pages import Retention
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.pages import Retention
 from shardway.errors import InvalidArgumentError
 from shardway.events import CheckpointTrimmed, ReadFailed
 from shardway.local import Fault

@@ -19,16 +19,16 @@ from enum import Enum
 from itertools import compress, count
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from shardway.core.feeding.pages import UserRecords
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.user_records import UserRecords
 from shardway.core.unicode import message_of
 from shardway.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from shardway.core.feeding.allowance import Share
     from shardway.core.ledger.queues import Queue, Tickets
+    from shardway.core.log.buffer import Share
 
 
 _COMPACT_PART = 4

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from shardway.core.feeding.allowance import Share
     from shardway.core.ledger.book import BookTotals, Page, Ticket
     from shardway.core.ledger.policies import OrderPolicy
     from shardway.core.ledger.queues import Queue, Tickets
+    from shardway.core.log.buffer import Share
     from shardway.events import LedgerEvent
     from shardway.model import Position
 

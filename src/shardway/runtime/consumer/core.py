@@ -15,10 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shardway.core.feeding.allowance import Buffer
 from shardway.core.given import lacks, not_callable, not_of, shown
 from shardway.core.leases.row import Checkpoint
 from shardway.core.ledger.policies import ByKey
+from shardway.core.log.buffer import Buffer
 from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
 from shardway.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from shardway.model import Position, StartingPosition

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import AsyncGenerator
 
-    from shardway.core.feeding.pages import ReadPage, StreamFacts
+    from shardway.core.log.pages import ReadPage, StreamFacts
     from shardway.model import IteratorAt, ListedShard
     from shardway.ports import RecordSource, Tracer
     from shardway.telemetry.consumer_metrics import ConsumerMeter

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.feeding.log_cursor import latest_s
-from shardway.core.feeding.pages import FeedCursor, Retention, ShardView
 from shardway.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
+from shardway.core.log.cursor import latest_s
+from shardway.core.log.feed_cursor import FeedCursor
+from shardway.core.log.pages import Retention
+from shardway.core.log.user_records import ShardView
 from shardway.errors import OptionError, ThrottledError
 from shardway.model import HASH_KEY_MAX
 from shardway.runtime.background import emits_failure
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from shardway.core.feeding.allowance import Buffer
-    from shardway.core.feeding.pages import StreamFacts
+    from shardway.core.log.buffer import Buffer
+    from shardway.core.log.pages import StreamFacts
     from shardway.model import ListedShard, StartingPosition
     from shardway.options import ConsumerOptions
     from shardway.ports import RecordSource

@@ -7,9 +7,10 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy, Sign
-from shardway.core.feeding.pages import ShardView, opened
 from shardway.core.ledger.letter import Letter, NotALetterError
+from shardway.core.log.cursor import LogCursor, Policy
+from shardway.core.log.transitions import NextStep, Sign
+from shardway.core.log.user_records import ShardView, opened
 from shardway.core.pacing import full_jitter_s
 from shardway.errors import (
     ExpiredIteratorError,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from shardway.core.feeding.pages import RawRecord, ReadPage
+    from shardway.core.log.pages import RawRecord, ReadPage
     from shardway.model import Record
     from shardway.ports import RecordSource
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.feeding.pages import UserRecords
 from shardway.core.ledger.grouping import PARTS_MAX, split
+from shardway.core.log.user_records import UserRecords
 from shardway.core.shard.duplicates import PageRead
 from shardway.core.shard.machine import PageCame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardway.core.feeding.pages import PageMeaning
+    from shardway.core.log.feed_cursor import PageMeaning
     from shardway.core.shard.duplicates import Admit, Duplicates
     from shardway.model import Position, Record
     from shardway.runtime.shard.window_reading import WindowRead

@@ -31,7 +31,8 @@ from shardway.tasks import awaited, give_up
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from shardway.core.feeding.pages import FeedCursor, PageMeaning, ReadPage
+    from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
+    from shardway.core.log.pages import ReadPage
 
 
 RENEW_AFTER_S = 280.0

@@ -14,7 +14,7 @@ from shardway.runtime.feeds.admission import Admission
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
-    from shardway.core.feeding.pages import FeedCursor, PageMeaning
+    from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
     from shardway.model import Position, Record
     from shardway.runtime.feeds.fan_out import FanOutFeed
     from shardway.runtime.feeds.polling import PollingFeed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from shardway.core.feeding.allowance import PollingOptions, PollPace
-from shardway.core.feeding.pages import OPENED_AT_ONCE_BYTES_MAX, Retention, aggregate_bytes_of, open_all
+from shardway.core.log.pace import PollingOptions, PollPace
+from shardway.core.log.pages import Retention
+from shardway.core.log.user_records import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of, open_all
 from shardway.core.sequence import shard_id_number
 from shardway.errors import (
     ExpiredIteratorError,
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from shardway.core.feeding.allowance import Buffer
-    from shardway.core.feeding.pages import FeedCursor, OpenedRecords, PageMeaning, RawRecord, ReadPage, ShardView
+    from shardway.core.log.buffer import Buffer
+    from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
+    from shardway.core.log.pages import RawRecord, ReadPage
+    from shardway.core.log.user_records import OpenedRecords, ShardView
     from shardway.events import FeedEvent
     from shardway.ports import RecordSource
 

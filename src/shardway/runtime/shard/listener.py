@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
-    from shardway.core.feeding.pages import ChildShard
     from shardway.core.leases.tenure import Ended, HandoffAsked, Lost
     from shardway.core.ledger.ledger import GiveUpReason
+    from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
 
     Caller: TypeAlias = asyncio.Task[Any] | threading.Thread

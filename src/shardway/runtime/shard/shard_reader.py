@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardway.core.feeding.pages import PLAIN_BYTES, RECORD_BYTES
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
 from shardway.core.ledger.book import payload_bytes_of, payload_bytes_of_all
 from shardway.core.ledger.ledger import Ledger, raised_at
 from shardway.core.ledger.policies import LedgerPolicy, Skip
+from shardway.core.log.user_records import PLAIN_BYTES, RECORD_BYTES
 from shardway.core.shard import checkpoints, machine
 from shardway.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from shardway.core.shard.duplicates import Admit
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
-    from shardway.core.feeding.pages import ChildShard, FeedCursor, PageMeaning
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.tenure import Command, Loss
     from shardway.core.ledger.book import Delivery
     from shardway.core.ledger.ledger import GiveUpReason
     from shardway.core.ledger.policies import OrderPolicy
+    from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
+    from shardway.core.log.pages import ChildShard
     from shardway.core.shard.checkpoints import Cadence, Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position, Record

@@ -13,9 +13,10 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardway.core.feeding.log_cursor import LogCursor, NextStep, Policy
 from shardway.core.leases.row import Checkpoint
 from shardway.core.ledger.book import behind
+from shardway.core.log.cursor import LogCursor, Policy
+from shardway.core.log.transitions import NextStep
 from shardway.core.shard.duplicates import Duplicates, KeyedRecord, Window
 from shardway.errors import NotFoundError, ShardwayError
 from shardway.events import DedupeKeyFailed, DedupeWindowRebuilt
@@ -25,8 +26,8 @@ from shardway.tasks import spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardway.core.feeding.pages import PageMeaning
     from shardway.core.leases import LeaseRow
+    from shardway.core.log.feed_cursor import PageMeaning
     from shardway.core.shard.duplicates import Deduplicate
     from shardway.events import LedgerEvent
     from shardway.model import ListedShard, Record

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
-    from shardway.core.feeding.pages import ChildShard
     from shardway.core.ledger.ledger import GiveUpReason
+    from shardway.core.log.pages import ChildShard
     from shardway.core.worker import Input, WorkerState
     from shardway.model import Position
     from shardway.options import ConsumerOptions

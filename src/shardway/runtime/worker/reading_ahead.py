@@ -16,9 +16,9 @@ from shardway.tasks import drop, give_up, spawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.core.feeding.pages import PageMeaning
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.row import Checkpoint
+    from shardway.core.log.feed_cursor import PageMeaning
     from shardway.core.worker import Input
     from shardway.model import Position
     from shardway.options import ConsumerOptions

@@ -29,8 +29,8 @@ from shardway.model import ListedShard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from shardway.core.feeding.pages import ChildShard
     from shardway.core.leases.row import StreamKey, StreamMark
+    from shardway.core.log.pages import ChildShard
     from shardway.model import StartingPosition
     from shardway.ports import LeaseTable
     from shardway.runtime.feeds.fan_out import FanOutFeed

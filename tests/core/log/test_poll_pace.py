@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.core.feeding.allowance import (
+from shardway.core.log.pace import (
     BACKOFF_MAX_S,
     CALLS_PER_S_MIN,
     IDLE_GROWTH,

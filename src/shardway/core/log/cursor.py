@@ -1,50 +1,30 @@
 """One cursor over a shard's log: where to ask for an iterator, what each answer means, and that no record is left out.
 
-All that reads a shard has such a cursor: polling and fan-out (`core/feeding/pages.py`), the ranges of Spark's tasks
+All that reads a shard has such a cursor: polling and fan-out (`core/log/feed_cursor.py`), the ranges of Spark's tasks
 (`spark/reading.py`), the looks of Spark's driver, the replay of dead letters, the window of duplicates. What they want
-differently is their `Policy`. The cursor is told what happened: an answer, no iterator, a refusal, a number that is too
+differently is their `Policy`. The cursor takes what happened: an answer, no iterator, a refusal, a number that is too
 old. That is a `Sign`, and `TABLE` says what follows from each in each `State`.
-
-What the service does not say, and what is the reason for the states:
-
-- A record is asked for *at* its number, and has to come again (`SEEKING`). An iterator at a number that is trimmed
-  gives no error: it gives empty pages for ever, as far behind as the retention is long. So does one that the retention
-  has overtaken. What has to come and does not is looked for anew (`OVERTAKEN`): from the oldest record on, or from the
-  time at which it arrived.
-- If the log begins behind that record, it is trimmed, and so may be what followed it: that is told, once. If older ones
-  come, they are passed over (`PASSING`).
-- A shard that is silent answers with empty pages, too; see `Silence`.
-
-Numbers grow along the log. Arrival times need not, so no decision about a record follows from its time.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardway.core.log.silence import Meaning, Silence
+from shardway.core.log.transitions import ANEW, TABLE, UNMET, NextStep, Sign, State, Transition
 from shardway.core.sequence import just_before
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.model import IteratorAt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any, TypeVar
 
-    from shardway.core.feeding.pages import RawRecord
+    from shardway.core.log.pages import RawRecord
 
     T = TypeVar("T")
-
-BARREN_PAGES_MAX = 4
-"""After this many pages in a row that brought nothing, a record that should have come is not there."""
-FALL_MIN_MS = 1_000
-"""A MillisBehindLatest that falls by less than this says nothing far from the tip: it is measured at different
-moments.
-"""
-NEAR_TIP_MS = 60_000
-"""An iterator that is no further behind than this is not at a trimmed number: a retention is a day or more."""
 
 
 def latest_s(service_now_s: float) -> float:
@@ -53,244 +33,6 @@ def latest_s(service_now_s: float) -> float:
     It may lie two seconds too early, and never too late: a record that arrives after this call must not lie before it.
     """
     return service_now_s - SERVICE_CLOCK_S
-
-
-# --- pages without records ------------------------------------------------------------------------
-
-
-class Meaning(StrEnum):
-    """The meanings of a page without records."""
-
-    END = "end"
-    """The iterator is gone: the shard has no more records."""
-    TIP = "tip"
-    """Nothing is behind (``MillisBehindLatest`` 0): nothing more has arrived yet."""
-    CROSSING = "crossing"
-    """The iterator has come nearer to the tip over a stretch of the log without records: it is to be followed. A page
-    crosses only a limited span of the log, so a night's silence may be hundreds of pages.
-    """
-    STANDING = "standing"
-    """The iterator has come no further. So it is at a trimmed sequence number, where AWS gives empty pages for ever, as
-    far behind as the retention is long, and no error.
-    """
-
-
-class Silence:
-    """The pages of one iterator (and of those that follow it) since the last record: the only place that says what an
-    empty page means.
-
-    Silence is progress: how far behind the tip the iterator is says up to which time there is nothing, and reading may
-    go on there. What is counted is only what brings nothing: pages at which the iterator stands, or that repeat the tip
-    where a record should come. So a shard may be silent for as long as it likes, and a number that is trimmed is found
-    out after `BARREN_PAGES_MAX` pages.
-    """
-
-    __slots__ = ("_mark_ms", "barren", "reached_s")
-
-    def __init__(self) -> None:
-        self.barren = 0
-        """The number of pages in a row that brought nothing: no record, and no stretch of the log."""
-        self.reached_s: float | None = None
-        """The service's time (epoch seconds) up to which the log is crossed: no record before it is unread. None: no
-        page said so since the last record.
-        """
-        self._mark_ms: int | None = None
-
-    @property
-    def leads_nowhere(self) -> bool:
-        """True when a record that should have come by now is not there."""
-        return self.barren >= BARREN_PAGES_MAX
-
-    def empty(self, behind_ms: int | None, *, is_last: bool, asked_s: float | None) -> Meaning:
-        """Return the meaning of a page without records. ``behind_ms``: its MillisBehindLatest, if it is known.
-        ``asked_s``: the service's time when the page was asked for, or before.
-
-        A single page, far from the tip, may be that of a trimmed number: the next one shows whether the iterator moves.
-        """
-        if is_last:
-            return Meaning.END
-        if behind_ms is None:
-            self.barren += 1
-            return Meaning.STANDING
-        is_near, fell = behind_ms <= NEAR_TIP_MS, self._has_fallen(behind_ms)
-        if asked_s is not None and (is_near or fell):
-            self.reached_s = max(self.reached_s or 0.0, asked_s - behind_ms / 1000)
-        if self._mark_ms is None or fell:
-            self._mark_ms = behind_ms
-        if behind_ms == 0 or not fell:
-            self.barren += 1
-            return Meaning.STANDING if behind_ms else Meaning.TIP
-        self.barren = 0
-        return Meaning.CROSSING
-
-    def records(self, behind_ms: int | None) -> None:
-        """Note that a page with records came; ``behind_ms`` is its MillisBehindLatest, if it is known."""
-        self.barren = 0
-        self.reached_s, self._mark_ms = None, behind_ms
-
-    def begin(self) -> None:
-        """Begin anew: another iterator begins elsewhere."""
-        self.records(None)
-
-    def moved(self) -> None:
-        """Go on: another iterator begins within the silence, or before it. Its pages are compared with its own first
-        one.
-        """
-        self.barren, self._mark_ms = 0, None
-
-    def _has_fallen(self, behind_ms: int) -> bool:
-        mark_ms = self._mark_ms
-        return mark_ms is not None and behind_ms <= mark_ms - (1 if behind_ms <= NEAR_TIP_MS else FALL_MIN_MS)
-
-
-# --- the table ------------------------------------------------------------------------------------
-
-
-class State(StrEnum):
-    """The states of a cursor: what is known of the place at which the log is read."""
-
-    FRESH = "fresh"
-    """Nothing has come yet, and no record is known that has to come: the log is read from its oldest record, from a
-    time or from its tip on.
-    """
-    SEEKING = "seeking"
-    """A record that was in the log is asked for at its number, and has not come again yet. Until it does, nothing is
-    known of what is behind it.
-    """
-    OVERTAKEN = "overtaken"
-    """The record that is sought did not come, or its number was refused, or the retention may have passed it. The log
-    is read from its oldest record on (or from the record's time), and nothing has come yet.
-    """
-    PASSING = "passing"
-    """Older records than the one that is sought have come: so it is not lost by trimming, and they are passed over
-    until it comes.
-    """
-    READING = "reading"
-    """All that comes is new."""
-    TIP = "at the tip"
-    """All that comes is new, and the last answer said that nothing more has arrived yet."""
-    ENDED = "ended"
-    """The shard has no more records, or is gone."""
-
-
-class Sign(StrEnum):
-    """The inputs of a cursor: what an answer of the service is for it, or what became of the iterator."""
-
-    NEXT = "next records"
-    """Records came, and nothing is sought."""
-    OLDER = "older records"
-    """Records came, and all lie before the one that is sought."""
-    MET = "the record"
-    """Records came, and the one that is sought is among them; or they begin behind a bound that lies just before the
-    first of them.
-    """
-    BEYOND = "later records"
-    """Records came; those before the one that is sought may be among them, and it is not: it is trimmed."""
-    CROSSING = "crossing"
-    """An empty page that came nearer to the tip."""
-    STANDING = "standing"
-    """An empty page that brought nothing."""
-    NOWHERE = "nowhere"
-    """Empty pages brought nothing so often that a record that has to come is not there; or the shard ended where it has
-    to come.
-    """
-    TIP = "the tip"
-    """An empty page, and nothing is behind."""
-    END = "the end"
-    """The shard has no more records."""
-    PASSED = "passed"
-    """The retention has passed the number at which the iterator was asked for, or is about to."""
-    LOST = "no iterator"
-    """There is no iterator: none was asked for yet, it has expired, or it was thrown away."""
-    REFUSED = "refused"
-    """The service takes no iterator at a number: some do so when it is trimmed, or of another stream."""
-    GONE = "gone"
-    """The service does not know the shard any more: its last record is older than the retention."""
-
-
-class NextStep(StrEnum):
-    """The things that a reader may have to do next."""
-
-    READ = "read"
-    """Go on with the iterator that the page has brought."""
-    ASK = "ask"
-    """The iterator is worth nothing: ask for another one (`LogCursor.ask`)."""
-    STOP = "stop"
-    """Stop: nothing more comes."""
-
-
-class Transition(NamedTuple):
-    """An entry of the table."""
-
-    state: State
-    does: NextStep = NextStep.READ
-    is_loss: bool = False
-    """True when what was sought is gone, and so may be what followed it: the reader reports that."""
-
-
-_ANEW = Transition(State.OVERTAKEN, NextStep.ASK)
-_READING = Transition(State.READING)
-_TIP = Transition(State.TIP)
-_ENDED = Transition(State.ENDED, NextStep.STOP)
-_ENDED_LOSS = Transition(State.ENDED, NextStep.STOP, is_loss=True)
-
-
-def _unmet(state: State, **others: Transition) -> dict[Sign, Transition]:
-    """Return the entries of a state in which a record is sought: an empty page changes nothing."""
-    stays = Transition(state)
-    return {
-        Sign.OLDER: stays,
-        Sign.MET: _READING,
-        Sign.BEYOND: Transition(State.READING, is_loss=True),
-        Sign.CROSSING: stays,
-        Sign.STANDING: stays,
-        Sign.TIP: stays,
-        Sign.NOWHERE: _ANEW,
-        Sign.END: _ENDED_LOSS,
-        Sign.PASSED: _ANEW,
-        Sign.LOST: Transition(state, NextStep.ASK),
-        Sign.REFUSED: _ANEW,
-        Sign.GONE: _ENDED_LOSS,
-    } | {Sign[name]: entry for name, entry in others.items()}
-
-
-def _met(state: State, **others: Transition) -> dict[Sign, Transition]:
-    """Return the entries of a state in which all that comes is new."""
-    return {
-        Sign.NEXT: _READING,
-        Sign.CROSSING: _READING,
-        Sign.STANDING: Transition(state),
-        Sign.TIP: _TIP,
-        Sign.NOWHERE: _ANEW,
-        Sign.END: _ENDED,
-        Sign.PASSED: _ANEW,
-        Sign.LOST: Transition(state, NextStep.ASK),
-        Sign.REFUSED: _ANEW,
-        Sign.GONE: _ENDED_LOSS,
-    } | {Sign[name]: entry for name, entry in others.items()}
-
-
-TABLE: Mapping[State, Mapping[Sign, Transition]] = {
-    State.FRESH: _met(State.FRESH),
-    State.SEEKING: _unmet(State.SEEKING),
-    State.OVERTAKEN: _unmet(
-        State.OVERTAKEN,
-        OLDER=Transition(State.PASSING),
-        # Nothing is left at all: whatever comes after this is new.
-        TIP=Transition(State.TIP, is_loss=True),
-    ),
-    State.PASSING: _unmet(State.PASSING),
-    State.READING: _met(State.READING),
-    State.TIP: _met(State.TIP),
-    State.ENDED: {Sign.LOST: _ENDED, Sign.GONE: _ENDED},
-}
-"""The table of what follows in each state. A sign that is not there cannot come in that state."""
-
-UNMET = frozenset({State.SEEKING, State.OVERTAKEN, State.PASSING})
-"""The states in which a record is sought."""
-
-
-# --- the machine ----------------------------------------------------------------------------------
 
 
 class Policy(NamedTuple):
@@ -459,7 +201,7 @@ class LogCursor:
         found = TABLE[self.state].get(sign)
         if found is None:
             raise RuntimeError(f"a log's cursor that is {self.state} cannot be shown {sign}")
-        if found is _ANEW or sign is Sign.GONE:
+        if found is ANEW or sign is Sign.GONE:
             self._begin_anew()
         elif sign is Sign.MET or sign is Sign.OLDER:
             self.missing = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardway.core.feeding.pages import ReadPage
+from shardway.core.log.pages import ReadPage
 
 if TYPE_CHECKING:
     from shardway.model import IteratorAt

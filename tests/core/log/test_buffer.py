@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shardway.core.feeding.allowance import FIRST_RECORD_BYTES, RECORDS_MAX, Buffer, Share
+from shardway.core.log.buffer import FIRST_RECORD_BYTES, Buffer, Share
+from shardway.core.log.pace import RECORDS_MAX
 
 KIB = 1024
 MIB = 1024 * KIB

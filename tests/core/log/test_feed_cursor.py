@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX
-from shardway.core.feeding.pages import TRIM_MARGIN_S, FeedCursor, PageMeaning, ReadPage, ShardView
 from shardway.core.leases.row import Checkpoint
+from shardway.core.log.feed_cursor import TRIM_MARGIN_S, FeedCursor, PageMeaning
+from shardway.core.log.pages import ReadPage
+from shardway.core.log.silence import BARREN_PAGES_MAX
+from shardway.core.log.user_records import ShardView
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.errors import AggregateError
 from shardway.model import HASH_KEY_MAX, IteratorAt, OutsidePolicy, Position
-from tests.core.feeding.shard_log import FIRST, ShardLog
+from tests.core.log.shard_log import FIRST, ShardLog
 from tests.momentary import now
 
 SHARD = ShardView("orders", "shardId-000000000000", 0, HASH_KEY_MAX)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.feeding.log_cursor import BARREN_PAGES_MAX, NEAR_TIP_MS, Meaning, Silence
+from shardway.core.log.silence import BARREN_PAGES_MAX, NEAR_TIP_MS, Meaning, Silence
 from tests.momentary import now
 
 DAY_MS = 86_400_000
