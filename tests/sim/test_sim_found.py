@@ -807,6 +807,26 @@ FOUND["a program sought another place before its worker could say that the forme
     ),
 )
 
+FOUND["a program left its run in a drain, while what it put off lay before what it had settled"] = FaultPlan(
+    seed=78012652,
+    workers=5,
+    shards=5,
+    duration_s=16.0,
+    records_per_s=20.0,
+    fan_out=True,
+    handle_s=0.5,
+    streams=3,
+    keys=40,
+    program="late_orders",
+    options={"failover_s": 10.0},
+    faults=(
+        Join(at_s=8.345623883586116),
+        Leave(at_s=9.868846122217096, worker=0),
+        Join(at_s=12.811624089386372),
+        Leave(at_s=12.868342610033988, worker=1),
+    ),
+)
+
 SHORT_DRAIN = FaultPlan(
     seed=0,
     workers=1,
@@ -964,6 +984,37 @@ def test_a_checkpoint_behind_a_place_that_was_sought_ends_the_matter_of_a_loss()
     history.row_written(row, stored, "checkpoint")
     history.row_written(stored, dataclasses.replace(stored, owner="w1", counter=3), "take")
     assert not history.untold
+    assert not history.broken
+
+
+@pytest.mark.parametrize(
+    ("left_s", "taken_again", "faults"),
+    [(None, False, 1), (9.9, False, 0), (8.0, False, 1), (9.9, True, 2)],
+    ids=["it stays", "it leaves", "it left long before", "it comes back and takes it"],
+)
+def test_what_comes_again_is_no_fault_where_the_program_left_its_run_in_the_drain(
+    left_s: float | None, taken_again: bool, faults: int
+) -> None:
+    now = [1.0]
+    history = History(lambda: now[0], Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    history.put("s", 1, [Put("a", b"1")], 1.0)
+    history.put("s", 2, [Put("b", b"2")], 1.0)
+    row = LeaseRow(key="s", owner="w0", counter=1, checkpoint=Checkpoint.TRIM_HORIZON)
+    history.row_written(None, row, "take")
+    history.delivered("w0", "s", 1, [Position(1), Position(2)], None, by_key=False)
+    history.settled("w0", "s", 1, [Position(2)], counts=True)
+    history.put_off("w0", "s", 1, [Position(1)], None)
+    if left_s is not None:
+        now[0] = left_s
+        history.left("w0")
+    if taken_again:
+        history.delivered("w0", "s", 1, [Position(1)], None, by_key=False)
+    now[0] = 10.0
+    history.row_written(row, dataclasses.replace(row, owner="w1", counter=2), "give")
+    history.delivered("w1", "s", 2, [Position(1), Position(2)], None, by_key=False)
+    assert history.done_again == (faults > 0)
+    assert history.handed_twice == faults
     assert not history.broken
 
 

@@ -162,7 +162,9 @@ class ShardStory:
     drain: DrainWait | None = None
     """The last drain that waited."""
     cut_short: set[int] = field(default_factory=set)
-    """The tokens of the tenures whose drains came to their deadline while handlers still worked."""
+    """The tokens of the tenures whose drains ended before all was settled, with good reason: at their deadline, while
+    handlers still worked, or as the program had left its run.
+    """
 
     @property
     def over(self) -> bool:
@@ -352,6 +354,7 @@ class History:
         self._on_note = on_note
         self._clock = clock
         self._settled_at_s: dict[str, float] = {}  # The time at which each process settled something last.
+        self._left_at_s: dict[str, float] = {}  # The time at which the program of each process left its run last.
         self._came: dict[tuple[str, bytes | str], tuple[float, tuple[str, Position]]] = {}
         self._put_out: set[tuple[str, Position]] = set()
         self._transactions: dict[str, bool] = {}
@@ -473,9 +476,16 @@ class History:
         """Note whether a tenure ended by the deadline of its drain, with records that the program was at work on: these
         come again, and so does what was settled behind them. A program that stood still does not count: what it had
         should have been settled in time.
+
+        A drain waits for what was put off only as long as a caller asks for it. So the same is true where the program
+        had just left its run, and no caller has taken what it put off.
         """
         drain, now_s = story.drain, self._clock()
         story.drain = None
+        if now_s - self._left_at_s.get(story.tenure or "", -math.inf) <= LET_GO_S and any(
+            story.delivered[one].token == story.token for one in story.put_off
+        ):
+            story.cut_short.add(story.token)
         if drain is None or drain.who != story.tenure:
             return
         is_late = drain.until_s - CLOCK_TICK_S <= now_s <= drain.until_s + LET_GO_S
@@ -741,6 +751,11 @@ class History:
         """Note that no handler has these positions any more: they were put off, failed or were given up."""
         found = zip(positions, parts or [0] * len(positions), strict=True)
         self.shards[shard_id].with_handler.difference_update(found)
+
+    def left(self, who: str) -> None:
+        """Note that a process has left its run: until its program begins another one no caller asks for records."""
+        self.note("left", who)
+        self._left_at_s[who] = self._clock()
 
     def taken_back(self, shard_id: str) -> None:
         """Note that a program has left its iteration: what it had comes again."""

@@ -563,6 +563,7 @@ async def late_orders(consumer: Consumer[Any], process: Process) -> None:
         if done:
             return await running
         await asyncio.wait((running,))
+        process.history.left(process.name)
 
 
 async def pauses(consumer: Consumer[Any], process: Process) -> None:
