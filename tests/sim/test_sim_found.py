@@ -840,6 +840,18 @@ SHORT_DRAIN = FaultPlan(
     faults=(Join(at_s=9.0), Leave(at_s=12.0, worker=0)),
 )
 """The program has more collections when its worker leaves than it can handle until the drain's deadline."""
+FOUND["a program sought in a shard whose lease its worker had lost while its machine slept"] = FaultPlan(
+    workers=2,
+    shards=1,
+    duration_s=40.0,
+    records_per_s=20.0,
+    repeats=0.1,
+    window_s=10.0,
+    faults=(
+        Pause(at_s=5.0, worker=0, lasts_s=25.0, suspended=True),
+        Seek(at_s=10.0, worker=0, choice=0.0, to="LATEST"),
+    ),
+)
 FOUND["a drain came to its deadline while the program was at work"] = SHORT_DRAIN
 FOUND["a machine's clock was set an hour ahead while a page was asked for"] = FaultPlan(
     seed=78013380,
@@ -908,6 +920,25 @@ def test_only_a_seek_brings_records_of_a_shard_that_was_given_up_and_only_in_tha
     assert rules(1) == rules(2) == {"a shard comes back in its cool-down"}
     now[0] = 15.0
     assert not rules(2)
+
+
+def test_a_seek_of_a_worker_that_has_lost_the_lease_passes_over_nothing_that_the_present_owner_has_to_deliver() -> None:
+    history = History(lambda: 50.0, Promises(ConsumerOptions()))
+    history.shard("s", "orders", (), taking=True)
+    for number in (1, 2):
+        history.put("s", number, [Put("k", b"1")], 1700000000.0)
+    story = history.shards["s"]
+    first = LeaseRow(key="s", checkpoint=Checkpoint.TRIM_HORIZON, owner="w0", counter=1)
+    history.row_written(None, first, "take")
+    history.row_written(first, dataclasses.replace(first, owner="w1", counter=2), "take")
+
+    history.sought("w0", "s", 1, "LATEST", 1700000046.0)
+    assert not story.settled
+    history.delivered("w1", "s", 2, [Position(1), Position(2)], None, by_key=False)
+    assert not history.broken
+
+    history.sought("w1", "s", 2, "LATEST", 1700000046.0)
+    assert len(story.settled) == 2, "the owner's own seek passes over them"
 
 
 def test_a_seek_to_latest_may_bring_what_arrived_in_the_millisecond_of_its_time_and_nothing_before_that() -> None:

@@ -786,11 +786,14 @@ class History:
         else:
             # Arrival times are whole milliseconds, and a time that is one of them comes to the service unchanged.
             first = earliest = self._place_at(story, float(to))
-        story.pass_over(first)
+        # A worker that does not know yet that it lost the lease takes a seek as well. It stores nothing any more, so
+        # the seek changes nothing of what the present owner has to deliver.
+        if token >= story.owner_counter:
+            story.pass_over(first)
+            self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
         story.sought[token] = SoughtPlace(
             story.stint(token).seeks + 1, first, earliest, story.hides_loss_from(token, first, isinstance(to, Position))
         )
-        self._put_out -= {(shard_id, one) for one in story.positions[earliest:]}
 
     def _place_at(self, story: ShardStory, at_s: float) -> int:
         return bisect_left(story.positions, at_s, key=story.arrived.__getitem__)
