@@ -21,19 +21,6 @@ from shardway import events
 from shardway.aws.options import ConnectionOptions
 from shardway.core.given import Options
 from shardway.core.leases.tenure import LeaseTimes
-from shardway.core.ledger.policies import (
-    AnyOrder,
-    ByKey,
-    DeadLetters,
-    GiveUp,
-    InOrder,
-    Redeliver,
-    Retry,
-    SettlingOptions,
-    Skip,
-    Stop,
-    Warn,
-)
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
@@ -46,10 +33,23 @@ from shardway.options import (
     LeaseOptions,
     MetricsOptions,
 )
+from shardway.policies import (
+    AnyOrder,
+    ByKey,
+    DeadLetters,
+    Deliver,
+    GiveUp,
+    InOrder,
+    Redeliver,
+    Retry,
+    SettlingOptions,
+    Skip,
+    Stop,
+    Warn,
+)
 from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.lifecycle import AssignedShard, ShardChange
 from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-from shardway.runtime.feeds.deserializing import Deliver
 from shardway.runtime.shard.listener import Origin
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ CONSTANTS = {
     "shardway.core.assignment.kcl": "beside the KCL",
     "shardway.core.shard.machine": "shards",
     "shardway.core.shard.checkpoints": "checkpoints",
-    "shardway.core.ledger.ledger": "events",
+    "shardway.core.ledger.ledger_events": "events",
     "shardway.core.ledger.letter": "dead letters",
     "shardway.aws.record_streams": "fan-out",
-    "shardway.core.ledger.policies": "shards",
+    "shardway.core.ledger.policy": "shards",
     "shardway.runtime.worker.holding": "leases",
     "shardway.aws.transport": "connections",
     "shardway.aws.dynamodb": "tables",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
-from shardway.core.ledger.policies import SettlingOptions
 from shardway.options import (
     BufferOptions,
     CheckpointOptions,
@@ -16,6 +15,7 @@ from shardway.options import (
     WorkerTimes,
     consumer_options,
 )
+from shardway.policies import SettlingOptions
 
 if TYPE_CHECKING:
     from shardway.core.given import Options

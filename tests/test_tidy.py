@@ -100,7 +100,7 @@ def test_functions_are_short() -> None:
 
 # --- who may import whom --------------------------------------------------------------------------
 
-CORE_MAY_SEE = ("shardway.core", "shardway.model", "shardway.errors", "shardway.events")
+CORE_MAY_SEE = ("shardway.core", "shardway.model", "shardway.errors", "shardway.events", "shardway.policies")
 
 
 def core_sees_only_core(importer: str, imported: str) -> bool:

@@ -14,20 +14,7 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.grouping import Part
-    from shardway.core.ledger.policies import (
-        AnyOrder,
-        ByKey,
-        DeadLetters,
-        GiveUp,
-        InOrder,
-        Redeliver,
-        Retry,
-        SettlingOptions,
-        Skip,
-        Stop,
-        Warn,
-    )
+    from shardway.core.ledger.parts import Part
     from shardway.core.log.pace import PollingOptions
     from shardway.core.shard.duplicates import Deduplicate
     from shardway.errors import (
@@ -50,13 +37,27 @@ if TYPE_CHECKING:
         LeaseOptions,
         ProducerOptions,
     )
+    from shardway.policies import (
+        AnyOrder,
+        ByKey,
+        DeadLetters,
+        Deliver,
+        GiveUp,
+        InOrder,
+        Redeliver,
+        Retry,
+        SettlingOptions,
+        Skip,
+        Stop,
+        Warn,
+    )
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.consumer.concurrency import OneByOne, Unordered, by_key, unordered
     from shardway.runtime.consumer.consumer import Consumer
     from shardway.runtime.consumer.lifecycle import AssignedShard
     from shardway.runtime.consumer.shards import Shard
     from shardway.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from shardway.runtime.feeds.deserializing import Deliver, Unreadable
+    from shardway.runtime.feeds.deserializing import Unreadable
     from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
     from shardway.runtime.producer.producer import Producer
     from shardway.runtime.producer.sync_producer import SyncProducer
@@ -130,12 +131,12 @@ __all__ = [
 __version__ = "0.3.0"
 
 _HOMES = {
-    "AnyOrder": "shardway.core.ledger.policies",
+    "AnyOrder": "shardway.policies",
     "AssignedShard": "shardway.runtime.consumer.lifecycle",
     "Batch": "shardway.runtime.shard.batch",
     "BufferFullError": "shardway.errors",
     "BufferOptions": "shardway.options",
-    "ByKey": "shardway.core.ledger.policies",
+    "ByKey": "shardway.policies",
     "CheckpointError": "shardway.errors",
     "CheckpointOptions": "shardway.options",
     "Collection": "shardway.runtime.consumer.collection",
@@ -143,20 +144,20 @@ _HOMES = {
     "Consumer": "shardway.runtime.consumer.consumer",
     "Credentials": "shardway.wiring",
     "DataLossError": "shardway.errors",
-    "DeadLetters": "shardway.core.ledger.policies",
+    "DeadLetters": "shardway.policies",
     "Deduplicate": "shardway.core.shard.duplicates",
-    "Deliver": "shardway.runtime.feeds.deserializing",
+    "Deliver": "shardway.policies",
     "Delivered": "shardway.runtime.shard.batch",
     "FanOutOptions": "shardway.options",
-    "GiveUp": "shardway.core.ledger.policies",
+    "GiveUp": "shardway.policies",
     "HandoffOptions": "shardway.options",
-    "InOrder": "shardway.core.ledger.policies",
+    "InOrder": "shardway.policies",
     "LeaseOptions": "shardway.options",
     "OneByOne": "shardway.runtime.consumer.concurrency",
     "OptionError": "shardway.errors",
     "OutRecord": "shardway.model",
     "OutsidePolicy": "shardway.model",
-    "Part": "shardway.core.ledger.grouping",
+    "Part": "shardway.core.ledger.parts",
     "PollingOptions": "shardway.core.log.pace",
     "Position": "shardway.model",
     "Producer": "shardway.runtime.producer.producer",
@@ -166,16 +167,16 @@ _HOMES = {
     "PutResult": "shardway.model",
     "Puts": "shardway.runtime.producer.handles",
     "Record": "shardway.model",
-    "Redeliver": "shardway.core.ledger.policies",
-    "Retry": "shardway.core.ledger.policies",
+    "Redeliver": "shardway.policies",
+    "Retry": "shardway.policies",
     "ServiceError": "shardway.errors",
-    "SettlingOptions": "shardway.core.ledger.policies",
+    "SettlingOptions": "shardway.policies",
     "Shard": "shardway.runtime.consumer.shards",
     "ShardReadError": "shardway.errors",
     "ShardwayError": "shardway.errors",
-    "Skip": "shardway.core.ledger.policies",
+    "Skip": "shardway.policies",
     "StartingPosition": "shardway.model",
-    "Stop": "shardway.core.ledger.policies",
+    "Stop": "shardway.policies",
     "SyncConsumer": "shardway.runtime.consumer.sync_consumer",
     "SyncProducer": "shardway.runtime.producer.sync_producer",
     "SyncPutHandle": "shardway.runtime.producer.handles",
@@ -185,7 +186,7 @@ _HOMES = {
     "Unordered": "shardway.runtime.consumer.concurrency",
     "Unreadable": "shardway.runtime.feeds.deserializing",
     "Unwritten": "shardway.runtime.producer.handles",
-    "Warn": "shardway.core.ledger.policies",
+    "Warn": "shardway.policies",
     "by_key": "shardway.runtime.consumer.concurrency",
     "log_events": "shardway.telemetry.log",
     "unordered": "shardway.runtime.consumer.concurrency",

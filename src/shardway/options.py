@@ -19,21 +19,7 @@ from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX
 from shardway.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from shardway.core.given import Options, known_names, lacks, not_callable, not_of, shown
 from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
-from shardway.core.ledger.policies import (
-    SHARD_BUFFER_BYTES_MAX,
-    SHARD_RECORDS_MAX,
-    AnyOrder,
-    ByKey,
-    DeadLetters,
-    InOrder,
-    LedgerPolicy,
-    OrderPolicy,
-    Redeliver,
-    Retry,
-    SettlingOptions,
-    Skip,
-    Stop,
-)
+from shardway.core.ledger.policy import SHARD_BUFFER_BYTES_MAX, SHARD_RECORDS_MAX, LedgerPolicy
 from shardway.core.log.buffer import BUFFER_BYTES_MAX
 from shardway.core.log.pace import PollingOptions
 from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES
@@ -42,6 +28,18 @@ from shardway.core.shard.checkpoints import Cadence, Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.errors import OptionError
 from shardway.model import OutsidePolicy, StartingPosition
+from shardway.policies import (
+    AnyOrder,
+    ByKey,
+    DeadLetters,
+    InOrder,
+    OrderPolicy,
+    Redeliver,
+    Retry,
+    SettlingOptions,
+    Skip,
+    Stop,
+)
 
 if TYPE_CHECKING:
     import random
@@ -50,10 +48,9 @@ if TYPE_CHECKING:
     from shardway.core.assignment.strategies import LeaseView, WorkerView
     from shardway.events import Event
     from shardway.model import Record
-    from shardway.policies import DeadLetterChoice, OnPending
+    from shardway.policies import DeadLetterChoice, OnPending, UnreadablePolicy
     from shardway.ports import LeaseTable, Tracer
     from shardway.runtime.consumer.lifecycle import AssignedShard
-    from shardway.runtime.feeds.deserializing import UnreadablePolicy
     from shardway.runtime.feeds.fan_out import SubscriptionTimes
 
 __all__ = [
@@ -536,8 +533,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     @classmethod
     def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-        from shardway.runtime.feeds.deserializing import Deliver
+        from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream, Deliver
 
         return {
             "starting_position": (StartingPosition,),

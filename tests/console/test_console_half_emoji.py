@@ -17,9 +17,9 @@ import boto3
 import pytest
 
 from shardway import SettlingOptions
-from shardway.core.ledger.policies import Retry
 from shardway.dead_letters import DeadLettersToFile
 from shardway.pipeline.job.account import ExitCode, RunOutput
+from shardway.policies import Retry
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.telemetry.log import log_events
 from tests.console.asking import TOKEN, ask

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.ledger.policies import Retry
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.kclpy.daemon import Daemon, DaemonOptions
 from shardway.kclpy.session import SessionOptions
 from shardway.model import StartingPosition
+from shardway.policies import Retry
 from shardway.runtime.consumer.consumer import Consumer
 from tests.options_kit import arguments_of
 

@@ -17,17 +17,17 @@ from shardway.core.leases import tenure as machine
 from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Answered, State, Tenure
-from shardway.core.ledger import book
-from shardway.core.ledger.book import Chain
+from shardway.core.ledger import page
+from shardway.core.ledger.chain import Chain
+from shardway.core.ledger.key_queue import KeyQueue
 from shardway.core.ledger.ledger import Ledger, MayDeliver
-from shardway.core.ledger.policies import Retry
-from shardway.core.ledger.queues import KeyQueue
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.machine import LetterWritten
 from shardway.core.worker import WorkerState
 from shardway.model import Position
+from shardway.policies import Retry
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds import pages
 from shardway.runtime.feeds.pages import Pages
@@ -217,11 +217,11 @@ def windows_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_part_settles_its_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book, "_same", lambda one, other: False)
+    patch.setattr(page, "_same", lambda one, other: False)
 
 
 def parts_are_left_at_a_handoff(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book.Page, "continues", lambda self, place: False)
+    patch.setattr(page.Page, "continues", lambda self, place: False)
 
 
 def what_was_prepared_and_done_is_abandoned(patch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def an_aggregate_is_settled_by_one_of_its_records(patch: pytest.MonkeyPatch) -> 
 
 
 def the_last_record_of_a_page_settles_it(patch: pytest.MonkeyPatch) -> None:
-    real = book.Page.mark
+    real = page.Page.mark
 
     def mark(one: Any, place: int) -> bool:
         done = real(one, place)
@@ -303,7 +303,7 @@ def the_last_record_of_a_page_settles_it(patch: pytest.MonkeyPatch) -> None:
             one.mark_all(one.places, one.left)
         return done
 
-    patch.setattr(book.Page, "mark", mark)
+    patch.setattr(page.Page, "mark", mark)
 
 
 def a_position_is_reopened_at_the_tip(patch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway import tasks
-from shardway.core.ledger.policies import Retry
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import StartingPosition
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLettersTo, Retry
 from shardway.testing import FaultPlan, Simulator
 from shardway.testing.sim.__main__ import main, replay_line
 from shardway.testing.sim.history import BAD

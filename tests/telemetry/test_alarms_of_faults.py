@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scripts.monitoring import FOLDER
 
-from shardway.core.ledger.policies import Retry
 from shardway.core.log.pace import PollingOptions
 from shardway.errors import AccessDeniedError, UnavailableError
 from shardway.local.model import Limits
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLettersTo, Retry
 from tests.telemetry.watched_kit import HOUR_S, SCRAPE_S, Watched
 
 if TYPE_CHECKING:

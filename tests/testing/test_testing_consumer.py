@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.ledger.policies import Retry
 from shardway.events import RecordDeadLettered
 from shardway.model import OutRecord, Position, StartingPosition
-from shardway.policies import DeadLettersTo, DeadLettersToFile
+from shardway.policies import DeadLettersTo, DeadLettersToFile, Retry
 from shardway.testing import TestConsumer, UnsettledError, VirtualLoop, records_of_file
 from shardway.testing import consumer as consumers
 from tests.options_kit import arguments_of

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from shardway.core.ledger.policies import DeadLetters, Retry, Stop
 from shardway.errors import ShardStoppedError
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLetters, DeadLettersTo, Retry, Stop
 from shardway.runtime.consumer.concurrency import by_key, unordered
 from shardway.testing import SyncTestConsumer, TestConsumer, UnsettledError
 from tests.options_kit import arguments_of

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardway.core.leases.tenure import FAILOVER_S
-from shardway.core.ledger.policies import Retry, SettlingOptions
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError
@@ -26,6 +25,7 @@ from shardway.options import (
     HandoffOptions,
     LeaseOptions,
 )
+from shardway.policies import Retry, SettlingOptions
 from shardway.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
 from shardway.wiring import ConnectionOptions
 

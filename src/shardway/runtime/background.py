@@ -9,7 +9,7 @@ import traceback
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.ledger.ledger import named
+from shardway.core.ledger.ledger_events import named
 from shardway.events import TaskFailed
 from shardway.tasks import spawn
 

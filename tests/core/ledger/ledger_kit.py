@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases.row import Checkpoint
 from shardway.core.ledger.ledger import Ledger
-from shardway.core.ledger.policies import LedgerPolicy
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.core.ledger.book import Delivery
+    from shardway.core.ledger.ticket import Delivery
 
 
 class Rec(NamedTuple):

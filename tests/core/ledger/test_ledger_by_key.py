@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.ledger.ledger import MayDeliver
-from shardway.core.ledger.policies import ByKey, Redeliver, Retry
 from shardway.model import Position
+from shardway.policies import ByKey, Redeliver, Retry
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
 from tests.momentary import now
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.book import Delivery
+    from shardway.core.ledger.ticket import Delivery
 
 CHANCE = st.randoms(use_true_random=False)
 

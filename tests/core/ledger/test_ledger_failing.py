@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.ledger import Halve, LastAttempt, Redelivery, after_failure
-from shardway.core.ledger.policies import (
+from shardway.core.ledger.failures import Halve, LastAttempt, Redelivery, after_failure
+from shardway.errors import OptionError
+from shardway.events import (
+    BatchFailed,
+    DeadLetterFailed,
+    RecordDeadLettered,
+    RecordsSkipped,
+    RecordsStalled,
+    ShardGivenUp,
+)
+from shardway.model import Position
+from shardway.policies import (
     AnyOrder,
     DeadLetters,
     GiveUp,
@@ -23,16 +33,6 @@ from shardway.core.ledger.policies import (
     Stop,
     Warn,
 )
-from shardway.errors import OptionError
-from shardway.events import (
-    BatchFailed,
-    DeadLetterFailed,
-    RecordDeadLettered,
-    RecordsSkipped,
-    RecordsStalled,
-    ShardGivenUp,
-)
-from shardway.model import Position
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 from tests.momentary import now
 

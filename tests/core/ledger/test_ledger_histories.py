@@ -20,12 +20,13 @@ from hypothesis.stateful import (
 )
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from shardway.model import Position
+from shardway.policies import AnyOrder, ByKey, DeadLetters, GiveUp, InOrder, Redeliver, Retry, Skip
 from tests.core.ledger.ledger_kit import Kept, Rec
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.book import DeadLetter, Delivery
+    from shardway.core.ledger.letters import DeadLetter
+    from shardway.core.ledger.ticket import Delivery
 
 NEW, OUT, WAITING, LETTER, SETTLED = "new", "out", "waiting", "letter", "settled"
 DEADLINE_S = 50.0

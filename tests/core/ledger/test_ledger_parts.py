@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.grouping import Part, SplitError, split
 from shardway.core.ledger.ledger import MayDeliver
-from shardway.core.ledger.policies import AnyOrder, ByKey, InOrder
+from shardway.core.ledger.parts import Part, SplitError, split
 from shardway.model import Position
+from shardway.policies import AnyOrder, ByKey, InOrder
 from tests.core.ledger.ledger_kit import Kept, Rec, at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from shardway.core.ledger.policies import OrderPolicy
+    from shardway.policies import OrderPolicy
 
 
 def words(record: Rec) -> list[bytes]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardway.core.ledger.grouping import Collector
-from shardway.core.ledger.policies import Redeliver
+from shardway.core.ledger.collector import Collector
 from shardway.events import RecordsStalled, RecordsUnsettled
 from shardway.model import Position
+from shardway.policies import Redeliver
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 
 

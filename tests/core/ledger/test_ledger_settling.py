@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.book import behind
 from shardway.core.ledger.ledger import MayDeliver
-from shardway.core.ledger.policies import ByKey, LedgerPolicy, Retry, Skip
+from shardway.core.ledger.page import behind
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.errors import OptionError
 from shardway.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from shardway.model import Position
+from shardway.policies import ByKey, Retry, Skip
 from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
 from tests.momentary import now
 

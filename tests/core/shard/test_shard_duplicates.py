@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.leases import LeaseRow
 from shardway.core.leases.row import Checkpoint
 from shardway.core.ledger.ledger import Ledger
-from shardway.core.ledger.policies import LedgerPolicy
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard.checkpoints import PendingChoice, Riding
 from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, KeyedRecord, PageRead, Window

@@ -15,7 +15,7 @@ from shardway.core.leases import LeaseRow
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
 from shardway.core.ledger.ledger import Ledger, MayDeliver
-from shardway.core.ledger.policies import AnyOrder, ByKey, DeadLetters, GiveUp, LedgerPolicy, Retry
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import machine
 from shardway.core.shard.checkpoints import (
@@ -69,10 +69,11 @@ from shardway.core.shard.machine import (
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
 from shardway.model import Position
+from shardway.policies import AnyOrder, ByKey, DeadLetters, GiveUp, Retry
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.book import Delivery
+    from shardway.core.ledger.ticket import Delivery
     from shardway.core.shard.checkpoints import Cadence
 
 END = Checkpoint.SHARD_END

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.ledger.policies import Retry
 from shardway.model import StartingPosition
+from shardway.policies import Retry
 from shardway.runtime.consumer.consumer import Consumer
 from tests.options_kit import arguments_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, POLL, STREAM

@@ -12,7 +12,7 @@ from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.tenure import LeaseTimes, claim
-from shardway.core.ledger.policies import LedgerPolicy
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pace import PollingOptions
 from shardway.core.log.user_records import ShardView

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.core.ledger.policies import Retry
 from shardway.errors import NotFoundError
 from shardway.local import LocalKinesis
 from shardway.model import StartingPosition
 from shardway.options import FanOutOptions
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLettersTo, Retry
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.feeds.fan_out import SubscriptionTimes
 from shardway.stores.memory import MemoryLeaseTable

@@ -9,9 +9,10 @@ from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
 from shardway.core.leases.writes import Done, Unknown
-from shardway.core.ledger.policies import LedgerPolicy, Retry
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard.checkpoints import Every, Prompt
 from shardway.model import Position
+from shardway.policies import Retry
 from shardway.runtime.shard.listener import ShardListener
 from shardway.runtime.shard.shard_reader import ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper

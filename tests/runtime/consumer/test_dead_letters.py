@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.ledger.letter import Letter
-from shardway.core.ledger.policies import DeadLetters, Redeliver, Retry
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import NotFoundError, OptionError
 from shardway.events import DeadLetterFailed, RecordDeadLettered
 from shardway.model import Position
-from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
+from shardway.policies import DeadLetters, DeadLettersTo, DeadLettersToFile, DeadLettersToStream, Redeliver, Retry
 from shardway.runtime.dead_letters.writers import FileLetters, StreamLetters
 from shardway.runtime.worker import holding
 from shardway.stores.memory import MemoryLeaseTable

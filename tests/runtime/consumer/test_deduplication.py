@@ -15,7 +15,7 @@ from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases.row import Checkpoint, LeaseRow
 from shardway.core.ledger.ledger import Ledger
-from shardway.core.ledger.policies import LedgerPolicy, Retry
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import PageMeaning
 from shardway.core.log.user_records import ShardView, UserRecords
 from shardway.core.shard.checkpoints import PendingChoice, Prompt, begin
@@ -30,7 +30,7 @@ from shardway.events import (
     DuplicatesLeftOut,
 )
 from shardway.model import OutsidePolicy, Position, StartingPosition, StreamName
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLettersTo, Retry
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds.admission import Admission

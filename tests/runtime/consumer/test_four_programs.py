@@ -8,10 +8,10 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.ledger.policies import Redeliver
 from shardway.core.shard.checkpoints import Prompt
 from shardway.events import RecordsStalled, RecordsUnsettled
 from shardway.model import Position
+from shardway.policies import Redeliver
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until

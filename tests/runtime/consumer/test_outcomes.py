@@ -10,13 +10,12 @@ import pytest
 
 from shardway.core.leases import writes
 from shardway.core.leases.writes import Done
-from shardway.core.ledger.grouping import Part
-from shardway.core.ledger.policies import ByKey
+from shardway.core.ledger.parts import Part
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError, ShardReadError
 from shardway.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from shardway.model import Position
-from shardway.policies import DeadLettersTo
+from shardway.policies import ByKey, DeadLettersTo
 from shardway.runtime.consumer.shards import reader_of
 from shardway.runtime.worker import holding
 from shardway.stores.memory import MemoryLeaseTable

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.ledger.policies import DeadLetters, GiveUp, Redeliver, Retry, Skip, Stop, Warn
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import ShardStoppedError
 from shardway.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
 from shardway.model import Position
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLetters, DeadLettersTo, GiveUp, Redeliver, Retry, Skip, Stop, Warn
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S
 from tests.runtime.consumer.outcome_kit import FOR_EVER, SHARD_ID, checkpoint_reaches, consumer_of, of, put, until

@@ -126,8 +126,6 @@ class LogCursor:
         """The newest record that is known to have been in the log: the last that came, or the one that is sought."""
         return self._last if self.is_met and self._last is not None else self.anchor
 
-    # --- inputs ---------------------------------------------------------------------------------
-
     def ask(self) -> IteratorAt:
         """Return where to ask for an iterator, or for a subscription: there is none."""
         self._go(Sign.LOST)
@@ -194,8 +192,6 @@ class LogCursor:
     def gone(self) -> Step:
         """Note that the service does not know the shard any more."""
         return self._step(Sign.GONE)
-
-    # --- parts ----------------------------------------------------------------------------------
 
     def _go(self, sign: Sign) -> Transition:
         found = TABLE[self.state].get(sign)

@@ -219,8 +219,6 @@ class FeedCursor:
         trimmed = self._trimmed(self._missing() if step.is_loss else None, found, horizon_s)
         return PageMeaning(found.records, None, None, ended=True, children=(), outside=0, dropped=0, trimmed=trimmed)
 
-    # --- what is lost ---------------------------------------------------------------------------
-
     def _begins_anew(self, was_met: bool | None = None) -> None:
         """Look from the oldest record on for what was read last."""
         if self._log.is_met if was_met is None else was_met:  # The checkpoint counts no more: much was read since.
@@ -259,8 +257,6 @@ class FeedCursor:
             self._gap_is_told = True
             return True
         return False
-
-    # --- until when all is read -----------------------------------------------------------------
 
     def _note_reached(self, reached_s: float | None) -> None:
         """Note until when all is read, if the page shows it: at the tip, and on the way there over a silence."""

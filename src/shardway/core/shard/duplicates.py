@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from shardway import events
 from shardway.core.given import Options
-from shardway.core.ledger.book import payload_bytes_of
+from shardway.core.ledger.page import payload_bytes_of
 from shardway.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from shardway.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardway.core.ledger.book import BookTotals
+    from shardway.core.ledger.page import BookTotals
     from shardway.events import LedgerEvent
 
 

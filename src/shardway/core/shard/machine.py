@@ -48,8 +48,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from shardway.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Prepared, Settled, Stored
-from shardway.core.ledger.book import R
 from shardway.core.ledger.ledger import MayDeliver
+from shardway.core.ledger.page import R
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard.checkpoints import Abandon, Answer, Close, Commit, Flush, Look, Prepare, Progress, SetBound
 from shardway.core.shard.duplicates import Admit, PageRead
@@ -60,13 +60,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from shardway.core.leases.tenure import Loss
-    from shardway.core.ledger.book import DeadLetter, Delivery, Ticket
-    from shardway.core.ledger.ledger import GiveUpReason, Ledger
-    from shardway.core.ledger.policies import OrderPolicy
+    from shardway.core.ledger.failures import GiveUpReason
+    from shardway.core.ledger.ledger import Ledger
+    from shardway.core.ledger.letters import DeadLetter
+    from shardway.core.ledger.ticket import Delivery, Ticket
     from shardway.core.shard.checkpoints import Checkpoints
     from shardway.core.shard.duplicates import Duplicates
     from shardway.events import LedgerEvent
     from shardway.model import Position
+    from shardway.policies import OrderPolicy
 
 ALARM_S_MIN = 0.01
 """The least time between two looks at what is due."""

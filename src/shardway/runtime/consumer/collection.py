@@ -9,8 +9,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from shardway.core.ledger.book import R
-from shardway.core.ledger.grouping import Collected, Collector
+from shardway.core.ledger.collector import Collected, Collector
+from shardway.core.ledger.page import R
 from shardway.runtime.clocks import YieldBudget
 from shardway.runtime.shard.settleable import Settleable
 from shardway.tasks import awaited, give_up

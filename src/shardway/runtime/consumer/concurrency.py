@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardway.core.given import Options
-from shardway.core.ledger.policies import AnyOrder, ByKey, InOrder
+from shardway.policies import AnyOrder, ByKey, InOrder
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.policies import OrderPolicy
+    from shardway.policies import OrderPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,6 @@ class Consumer(Generic[T]):
         """
         return self._core.worker_id
 
-    # --- life -----------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Begin. Raises the error that says that it cannot work: no such stream, no permission, options that fault."""
         await self._core.start()
@@ -170,8 +168,6 @@ class Consumer(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    # --- reading --------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncGenerator[Batch[T], None]:
         """Iterate over batches of all shards that this consumer holds, each shard's in order. It ends when the consumer
@@ -254,8 +250,6 @@ class Consumer(Generic[T]):
         """
         await self._core.run(handler, concurrency, handlers_max, each_record=True)
 
-    # --- checkpoints in two phases ---------------------------------------------------------------
-
     async def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """Store a pending checkpoint that covers all up to the record of the batch at ``index`` (the last one), before
         that is settled; then settle, and `commit`. Nothing else of the shard is checkpointed meanwhile.
@@ -285,8 +279,6 @@ class Consumer(Generic[T]):
         owner and kept; None: there is none. Raises KeyError for a shard that this consumer does not hold.
         """
         return self._core.pending(shard)
-
-    # --- steering -------------------------------------------------------------------------------
 
     def pause(self, *shards: str | Located) -> None:
         """Deliver nothing of these shards until `resume`; without any: of all shards, also of those that come later.

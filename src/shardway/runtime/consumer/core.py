@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shardway.core.given import lacks, not_callable, not_of, shown
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.policies import ByKey
 from shardway.core.log.buffer import Buffer
 from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
 from shardway.events import KeysIgnored, LoopBlocked, StopBegun, StopWaits
 from shardway.model import Position, StartingPosition
 from shardway.options import CALLBACKS, LATEST_WINS_BY_KEY, FanOutOptions, MetricsOptions, consumer_options, start_of
-from shardway.policies import DeadLettersTo, DeadLettersToStream
+from shardway.policies import ByKey, DeadLettersTo, DeadLettersToStream
 from shardway.ports import ForApplications
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import OwnTimeLoop, YieldBudget
@@ -52,8 +51,7 @@ from shardway.wiring import ConnectionOptions
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
-    from shardway.core.ledger.policies import OrderPolicy
-    from shardway.policies import DeadLetterChoice
+    from shardway.policies import DeadLetterChoice, OrderPolicy
     from shardway.ports import LeaseTable, RecordSource, Tracer
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.counted_table import CountedTable

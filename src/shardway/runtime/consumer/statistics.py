@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.ledger.grouping import Part
+from shardway.core.ledger.parts import Part
 from shardway.model import Position
 from shardway.runtime.shard.listener import Origin
 

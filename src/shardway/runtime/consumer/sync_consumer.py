@@ -135,8 +135,6 @@ class SyncConsumer(Generic[T]):
         """See `Consumer.worker_id`: it is the same."""
         return self._core.worker_id
 
-    # --- life -----------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Begin; ``with`` does it. Raises what `Consumer.start` raises."""
         self._thread.run(self._core.start())
@@ -196,8 +194,6 @@ class SyncConsumer(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # --- reading --------------------------------------------------------------------------------
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
         """See `Consumer.__aiter__`: this does the same for threads."""
@@ -275,8 +271,6 @@ class SyncConsumer(Generic[T]):
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    # --- checkpoints in two phases ---------------------------------------------------------------
-
     def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """See `Consumer.prepare`: this does the same for threads."""
         return self._stored(lambda: self._core.prepare(batch, state, index=index))
@@ -301,8 +295,6 @@ class SyncConsumer(Generic[T]):
             if not self._thread.is_closed:
                 raise
             raise CheckpointError("the consumer is closed: no checkpoint can be stored any more") from error
-
-    # --- steering -------------------------------------------------------------------------------
 
     def pause(self, *shards: str | Located) -> None:
         """See `Consumer.pause`: this does the same for threads."""
@@ -332,8 +324,6 @@ class SyncConsumer(Generic[T]):
     def metrics(self) -> ConsumerSnapshot:
         """See `Consumer.metrics`: this does the same for threads."""
         return self._core.metrics()
-
-    # --- parts ----------------------------------------------------------------------------------
 
     async def _statistics(self) -> ConsumerStatistics:
         return self._core.statistics()

@@ -10,7 +10,7 @@ from shardway.core.ledger.letter import Letter
 from shardway.tasks import is_cancelled
 
 if TYPE_CHECKING:
-    from shardway.core.ledger.book import DeadLetter
+    from shardway.core.ledger.letters import DeadLetter
     from shardway.runtime.dead_letters.writers import LetterSink
 
 

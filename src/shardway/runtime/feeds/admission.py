@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.ledger.grouping import PARTS_MAX, split
+from shardway.core.ledger.parts import PARTS_MAX, split
 from shardway.core.log.user_records import UserRecords
 from shardway.core.shard.duplicates import PageRead
 from shardway.core.shard.machine import PageCame

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from shardway.core.ledger.book import Delivery, R
-from shardway.core.ledger.grouping import Part
-from shardway.core.ledger.policies import DeadLetters, Skip, Stop
+from shardway.core.ledger.page import R
+from shardway.core.ledger.parts import Part
+from shardway.core.ledger.ticket import Delivery
 from shardway.errors import UnreadableRecordError
+from shardway.policies import Deliver, Stop, UnreadablePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """The record is delivered with an `Unreadable` in place of its value."""
-
-
-UnreadablePolicy: TypeAlias = DeadLetters | Skip | Stop | Deliver
 
 
 class Unreadable(NamedTuple):

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.book import behind
+from shardway.core.ledger.page import behind
 from shardway.runtime.feeds.admission import Admission
 
 if TYPE_CHECKING:

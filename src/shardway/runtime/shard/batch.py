@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from shardway.core.ledger.book import Delivery, HasPosition
     from shardway.core.ledger.ledger import Ledger
+    from shardway.core.ledger.page import HasPosition
+    from shardway.core.ledger.ticket import Delivery
     from shardway.events import LedgerEvent
     from shardway.model import Record, Tags
 
@@ -129,8 +130,6 @@ class Batch(Settleable, Generic[T_co]):
         with self._lock:
             remaining = self._ledger.remaining(self._delivery)
         return [_position(records[index[place]]) for place in remaining]
-
-    # --- what became of them; each returns False once the tenure is over: then it counts for nothing -----
 
     def ack(self, *indices: int) -> bool:
         """Settle all records, or those at these indices: they are done."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from shardway.core.leases.tenure import Ended, HandoffAsked, Lost
-    from shardway.core.ledger.ledger import GiveUpReason
+    from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
 

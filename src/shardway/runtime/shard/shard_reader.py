@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING
 
 from shardway.core.leases.row import Checkpoint
 from shardway.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
-from shardway.core.ledger.book import payload_bytes_of, payload_bytes_of_all
-from shardway.core.ledger.ledger import Ledger, raised_at
-from shardway.core.ledger.policies import LedgerPolicy, Skip
+from shardway.core.ledger.ledger import Ledger
+from shardway.core.ledger.ledger_events import raised_at
+from shardway.core.ledger.page import payload_bytes_of, payload_bytes_of_all
+from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.user_records import PLAIN_BYTES, RECORD_BYTES
 from shardway.core.shard import checkpoints, machine
 from shardway.core.shard.checkpoints import Answer, Flush, Prepare, Riding, SetBound
 from shardway.core.shard.duplicates import Admit
 from shardway.core.shard.machine import STIR, CannotRead, LetterNotWritten, LetterWritten, ShardMachine, Stage
 from shardway.errors import ShardReadError, ShardStoppedError, ShardwayError
+from shardway.policies import Skip
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import Alarm, YieldBudget
 from shardway.runtime.shard.batch import Batch
@@ -40,15 +42,14 @@ if TYPE_CHECKING:
 
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.tenure import Command, Loss
-    from shardway.core.ledger.book import Delivery
-    from shardway.core.ledger.ledger import GiveUpReason
-    from shardway.core.ledger.policies import OrderPolicy
+    from shardway.core.ledger.failures import GiveUpReason
+    from shardway.core.ledger.ticket import Delivery
     from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
     from shardway.core.log.pages import ChildShard
     from shardway.core.shard.checkpoints import Cadence, Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position, Record
-    from shardway.policies import OnPending
+    from shardway.policies import OnPending, OrderPolicy
     from shardway.ports import Tracer
     from shardway.runtime.dead_letters.shard_letters import LetterWriter
     from shardway.runtime.feeds.deserializing import Deserializer

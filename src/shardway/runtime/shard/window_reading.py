@@ -14,7 +14,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.book import behind
+from shardway.core.ledger.page import behind
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import NextStep
 from shardway.core.shard.duplicates import Duplicates, KeyedRecord, Window

@@ -10,7 +10,7 @@ from shardway.core.assignment.strategies import lease_view
 from shardway.core.handoff import OwnerInput
 from shardway.core.leases.membership import longest_unsettled
 from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
-from shardway.core.ledger.grouping import PARTS_MAX
+from shardway.core.ledger.parts import PARTS_MAX
 from shardway.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
 from shardway.runtime.dead_letters.shard_letters import LetterWriter
 from shardway.runtime.feeds.admission import Admission
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
-    from shardway.core.ledger.ledger import GiveUpReason
+    from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.log.pages import ChildShard
     from shardway.core.worker import Input, WorkerState
     from shardway.model import Position

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases.row import Checkpoint
-from shardway.core.ledger.policies import Redeliver
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.events import CheckpointTrimmed
 from shardway.model import Position, Record
+from shardway.policies import Redeliver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from shardway.core.leases.tenure import Loss, Lost
-from shardway.core.ledger.grouping import Part
-from shardway.core.ledger.policies import ByKey
+from shardway.core.ledger.parts import Part
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
 from shardway.events import HandoffWaits, ShardGivenUp
 from shardway.model import Position, StartingPosition
-from shardway.policies import DeadLettersTo
+from shardway.policies import ByKey, DeadLettersTo
 from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.core import ConsumerCore

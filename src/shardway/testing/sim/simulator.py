@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from shardway.core.leases.row import Checkpoint, LeaseRow
-from shardway.core.ledger.policies import Redeliver, Retry, SettlingOptions
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import StartingPosition
@@ -23,7 +22,7 @@ from shardway.options import (
     HandoffOptions,
     LeaseOptions,
 )
-from shardway.policies import DeadLettersTo
+from shardway.policies import DeadLettersTo, Redeliver, Retry, SettlingOptions
 from shardway.testing.sim.history import BAD, STREAM, BrokenRule, History, Promises
 from shardway.testing.sim.loop import VirtualTime
 from shardway.testing.sim.plan import (
