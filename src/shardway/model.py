@@ -161,6 +161,17 @@ class StreamName(msgspec.Struct, frozen=True):
         return self.name or (self.arn or "").rpartition("/")[2]
 
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def epoch_ms(moment: dt.datetime) -> int:
+    """Return an aware time in whole epoch milliseconds. What is finer is cut off, as the service cuts off the arrival
+    times of records: rounded up, a start would lie behind records that came after the moment.
+    """
+    return (moment - _EPOCH) // _MILLISECOND
+
+
 class StartingPosition(msgspec.Struct, frozen=True):
     """The place at which to begin in a stream that was never read before."""
 

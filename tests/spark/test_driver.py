@@ -175,6 +175,13 @@ def test_a_start_in_the_future(make_driver: MakeDriver) -> None:
         driver.latest(None, capped=True)
 
 
+def test_a_start_at_this_moment_is_waited_for(stream: Stream, make_driver: MakeDriver) -> None:
+    """The service's clock is known to a second: this moment may be one that the service would refuse."""
+    driver = make_driver(startingPosition="AT_TIMESTAMP", startingTimestamp=f"{time.time():.6f}")
+    assert driver.latest(None, capped=True) is not None
+    assert stream.local.clock.now() >= time.time() - 5
+
+
 def test_looks_at_half_seconds_find_the_services_second(stream: Stream, make_driver: MakeDriver) -> None:
     """Such looks meet the same two moments of the service's second each time: 0.2 s behind its change at best."""
     driver = make_driver()

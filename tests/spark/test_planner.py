@@ -112,6 +112,22 @@ async def test_a_start_at_a_time_takes_what_arrived_from_then_on(world: World) -
     assert_exact(world, await world.drain(planner))
 
 
+@pytest.mark.parametrize("microseconds", [0, 400, 500, 999])
+async def test_a_start_between_two_milliseconds_takes_the_one_that_it_is_in(world: World, microseconds: int) -> None:
+    """Arrival times are cut off to milliseconds: a start that was rounded up lay behind a record of its own time."""
+    await world.create(1)
+    await world.put(1)
+    shard_id = (await world.open_shards())[0]
+    there = {"ShardId": shard_id, "StreamName": "orders", "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = (await world.client.call("GetShardIterator", there))["ShardIterator"]
+    page = await world.client.call("GetRecords", {"ShardIterator": iterator})
+    arrived_ms = round(page["Records"][0]["ApproximateArrivalTimestamp"] * 1000)
+    moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=arrived_ms, microseconds=microseconds)
+    world.local.clock.advance(60)
+    planner = await begun(world, StartingPosition.at_timestamp(moment))
+    assert_exact(world, await world.drain(planner))
+
+
 async def test_a_split_and_a_merge_in_the_backlog_are_one_batch(world: World) -> None:
     await world.create(2)
     for act in (world.split, world.merge):

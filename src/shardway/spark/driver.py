@@ -23,6 +23,7 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.core.leases.row import StreamMark
 from shardway.core.service_clock import ClockSearch, SteadyEpoch
 from shardway.errors import OptionError, ShardwayError
+from shardway.model import epoch_ms
 from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.spark.cut import BUSY_INTERVAL_S, Pace
@@ -183,7 +184,7 @@ class Driver:
                 self._leases.check_stream(stream, begins_anew=made_again or not leases.start_there)
             if self._leases is not None and stored is not None and planner.offset is stored:
                 self._leases.compare(stored, planner.lineage)
-            self._check_start(planner)
+            await self._check_start(planner)
             self._planner = planner
         return self._planner
 
@@ -218,10 +219,14 @@ class Driver:
         if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
             leases.committed(end, planner.lineage)
 
-    def _check_start(self, planner: Planner) -> None:
+    async def _check_start(self, planner: Planner) -> None:
         moment = self._options.start.timestamp
-        if moment is not None and moment.timestamp() * 1000 > planner.service_ms_upper():
+        if moment is None:
+            return
+        if epoch_ms(moment) > planner.service_ms_upper():
             raise OptionError(f"startingTimestamp {moment.isoformat()} is in the future by the service's clock")
+        # The service refuses an iterator at a time that is still to come, by a millisecond too.
+        await self._until(planner, epoch_ms(moment))
 
     async def _latest(self, start: Mapping[str, Any] | None, capped: bool) -> dict[str, Any]:
         planner = self._planner
@@ -304,7 +309,7 @@ class Driver:
         planner = await self._begun(None)
         ending = self._options.ending_timestamp
         now_ms = planner.service_ms_upper()
-        target_ms = now_ms if ending is None else min(now_ms, round(ending.timestamp() * 1000))
+        target_ms = now_ms if ending is None else min(now_ms, epoch_ms(ending))
         await self._until(planner, target_ms)
         return await self._tasks(planner, await planner.plan_whole(target_ms))
 

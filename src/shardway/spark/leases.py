@@ -18,7 +18,7 @@ from shardway.core.leases.row import Checkpoint, StreamMark, told
 from shardway.core.pacing import Backoff
 from shardway.core.sequence import just_before, shard_id_number
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError, ShardwayError
-from shardway.model import Position
+from shardway.model import Position, epoch_ms
 from shardway.spark.lookahead import Loss, ShardProbe, together
 from shardway.spark.offsets import Kind, ShardPosition
 from shardway.tasks import give_up, spawn
@@ -171,7 +171,7 @@ def since(word: str, start: StartingPosition, now_ms: int, read_until_ms: int | 
         return ShardPosition(Kind.SINCE, now_ms)
     if start.timestamp is None:
         raise ValueError("it begins AT_TIMESTAMP, and the time is not given: give startingTimestamp")
-    return ShardPosition(Kind.SINCE, round(start.timestamp.timestamp() * 1000))
+    return ShardPosition(Kind.SINCE, epoch_ms(start.timestamp))
 
 
 # --- the query's share ----------------------------------------------------------------------------

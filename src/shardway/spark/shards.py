@@ -12,7 +12,7 @@ from shardway.aws.kinesis import KinesisClient, StreamSummary
 from shardway.core.leases.row import LeaseRow, StreamMark
 from shardway.core.lineage import Lineage
 from shardway.errors import NotFoundError, OptionError, ShardwayError, StalledError
-from shardway.model import ListedShard, StartingPosition, StreamName
+from shardway.model import ListedShard, StartingPosition, StreamName, epoch_ms
 from shardway.spark.cut import Pace
 from shardway.spark.leases import LeaseStarts
 from shardway.spark.lookahead import (
@@ -214,7 +214,7 @@ class ShardBook:
                 position = ShardPosition(Kind.ENDED if shard.closed else Kind.SINCE, now_ms)
             else:
                 assert self._start.timestamp is not None
-                position = ShardPosition(Kind.SINCE, round(self._start.timestamp.timestamp() * 1000))
+                position = ShardPosition(Kind.SINCE, epoch_ms(self._start.timestamp))
             self.states[shard_id] = ShardState(shard, position, self._probe(shard))
 
     def _resume(self, positions: Mapping[str, ShardPosition]) -> None:

@@ -12,7 +12,7 @@ from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pages import Retention
 from shardway.core.log.user_records import ShardView
 from shardway.errors import OptionError, ThrottledError
-from shardway.model import HASH_KEY_MAX
+from shardway.model import HASH_KEY_MAX, epoch_ms
 from shardway.runtime.background import emits_failure
 from shardway.runtime.consumer.statistics import shard_statistics
 from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
@@ -143,7 +143,7 @@ class OpenStream:
         timestamp = self._options.starting_position.timestamp
         if checkpoint == Checkpoint.LATEST:
             return int(latest_s(self.source.now_s) * 1000)
-        return int(timestamp.timestamp() * 1000) if checkpoint.is_timed and timestamp is not None else None
+        return epoch_ms(timestamp) if checkpoint.is_timed and timestamp is not None else None
 
     def open_feed(self, row: LeaseRow) -> PollingFeed:
         """Return a feed that reads a lease's shard from its checkpoint on. Raises OptionError for a lease that begins
