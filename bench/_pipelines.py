@@ -22,8 +22,9 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.model import StreamName
 from shardway.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.account import RunOutput
-from shardway.pipeline.job.running import Stopping, run_job
+from shardway.pipeline.job.run.output import RunOutput
+from shardway.pipeline.job.run.query import run_job
+from shardway.pipeline.job.run.stopping import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

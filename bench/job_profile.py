@@ -33,9 +33,10 @@ from bench.spark import session
 from bench.wire import set_environment
 from shardway.local.embedded import LocalKinesis
 from shardway.pipeline import decode_json
-from shardway.pipeline.job import running
-from shardway.pipeline.job.batches import Batches, WatchedBatch
-from shardway.pipeline.job.session import least_work
+from shardway.pipeline.job.batch.batches import Batches
+from shardway.pipeline.job.batch.observations import WatchedBatch
+from shardway.pipeline.job.run import query
+from shardway.pipeline.job.session.session import least_work
 from shardway.pipeline.parquet_folder import BatchFolder
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def profile(run: Run, log: Path) -> Profile:
 @contextmanager
 def _progresses(found: list[dict[str, Any]]) -> Iterator[None]:
     """Add the progresses of the query that the runner starts to ``found``, while the block lasts."""
-    looked = running._Run
+    looked = query._Run
     before = looked._look
 
     def look(self: Any, query: Any) -> None:

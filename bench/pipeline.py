@@ -58,8 +58,9 @@ from bench.canned import CannedServer
 from bench.spark import session
 from bench.wire import BUSY_MAX, set_environment
 from shardway.local.embedded import LocalKinesis
-from shardway.pipeline.job.running import Stopping
-from shardway.pipeline.job.session import STATE_SETTINGS, least_work
+from shardway.pipeline.job.run.stopping import Stopping
+from shardway.pipeline.job.session.session import least_work
+from shardway.pipeline.job.session.state_store import STATE_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -312,7 +312,7 @@ def test_core_takes_time_and_chance_as_arguments() -> None:
 
 MAY_TAKE_ANY_ARGUMENTS = {
     "shardway.cli.dead_letters": "a function of the user's, which is looked up by its name",
-    "shardway.pipeline.job.packages": "the same",
+    "shardway.pipeline.job.functions": "the same",
     "shardway.local.model.state": "each kind of change has arguments of its own, as the journal keeps them",
     "shardway.local.moto_process": "WSGI's function, which this only hands on",
     "shardway.runtime.dead_letters.reading": "repeats any call of a source",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import logging
 import subprocess
@@ -18,7 +17,8 @@ import pytest
 
 from shardway import SettlingOptions
 from shardway.dead_letters import DeadLettersToFile
-from shardway.pipeline.job.account import ExitCode, RunOutput
+from shardway.pipeline.job.errors.exit_codes import ExitCode
+from shardway.pipeline.job.run.output import RunOutput
 from shardway.policies import Retry
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.telemetry.log import log_events
@@ -26,6 +26,7 @@ from tests.console.asking import TOKEN, ask
 from tests.runtime.consumer.face_kit import consumer_of
 
 if TYPE_CHECKING:
+    import io
     from pathlib import Path
 
     from shardway.local import LocalKinesis

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.pipeline.job.model import DeadLetters, Job, Sink
-from shardway.pipeline.job.writing import AT_LEAST_ONCE, EXACTLY_ONCE, FOLDER_FORMATS, KNOWN_FORMATS, deliveries
+from shardway.pipeline.job.file.model import DeadLetters, Job, Sink
+from shardway.pipeline.job.sinks.delivery import AT_LEAST_ONCE, EXACTLY_ONCE, deliveries
+from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS
 from tests.docs.doc_pages import DOCS, ROOT, blocks, rows, section
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from botocore.validate import ParamValidator
 
 from scripts import reference_commands
 from shardway.cli.app import app
-from shardway.pipeline.job.account import ExitCode
+from shardway.pipeline.job.errors.exit_codes import ExitCode
 from tests.docs.doc_pages import DOCS, ROOT, Block, all_blocks, blocks, prose, rows, section
 
 DEPLOY = sorted((DOCS / "guides" / "deploy").glob("*.md"))
@@ -72,7 +72,7 @@ def test_the_tables_of_commands_are_as_the_commands_are() -> None:
 
 
 def test_the_module_takes_what_the_pages_give_it() -> None:
-    source = (ROOT / "src/shardway/pipeline/job/running.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/shardway/pipeline/job/run/program.py").read_text(encoding="utf-8")
     taken = set(re.findall(r'add_argument\("(-o|--\w+)"', source))
     assert taken == {"--check", "--online", "--payloads", "-o"}
     given = [
@@ -397,5 +397,5 @@ def test_what_goes_wrong_says_what_the_page_says(page: Path) -> None:
 
 
 def test_the_label_of_a_step() -> None:
-    source = (ROOT / "src/shardway/pipeline/job/batches.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/shardway/pipeline/job/batch/batches.py").read_text(encoding="utf-8")
     assert 'f"sinks[{number}] {self._job.sinks[number].label}"' in source

@@ -17,8 +17,8 @@ import yaml
 from scripts.diagrams import DIAGRAMS
 
 from shardway.pipeline.job import load_job
-from shardway.pipeline.job.account import ExitCode
-from shardway.pipeline.job.model import Job
+from shardway.pipeline.job.errors.exit_codes import ExitCode
+from shardway.pipeline.job.file.model import Job
 from tests.docs.doc_pages import DOCS, PAGES, ROOT, Block, all_blocks, blocks, prose
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import botocore.session
 import pytest
 
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.account import RunOutput
-from shardway.pipeline.job.running import Stopping, run_job
+from shardway.pipeline.job.run.output import RunOutput
+from shardway.pipeline.job.run.query import run_job
+from shardway.pipeline.job.run.stopping import Stopping
 from shardway.testing import LocalKinesis
 from tests.docs.doc_pages import DOCS, rows, section
 

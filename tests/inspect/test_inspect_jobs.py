@@ -221,7 +221,9 @@ def test_a_directory_that_is_no_checkpoint_directory_is_told(tmp_path: Path, tex
 
 def shown(path: Path, *, ends: int | None = None, error: str | None = None) -> None:
     """What a run prints, by the run's own code."""
-    from shardway.pipeline.job.account import BatchReport, ExitCode, RunOutput, Totals
+    from shardway.pipeline.job.errors.exit_codes import ExitCode
+    from shardway.pipeline.job.run.output import RunOutput
+    from shardway.pipeline.job.run.reports import BatchReport, Totals
 
     out = io.StringIO()
     show = RunOutput(as_json=True, out=out, errors=io.StringIO())

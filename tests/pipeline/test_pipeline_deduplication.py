@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 
 from shardway.errors import OptionError
 from shardway.pipeline import decode_json, decode_text, deduplicate, late_rows, read_once, split
-from shardway.pipeline.job.account import state_is_of_another_kind
+from shardway.pipeline.job.errors.failures import state_is_of_another_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Write a first job file for a stream: ``shardway run --init STREAM``.
 
 The command looks at the newest records of all shards, within bounds of records, bytes and time, and writes what
-`shardway.pipeline.job.draft` makes of them. It replaces no file.
+`shardway.pipeline.job.draft.draft` makes of them. It replaces no file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardway.console.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.decoding import OPENED_BYTES_MAX
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.draft import Place, Sample, job_text
+from shardway.pipeline.job.draft.draft import Place, Sample, job_text
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:

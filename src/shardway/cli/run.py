@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardway.cli.completing import complete_streams
 from shardway.cli.output import Lines, OutputLines
-from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.errors import OptionError
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from shardway.cli.producing import EndpointUrl, Profile, Region
 
 # --- Spark ----------------------------------------------------------------------------------------
 # This is what the command says where it needs Spark, and Spark is not there.
@@ -115,7 +116,7 @@ def command(
     4 the stream, 5 the transform, 6 a sink, 7 stopped twice, in the middle of a batch.
     """
     with needing_spark("running a job"):
-        from shardway.pipeline.job.running import run_file, schema_json
+        from shardway.pipeline.job.run.program import run_file, schema_json
     if init is not None:
         from shardway.cli.job_draft import write_draft
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.dataset as ds
 
 from shardway.pipeline.job import ExitCode, JobFileError, load_job
-from shardway.pipeline.job.account import RunOutput, StepError
-from shardway.pipeline.job.running import Stopping, run_job
+from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.run.output import RunOutput
+from shardway.pipeline.job.run.query import run_job
+from shardway.pipeline.job.run.stopping import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

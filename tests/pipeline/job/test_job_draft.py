@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.draft import Place, Sample, job_text, toml_lines, toml_text
+from shardway.pipeline.job.draft.draft import Place, Sample, job_text
+from shardway.pipeline.job.draft.toml import toml_lines, toml_text
 from shardway.spark.stamps import key_labels, sealed
 from tests.pipeline.job.job_running import World
 from tests.pipeline.job.test_job_inferred_schema import OBJECTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardway.pipeline.job.error_text import message_of
+from shardway.pipeline.job.errors.error_text import message_of
 
 TOLD = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardway.pipeline.job.files import ddl_faults
-from shardway.pipeline.job.inferred_schema import (
+from shardway.pipeline.job.draft.inferred_schema import (
     DEPTH_MAX,
     PLACES_MAX,
     InferredSchema,
@@ -19,6 +18,7 @@ from shardway.pipeline.job.inferred_schema import (
     same_column,
     shown,
 )
+from shardway.pipeline.job.file.ddl import ddl_faults
 
 
 def inferred(*values: Any) -> InferredSchema:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.pipeline.job.faults import KeyPath, line_of, lines_of
+from shardway.pipeline.job.file.lines import KeyPath, line_of, lines_of
 
 TEXT = '''\
 # a comment with [brackets] and = signs

@@ -17,9 +17,10 @@ from shardway.core.aggregation.writer import encode_aggregate
 from shardway.inspect import jobs_at
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.account import RunOutput, StepError
-from shardway.pipeline.job.model import Metrics
-from shardway.pipeline.job.running import exporters_of
+from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.file.model import Metrics
+from shardway.pipeline.job.run.output import RunOutput
+from shardway.pipeline.job.run.program import exporters_of
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 from tests.pipeline.metrics_system import gauges, told_all
 from tests.telemetry.number_kit import query_event

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import resource
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -14,11 +13,12 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.batches import LETTER_BYTES_MAX, WatchedBatch
+from shardway.pipeline.job.batch.observations import LETTER_BYTES_MAX, WatchedBatch
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, no_file_longer_than, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 

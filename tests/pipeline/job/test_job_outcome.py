@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardway.pipeline.job.account import by_the_data, source_failed
-from shardway.pipeline.job.error_text import message_of
+from shardway.pipeline.job.errors.error_text import message_of
+from shardway.pipeline.job.errors.failures import by_the_data, source_failed
 
 WORKER = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n"
 STACK = (

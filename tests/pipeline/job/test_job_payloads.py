@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as fn
 
-from shardway.pipeline.job.account import by_the_data
-from shardway.pipeline.job.error_text import message_of
+from shardway.pipeline.job.errors.error_text import message_of
+from shardway.pipeline.job.errors.failures import by_the_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.account import StepError
-from shardway.pipeline.job.places import LOCK_SUFFIX, run_lock
+from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.run.places import LOCK_SUFFIX, run_lock
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from shardway.pipeline.job.packages import OPTIONS, TABLE_PACKAGES
-from shardway.pipeline.job.repositories import IVY_SETTINGS, MIRROR, REPOSITORIES, with_repositories
+from shardway.pipeline.job.session.packages import OPTIONS, TABLE_PACKAGES
+from shardway.pipeline.job.session.repositories import IVY_SETTINGS, MIRROR, REPOSITORIES, with_repositories
 
 PACKAGE = "org.example:lib:1.0"
 NEEDED = "dep"

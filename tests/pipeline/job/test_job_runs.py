@@ -13,7 +13,7 @@ import pytest
 from shardway.events import ProducerMetrics
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode
-from shardway.pipeline.job.running import Stopping
+from shardway.pipeline.job.run.stopping import Stopping
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:

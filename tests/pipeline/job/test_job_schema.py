@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardway.pipeline.job import ExitCode, JobFileError, job_schema, load_job, model
-from shardway.pipeline.job.running import schema_json
+from shardway.pipeline.job import ExitCode, JobFileError, job_schema, load_job
+from shardway.pipeline.job.file import model
+from shardway.pipeline.job.run.program import schema_json
 from tests.pipeline.job.job_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from shardway.pipeline.job import session
-from shardway.pipeline.job.packages import OPTIONS, packages_named
-from shardway.pipeline.job.session import (
-    _keep_to_loopback,
-    _why_java_ended,
-    java_version,
-    least_work,
-    with_quiet_start,
-)
+from shardway.pipeline.job.session import session
+from shardway.pipeline.job.session.java import java_version, why_java_ended
+from shardway.pipeline.job.session.packages import OPTIONS, packages_named
+from shardway.pipeline.job.session.session import _keep_to_loopback, least_work, with_quiet_start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 HERE = {"spark.master": "local[2]"}
@@ -60,10 +59,10 @@ def test_a_java_that_is_not_there_or_fails(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_said_of_a_java_that_ended() -> None:
-    assert "needs Java 17 or newer, on PATH or where JAVA_HOME says; none runs here" in _why_java_ended(None, ["a:b:1"])
-    assert _why_java_ended(11, []).endswith("; here it is Java 11")
-    assert "look at the packages first: a:b:1, c:d:2." in _why_java_ended(17, ["a:b:1", "c:d:2"])
-    assert "does not take one of the settings under [spark]" in _why_java_ended(21, [])
+    assert "needs Java 17 or newer, on PATH or where JAVA_HOME says; none runs here" in why_java_ended(None, ["a:b:1"])
+    assert why_java_ended(11, []).endswith("; here it is Java 11")
+    assert "look at the packages first: a:b:1, c:d:2." in why_java_ended(17, ["a:b:1", "c:d:2"])
+    assert "does not take one of the settings under [spark]" in why_java_ended(21, [])
 
 
 def test_packages_are_found_wherever_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode, load_job
-from shardway.pipeline.job.session import STATE_SETTINGS, set_state_store
+from shardway.pipeline.job.session.state_store import STATE_SETTINGS, set_state_store
 from tests.pipeline.job.job_running import HEAD, JSON, ONCE, World, order
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from shardway.pipeline.job.running import Stopping
+from shardway.pipeline.job.run.stopping import Stopping
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 
 WAIT_S = 20.0
@@ -25,7 +25,7 @@ def test_a_signal_that_comes_while_another_one_is_heard() -> None:
     at = 0
     while True:
         stopping = Stopping()
-        moment = InterruptedAt(at, within=(f"{ROOT}/pipeline/job/running.py", *THREADS))
+        moment = InterruptedAt(at, within=(f"{ROOT}/pipeline/job/run/stopping.py", *THREADS))
         moment.calls = lambda heard=stopping: heard._on_signal(signal.SIGINT, None)
 
         def hear(heard: Stopping = stopping, moment: InterruptedAt = moment) -> None:

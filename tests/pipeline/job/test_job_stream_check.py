@@ -18,9 +18,10 @@ import pytest
 from msgspec.structs import replace
 
 from shardway.local import LocalKinesis
-from shardway.pipeline.job import ExitCode, load_job, run_file, session
-from shardway.pipeline.job.account import StepError
-from shardway.pipeline.job.stream_check import StreamCheck, stored_arn
+from shardway.pipeline.job import ExitCode, load_job, run_file
+from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.run.stream_check import StreamCheck, stored_arn
+from shardway.pipeline.job.session.java import _JavaProcesses, start_java
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -137,13 +138,13 @@ def test_a_mistake_that_is_known_before_java_begins_ends_what_begins_then(
     check = StreamCheck(load_job(make("name", tmp_path, local, monkeypatch)))
     assert check.mistake.result() is not None
     with pytest.raises(StepError, match="there is no stream ordres"):
-        session._start_java({}, check)
+        start_java({}, check)
     assert pyspark.SparkContext._gateway is None, "no Java came up"
 
 
 def test_java_gets_the_signals_of_the_program_and_ends_when_it_is_asked_to() -> None:
     """Ctrl-Z, Ctrl-C twice, a terminal that goes and `kill -- -GROUP` mean the process group: Java is in it."""
-    processes = session._JavaProcesses()
+    processes = _JavaProcesses()
     with processes.recorded():
         process = pyspark.java_gateway.Popen(["sleep", "600"], stdin=subprocess.PIPE)
     try:
@@ -157,7 +158,7 @@ def test_java_gets_the_signals_of_the_program_and_ends_when_it_is_asked_to() -> 
 
 
 def test_what_java_says_is_no_line_of_the_job(capfd: pytest.CaptureFixture[str]) -> None:
-    processes = session._JavaProcesses()
+    processes = _JavaProcesses()
     with processes.recorded():
         assert pyspark.java_gateway.Popen(["echo", ":: loading settings ::"]).wait() == 0
     assert capfd.readouterr() == ("", ":: loading settings ::\n")

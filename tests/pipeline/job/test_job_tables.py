@@ -10,10 +10,12 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.pipeline import delta_settings
-from shardway.pipeline.job import ExitCode, JobFileError, load_job, packages, run_file
-from shardway.pipeline.job.model import Job, Sink
-from shardway.pipeline.job.packages import TABLE_PACKAGES, Spark
-from shardway.pipeline.job.writing import deliveries, with_tables
+from shardway.pipeline.job import ExitCode, JobFileError, load_job, run_file
+from shardway.pipeline.job.file.model import Job, Sink
+from shardway.pipeline.job.session import packages
+from shardway.pipeline.job.session.packages import TABLE_PACKAGES, Spark
+from shardway.pipeline.job.sinks.delivery import deliveries
+from shardway.pipeline.job.sinks.formats import with_tables
 from tests.pipeline.job.job_files import GOOD
 from tests.pipeline.job.job_running import HEAD, ONCE, World
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.pipeline.job.account import StepError
-from shardway.pipeline.job.running import clear_unfinished_start
+from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.run.unfinished_start import clear_unfinished_start
 
 if TYPE_CHECKING:
     from pathlib import Path

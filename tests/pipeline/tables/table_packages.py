@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shardway.pipeline.job.packages import TABLE_PACKAGES
+from shardway.pipeline.job.session.packages import TABLE_PACKAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 SCALA = "2.13"

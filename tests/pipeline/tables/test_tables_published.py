@@ -1,7 +1,7 @@
 """The versions of Spark for which a table's format has no package: the package registry is asked whether it has one.
 
-The test fails on the day on which one is published. Then `TABLE_PACKAGES` of `pipeline/job/packages.py` gets it, and
-the pages that name the version of PySpark to install for tables (README, first-pipeline, reference/job) say what is so.
+The test fails on the day on which one is published. Then `TABLE_PACKAGES` of `pipeline/job/session/packages.py` gets
+it, and the pages that name the version of PySpark to install for tables (README, first-pipeline, reference/job) say what is so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from shardway.pipeline.job.packages import TABLE_PACKAGES
+from shardway.pipeline.job.session.packages import TABLE_PACKAGES
 from tests.pipeline.tables.table_packages import ROOT, SCALA
 
 pytestmark = pytest.mark.slow

@@ -2,6 +2,6 @@
 
 import sys
 
-from shardway.pipeline.job.running import main
+from shardway.pipeline.job.run.program import main
 
 sys.exit(main())

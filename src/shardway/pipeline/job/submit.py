@@ -6,6 +6,6 @@ import sys
 # by their last names alone.
 sys.path[:] = [place for place in sys.path if place != __file__.rpartition("/")[0]]
 
-from shardway.pipeline.job.running import main  # noqa: E402
+from shardway.pipeline.job.run.program import main  # noqa: E402
 
 sys.exit(main())

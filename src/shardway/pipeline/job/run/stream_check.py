@@ -17,8 +17,8 @@ from shardway.aws.calls import NEVER, RetryPolicy
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
-from shardway.pipeline.job.account import ExitCode, StepError
-from shardway.pipeline.job.model import as_options
+from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
+from shardway.pipeline.job.file.model import as_options
 from shardway.spark.driver import connection_options
 from shardway.spark.options import parse_read_options
 from shardway.spark.shards import check_owner, describe
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.aws.kinesis import StreamSummary
-    from shardway.pipeline.job.files import JobFile
-    from shardway.pipeline.job.model import Job
+    from shardway.pipeline.job.file.job_file import JobFile
+    from shardway.pipeline.job.file.model import Job
+
 
 log = logging.getLogger("shardway.pipeline")
-
 Result = TypeVar("Result")
-
 OFFSETS = "offsets"
 """The folder of a checkpoint directory with an entry for each batch that was planned."""
 _DEFAULT_SYSTEM = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")

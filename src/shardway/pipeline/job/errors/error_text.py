@@ -11,34 +11,35 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from shardway.errors import ShardwayError
+from shardway.pipeline.job.errors.causes import (
+    CONDITION,
+    DATA_STATES,
+    Cause,
+    causes_of,
+    is_sparks,
+    parameters_of,
+    place_of,
+    whole_text,
+)
 from shardway.pipeline.spark_calls import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MESSAGE_CHARS_MAX = 2_000
-_CAUSES_MAX = 20
-_FRAGMENT_CHARS_MAX = 200
 
-DATA_STATES = ("21", "22", "23", "38", "39", "P0")
-"""The classes of SQLSTATE whose errors are about values of rows: cardinality, data, constraints, functions of the
-user's, and errors that a query raises itself (``raise_error``)."""
+MESSAGE_CHARS_MAX = 2_000
 OURS = re.compile(r"shardway\.(?:[\w.]+\.)?(\w+Error): ([^\n]*)")
 PYTHON_WORKER = re.compile(r"PythonException|thrown from the Python worker")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
-_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _TYPE = re.compile(
     r'"((?:BOOLEAN|TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL|STRING|CHAR|VARCHAR|BINARY|DATE|TIME|TIMESTAMP'
     r"|TIMESTAMP_NTZ|INTERVAL(?: [A-Z]+)*|VARIANT|ARRAY<[A-Z0-9_<>(), ]*>|MAP<[A-Z0-9_<>(), ]*>|STRUCT|VOID)"
     r'(?:\([0-9, ]*\))?)"'
 )
 """The pattern of a type's name as Spark writes it into a message: in double quotes and in capitals."""
-_AT_RUN_TIME = re.compile(r"org\.apache\.spark\.Spark\w+")
-"""The pattern of the Java classes of errors that come while rows are computed; those of the analysis have another
-package."""
 _TASK_FAILED = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
 _STAGE_FAILED = "Job aborted due to stage failure"
 _JAVA_CLASS = re.compile(r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error|Throwable)?: ?)+")
@@ -57,45 +58,9 @@ and output.
 _LIBRARIES = re.compile(r"/(?:pyspark|py4j|shardway)/|/site-packages/")
 
 
-class _Cause(NamedTuple):
-    """One Java exception behind an error."""
-
-    java: Any
-    kind: str
-    """The name of its Java class."""
-    said: str
-    condition: str
-    """Spark's error class; empty for an exception that is none of Spark's."""
-    state: str
-
-    @property
-    def is_of_data(self) -> bool:
-        """True where its message and its parameters may have values of rows.
-
-        Class 42 is of the query's text where Spark analyses it; where a task raises it, it quotes the row: the input of
-        ``to_number`` that does not match its format, for one.
-        """
-        is_of_a_run = self.state.startswith("42") and _AT_RUN_TIME.match(self.kind) is not None
-        return self.state.startswith(DATA_STATES) or is_of_a_run
-
-    @property
-    def told(self) -> str:
-        """What it says, with its kind where that is needed to understand it."""
-        name = self.kind.rpartition(".")[2].rpartition("$")[2]
-        if not self.said:
-            return name
-        told = self.said.lstrip().startswith("[") or name.startswith(("Spark", "Analysis", "Parse", "Python"))
-        return self.said if told else f"{name}: {self.said}"
-
-
-def whole_text(error: BaseException) -> str:
-    """Return all that an error and the Java exceptions behind it say: for finding what it was, and not for showing."""
-    return "\n".join([str(error), *(cause.told for cause in _causes(error))])
-
-
 def is_of_data(error: BaseException) -> bool:
     """True when Spark says that a value of a row was what failed."""
-    causes = _causes(error)
+    causes = causes_of(error)
     return any(cause.is_of_data for cause in causes) or _text_of_data(whole_text(error)) is not None
 
 
@@ -107,7 +72,7 @@ def message_of(error: BaseException, *, payloads: bool = False) -> str:
     """
     if isinstance(error, ShardwayError):
         return str(error)
-    whole, causes = whole_text(error), _causes(error)
+    whole, causes = whole_text(error), causes_of(error)
     ours = OURS.search(whole)
     if ours is not None:
         return ours[2].strip()[:MESSAGE_CHARS_MAX]
@@ -115,12 +80,9 @@ def message_of(error: BaseException, *, payloads: bool = False) -> str:
     return text[:MESSAGE_CHARS_MAX]
 
 
-# --- in full ---------------------------------------------------------------------------------------
-
-
-def _in_full(error: BaseException, causes: list[_Cause]) -> str:
+def _in_full(error: BaseException, causes: list[Cause]) -> str:
     text = _line_of(causes[-1].told) if causes else _line_of(str(error))
-    if not causes and not _is_sparks(error):
+    if not causes and not is_sparks(error):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text
 
@@ -138,11 +100,8 @@ def _line_of(text: str) -> str:
     return (stripped or line).rstrip(";")
 
 
-# --- without values --------------------------------------------------------------------------------
-
-
-def _without_payload(error: BaseException, causes: list[_Cause], whole: str) -> str:
-    if not causes and not _is_sparks(error) and PYTHON_WORKER.search(whole) is None and not _CLASS.match(str(error)):
+def _without_payload(error: BaseException, causes: list[Cause], whole: str) -> str:
+    if not causes and not is_sparks(error) and PYTHON_WORKER.search(whole) is None and not CONDITION.match(str(error)):
         return _of_python(error)
     if PYTHON_WORKER.search(whole) is not None and (python := _PYTHON_TRACE.search(whole)) is not None:
         return _of_worker(python)
@@ -194,9 +153,9 @@ def _frame_in(stack: str) -> str:
     return " ({}, line {}, in {})".format(*frames[-1]) if frames else ""
 
 
-def _of_data(cause: _Cause) -> str:
-    types = _types_in(str(one) for one in _parameters_of(cause.java))
-    return _told(cause.condition, types, cause.state, _place_of(cause.java))
+def _of_data(cause: Cause) -> str:
+    types = _types_in(str(one) for one in parameters_of(cause.java))
+    return _told(cause.condition, types, cause.state, place_of(cause.java))
 
 
 def _text_of_data(text: str) -> str | None:
@@ -208,7 +167,7 @@ def _text_of_data(text: str) -> str | None:
             before = text[: state.start()]
             task = _TASK_FAILED.search(before)
             start = 0 if task is None else task.start(1)
-            found = _CLASS.search(before, start)
+            found = CONDITION.search(before, start)
             return _told(found[1] if found is not None else "", _types_in([before[start:]]), state[1], "")
     return None
 
@@ -222,7 +181,7 @@ def _types_in(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(f'"{name}"' for text in texts for name in _TYPE.findall(text)))
 
 
-def _may_be_shown(cause: _Cause) -> bool:
+def _may_be_shown(cause: Cause) -> bool:
     """True for an error of files, networks and the like, and for those of Spark's that are not about data."""
     if cause.condition:
         return not cause.condition.startswith("_LEGACY_ERROR") and bool(cause.state)
@@ -233,50 +192,3 @@ def _may_be_shown(cause: _Cause) -> bool:
         return bool(io.isInstance(cause.java)) or cause.kind.startswith(("org.apache.hadoop.", "software.amazon."))
     except (Py4JError, AttributeError, TypeError):
         return False
-
-
-# --- Spark's own parts of an error -----------------------------------------------------------------
-
-
-def _is_sparks(error: BaseException) -> bool:
-    return hasattr(error, "_desc")
-
-
-def _causes(error: BaseException) -> list[_Cause]:
-    """Return the Java exceptions behind a PySpark error, from the outermost to the deepest one."""
-    java: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    found: list[_Cause] = []
-    while java is not None and len(found) < _CAUSES_MAX:
-        condition, state = _class_of(java)
-        found.append(_Cause(java, str(java.getClass().getName()), str(java.getMessage() or ""), condition, state))
-        java = java.getCause()
-    return found
-
-
-def _class_of(java: Any) -> tuple[str, str]:
-    """Return Spark's class of an error and its SQLSTATE; empty texts for an exception that has none."""
-    try:  # those without the methods are Java's own
-        return str(java.getCondition() or ""), str(java.getSqlState() or "")
-    except (Py4JError, AttributeError, TypeError):
-        return "", ""
-
-
-def _parameters_of(java: Any) -> list[Any]:
-    try:
-        return list(dict(java.getMessageParameters()).values())
-    except (Py4JError, AttributeError, TypeError):
-        return []
-
-
-def _place_of(java: Any) -> str:
-    """Return where in the query it was, as Spark knows it: the text is the query's own."""
-    try:
-        contexts = list(java.getQueryContext())
-        for one in contexts:
-            if str(one.contextType()) == "SQL":
-                fragment = " ".join(str(one.fragment()).split())[:_FRAGMENT_CHARS_MAX]
-                return f", in {fragment}"
-            return f", in the function {one.fragment()}"
-    except (Py4JError, AttributeError, TypeError):
-        return ""
-    return ""

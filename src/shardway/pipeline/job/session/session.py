@@ -4,94 +4,31 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from shardway.pipeline.hadoop_files import LocalFiles
-from shardway.pipeline.job.account import ExitCode, StepError
-from shardway.pipeline.job.model import as_options
-from shardway.pipeline.job.packages import OPTIONS, file_to_send, packages_named, spark_home
-from shardway.pipeline.job.repositories import with_repositories
-from shardway.pipeline.job.stream_check import in_thread
-from shardway.pipeline.job.writing import with_tables
+from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
+from shardway.pipeline.job.file.model import as_options
+from shardway.pipeline.job.functions import file_to_send
+from shardway.pipeline.job.session.java import java_version, start_java, why_java_ended
+from shardway.pipeline.job.session.packages import OPTIONS, packages_named, spark_home
+from shardway.pipeline.job.session.repositories import with_repositories
+from shardway.pipeline.job.session.state_store import set_state_store
+from shardway.pipeline.job.sinks.formats import with_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from subprocess import Popen
+    from collections.abc import Mapping
 
-    from shardway.pipeline.job.files import JobFile
-    from shardway.pipeline.job.model import Job
-    from shardway.pipeline.job.stream_check import StreamCheck
+    from shardway.pipeline.job.file.job_file import JobFile
+    from shardway.pipeline.job.run.stream_check import StreamCheck
 
-# --- the store of a state -------------------------------------------------------------------------
-# The store of a job's state is RocksDB for a new checkpoint directory, in bounded memory.
-#
-# Spark's own store keeps every key in the heap of its Java, twice, and copies its table in each batch: a window of
-# millions of keys needs gigabytes. RocksDB keeps keys on the local disk. With changelog checkpoints each batch stores
-# what it changed and nothing else.
-#
-# Spark writes the store's class into the log of offsets with the first batch, and takes it from there at each start.
-# So a checkpoint directory keeps the store that it began with, whatever is set here, and these settings are for new
-# ones.
-
-_STATE = "spark.sql.streaming.stateStore."
-ROCKSDB_MEMORY_MB_MAX = 512
-"""Megabytes of block cache and write buffers for all partitions in one Java process; indexes and filters are in the
-cache.
-"""
-
-STATE_SETTINGS = {
-    f"{_STATE}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    f"{_STATE}rocksdb.changelogCheckpointing.enabled": "true",
-    f"{_STATE}rocksdb.boundedMemoryUsage": "true",
-    f"{_STATE}rocksdb.maxMemoryUsageMB": str(ROCKSDB_MEMORY_MB_MAX),
-}
-"""The settings of a job with a state, where neither its file nor ``spark-submit`` nor Spark's files say otherwise."""
-
-
-def has_state(job: Job) -> bool:
-    """True for a job that removes duplicates, by keys or by stamps."""
-    return job.deduplicate is not None or (job.stamps is not None and job.stamps.window is not None)
-
-
-def set_state_store(spark: SparkSession, job: Job) -> None:
-    """Give the session those of ``STATE_SETTINGS`` that are not given."""
-    if not has_state(job):
-        return
-    given = spark.conf.getAll
-    for name, value in STATE_SETTINGS.items():
-        if name not in given:
-            spark.conf.set(name, value)
-
-
-def told_not_stored(checkpoint: str, what: str) -> str:
-    """Return the message on a state that cannot be written. ``what``: how Spark found out."""
-    return (
-        f"the state of the de-duplication, in {checkpoint}/state, cannot be stored: {what}. The disk may be full, or "
-        "its storage out of reach. Nothing of this batch is in place: the next start does it again"
-    )
-
-
-def told_unread(checkpoint: str, what: str) -> str:
-    """Return the message on a state that cannot be read. ``what``: how Spark found out."""
-    return (
-        f"the state of the de-duplication, in {checkpoint}/state, cannot be read: {what}. Its storage cannot be "
-        "reached, or a file of it was removed, cut off or never copied. Nothing of this batch is in place, and its "
-        "records are in the stream. Put back the files, or a copy of the whole checkpoint directory; or give the job a "
-        "new checkpoint directory, and a startingPosition where the old one ended (with an applicationName it is "
-        "known): keys that came before that are not known then, so duplicates of them are kept"
-    )
-
-
-# --- the session ----------------------------------------------------------------------------------
 
 _OVER_CONNECT = (
     "a job runs in Spark's own process, not over Spark Connect: take SPARK_REMOTE out of the environment, and "
@@ -100,8 +37,6 @@ _OVER_CONNECT = (
 _REDACTED = "(?i)url|secret|password|token|access[.]?key"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _IN_THREADS = re.compile(r"local(\[.*\])?")
-JAVA_MIN = 17
-JAVA_TIMEOUT_S = 30.0
 _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     # PySpark would tell the JVM for each call from which line of Python it comes, at several questions each; the line
@@ -110,7 +45,6 @@ _LOCAL = {
 }
 _UI_HOST, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
 _UI_ENABLED = "spark.ui.enabled"
-_STANDARD_ERROR = 2
 _ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 _LOG4J = os.path.join(os.path.dirname(__file__), "log4j2.properties")
 _LOG4J_FILE = "LOG4J_CONFIGURATION_FILE"
@@ -158,7 +92,7 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
             if log_level is not None:
                 settings.setdefault("spark.log.level", log_level)
         settings = {"spark.app.name": job.name, **settings}
-        _start_java(settings, check)
+        start_java(settings, check)
         builder = SparkSession.builder
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -174,73 +108,6 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
     set_state_store(spark, job)
     _send_modules(spark, job_file)
     return spark
-
-
-def _start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
-    """Start Spark's Java, which may fetch packages first, and wait for it, or for a mistake that ``check`` finds: that
-    is raised at once, and the Java is ended.
-    """
-    conf = SparkConf(loadDefaults=False)
-    conf.setAll(list(settings.items()))
-    processes = _JavaProcesses()
-
-    def start() -> None:
-        with processes.recorded():
-            SparkContext._ensure_initialized(conf=conf)
-
-    java = in_thread(start, "shardway-java")
-    try:
-        either: list[Future[Any]] = [java, check.mistake]
-        wait(either, return_when=FIRST_COMPLETED)
-        check.raise_mistake()
-        wait([java])
-        java.result()
-        check.raise_mistake()
-    except StepError:
-        processes.end()
-        raise
-
-
-class _JavaProcesses:
-    """The processes that PySpark starts for its Java. Each is a shell at first, and Java itself in the shell's place
-    later. `end` ends them all, also one that begins after it.
-
-    They stay in the process group of the program. So Ctrl-Z stops Java together with the program, a signal to the group
-    reaches both, and a terminal that stops background groups at their output (`stty tostop`) does not stop Java.
-    """
-
-    def __init__(self) -> None:
-        self._processes: list[Popen[bytes]] = []
-        self._ended = False
-
-    @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Record what PySpark starts meanwhile. PySpark itself gives its process away only once Java is up."""
-        module: Any = java_gateway  # Any: the name that is replaced is one that the module imports.
-        launch = module.Popen
-
-        def launch_recorded(*args: Any, **kwargs: Any) -> Popen[bytes]:
-            # What Java says, such as how packages are fetched, goes to standard error: standard output has our lines.
-            process: Popen[bytes] = launch(*args, stdout=_STANDARD_ERROR, **kwargs)
-            self._processes.append(process)
-            # The list is longer by now: either this sees that `end` was called, or `end` sees the process.
-            if self._ended:
-                self.end()
-            return process
-
-        module.Popen = launch_recorded
-        try:
-            yield
-        finally:
-            module.Popen = launch
-
-    def end(self) -> None:
-        """Ask all of them to end. Spark's launcher, the shell's own child, only prints a command to the shell, and ends
-        by itself when the shell is gone.
-        """
-        self._ended = True
-        for process in self._processes:
-            process.terminate()
 
 
 def _keep_to_loopback(settings: dict[str, str]) -> None:
@@ -320,39 +187,8 @@ def _master_of(settings: Mapping[str, str]) -> str:
 def _told(job_file: JobFile, error: Exception) -> str:
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
         named = packages_named(job_file.job.spark)
-        return job_file.secrets.hide(_why_java_ended(java_version(), named))
+        return job_file.secrets.hide(why_java_ended(java_version(), named))
     return f"Spark cannot start: {job_file.told_of(error)}"
-
-
-def java_version() -> int | None:
-    """Return the major version of the Java that Spark would start; None where there is none that runs."""
-    home = os.environ.get("JAVA_HOME")
-    try:
-        said = subprocess.run(  # noqa: S603
-            [os.path.join(home, "bin", "java") if home else "java", "-version"],
-            capture_output=True, text=True, errors="replace", timeout=JAVA_TIMEOUT_S, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(found[1]) if found else None
-
-
-def _why_java_ended(version: int | None, packages: list[str]) -> str:
-    """Return what is known of a JVM that ended while it started. The JVM wrote the reason to standard error itself."""
-    if version is None or version < JAVA_MIN:
-        found = "none runs here" if version is None else f"here it is Java {version}"
-        return f"Spark cannot start its Java: it needs Java 17 or newer, on PATH or where JAVA_HOME says; {found}"
-    if packages:
-        return (
-            f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so look at the "
-            f"packages first: {', '.join(packages)}. Each must exist under this name and version in a repository that "
-            "this machine reaches; else at the other settings under [spark]"
-        )
-    return (
-        f"Spark's Java ended while it started; what it said stands above. Java {version} is there, so it does not take "
-        "one of the settings under [spark], or of Spark's own files"
-    )
 
 
 def _send_modules(spark: SparkSession, job_file: JobFile) -> None:

@@ -7,25 +7,25 @@ saw and what a schema does not say. It has names of fields, types and counts, an
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from shardway.errors import ShardwayError
 from shardway.inspect.decoding import OPENED_BYTES_MAX, OpeningBudget, decode
-from shardway.pipeline.job.inferred_schema import InferredSchema, members_of, quoted, same_column, shown
-from shardway.pipeline.job.steps import KEPT
+from shardway.pipeline.job.batch.steps import KEPT
+from shardway.pipeline.job.draft.inferred_schema import InferredSchema, members_of, quoted, same_column, shown
+from shardway.pipeline.job.draft.toml import comment, toml_lines, toml_text
 from shardway.spark.stamps import open_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardway.pipeline.job.inferred_schema import Field
+    from shardway.pipeline.job.draft.inferred_schema import Field
+
 
 OPENING_MAX_S = 0.5
 """The seconds that the layers of one record may take."""
-COMMENT_CHARACTERS_MAX = 118
 _JOB_NAME_CHARACTERS_MAX = 100
 _TEXT_KINDS = ("text", "json", "cloudwatch-logs", "ndjson")
 _NEEDED = {"gzip", "zstd", "base64", "glue", "confluent"}
@@ -101,23 +101,20 @@ def job_text(place: Place, sample: Sample, remarks: Iterable[str] = ()) -> str:
     fields = sample.schema.fields
     name = re.sub(r"^[^A-Za-z0-9]+", "", place.short)[:_JOB_NAME_CHARACTERS_MAX] or "job"
     parts = [
-        _comment(_seen(place, sample, remarks)),
+        comment(_seen(place, sample, remarks)),
         f"name = {toml_text(name)}\ncheckpoint = {toml_text(f'checkpoints/{name}')}",
         _source(place),
     ]
     if sample.sealed:
-        parts.append(_comment(["The records were written with stamps: their envelopes are opened."]) + "\n[stamps]")
+        parts.append(comment(["The records were written with stamps: their envelopes are opened."]) + "\n[stamps]")
     if fields:
         parts += [_json(sample, fields), _dead_letters(name), *_transform(fields)]
     elif sample.texts == sample.records:
         parts += ['[decode]\nformat = "text"', _dead_letters(name)]
     else:
-        parts.append(_comment(_undecoded(sample)))
+        parts.append(comment(_undecoded(sample)))
     parts += [*_deduplicate(fields), _sink(name), '[trigger]\nevery = "10 seconds"']
     return "\n\n".join(parts) + "\n"
-
-
-# --- the parts ------------------------------------------------------------------------------------
 
 
 def _seen(place: Place, sample: Sample, remarks: Iterable[str]) -> Iterator[str]:
@@ -157,7 +154,7 @@ def _json(sample: Sample, fields: list[Field]) -> str:
     if required:
         told.append(f"Each of these objects has: {', '.join(required)}. NOT NULL behind a type makes a field required.")
     told += sample.schema.notes
-    return f'{_comment(told)}\n[decode]\nformat = "json"\nschema = {toml_lines(sample.schema.ddl)}'
+    return f'{comment(told)}\n[decode]\nformat = "json"\nschema = {toml_lines(sample.schema.ddl)}'
 
 
 def _undecoded(sample: Sample) -> Iterator[str]:
@@ -195,7 +192,7 @@ def _transform(fields: list[Field]) -> list[str]:
         chosen.append(path)
     sql = "SELECT\n  " + ",\n  ".join([*chosen, *KEPT]) + "\nFROM records"
     told = ["Fields with the name of a column that each row has beside its value get another name here."]
-    return [f"{_comment(told)}\n[transform]\nsql = {toml_lines(sql)}"]
+    return [f"{comment(told)}\n[transform]\nsql = {toml_lines(sql)}"]
 
 
 def _always_quoted(name: str) -> str:
@@ -208,7 +205,7 @@ def _deduplicate(fields: list[Field]) -> list[str]:
         return []
     key = next((one for one in plain if one.is_in_all and one.name.lower().endswith("id")), plain[0])
     return [
-        _comment(
+        comment(
             [
                 "Without these lines a record that the producer put twice comes out twice. Name what is unique in it.",
                 "[deduplicate]",
@@ -221,35 +218,3 @@ def _deduplicate(fields: list[Field]) -> list[str]:
 
 def _sink(name: str) -> str:
     return f'[[sinks]]\nformat = "parquet"\npath = {toml_text(f"lake/{name}")}\npartition_by = ["{_HOUR}"]'
-
-
-# --- TOML -----------------------------------------------------------------------------------------
-
-
-def toml_text(text: str) -> str:
-    """Return a text as TOML, in one line; ``${`` of it is no reference to the environment."""
-    return f'"{_escaped(text)}"'
-
-
-def toml_lines(text: str) -> str:
-    """Return a text as TOML with a line for each of its lines; a text that is in one line anyhow stays in one."""
-    return '"""\n' + "\n".join(map(_escaped, text.split("\n"))) + '\n"""'
-
-
-def _escaped(text: str) -> str:
-    plain = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "$${")
-    return "".join(
-        one if one.isprintable() else f"\\u{ord(one):04x}" if ord(one) < 0x10000 else f"\\U{ord(one):08x}"
-        for one in plain
-    )
-
-
-def _comment(lines: Iterable[str]) -> str:
-    """Return sentences as lines of a comment, broken at blanks."""
-    wrapped = (
-        textwrap.wrap(
-            line, COMMENT_CHARACTERS_MAX, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-        for line in lines
-    )
-    return "\n".join(f"# {line}" for found in wrapped for line in found)

@@ -1,35 +1,32 @@
-"""The module has a job as its file declares it (one read of one stream, steps, and sinks), the JSON schema of the file,
-and its options as text.
+"""The module has a job as its file declares it: one read of one stream, steps, and sinks.
 
 ``load_job`` gives the structs, a TOML file is checked against them, and the JSON schema is made from them; their texts
-are those that an editor shows. Rules between fields are in ``files``.
+are those that an editor shows. Rules between fields are in ``rules``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from shardway.spark.options import READ_OPTIONS, parse_sink_options, sink_columns
+from shardway.spark.options import parse_sink_options, sink_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
+
 Scalar = str | int | float | bool
 """The types that an option may have in the file; Spark gets it as text."""
-
 Options = dict[str, Scalar]
-
 Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0)]
 Span = Annotated[str, Meta(pattern=r"^\s*\d+\s*(millisecond|second|minute|hour|day)s?\s*$")]
 Function = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-
 SPAN_EXAMPLE = '"10 seconds"'
 FUNCTION_EXAMPLE = '"orders:clean"'
 
@@ -199,10 +196,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = {}
 
 
-# --- options --------------------------------------------------------------------------------------
-# These functions give options of a job file as Spark and ``format("shardway")`` take them.
-
-
 def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:
     """Return options as text, with ``true`` and ``false`` as Spark writes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
@@ -211,49 +204,3 @@ def as_options(given: Mapping[str, Scalar]) -> dict[str, str]:
 def check_stream_columns(rows: DataFrame, options: Mapping[str, str]) -> None:
     """Raises OptionError when rows do not have what a stream takes."""
     sink_columns(rows.schema, parse_sink_options(options))
-
-
-# --- JSON schema ----------------------------------------------------------------------------------
-# Editors complete and check TOML by the JSON schema of a job file.
-
-_REFERENCE = {"type": "string", "pattern": r"\$\{"}
-"""The schema of a value that comes from the environment, as any value may: it is text in the file then."""
-
-
-def job_schema() -> dict[str, Any]:
-    """Return the JSON schema of a job file, as JSON values."""
-    schema: dict[str, Any] = msgspec.json.schema(Job)
-    definitions = {name: _open(definition) for name, definition in schema["$defs"].items()}
-    job = definitions.pop("Job")
-    job["properties"]["source"] = {
-        "description": job["properties"]["source"]["description"],
-        "type": "object",
-        "properties": {
-            option.name: {"description": f"{option.type}; default {option.default}. {option.about}"}
-            for option in READ_OPTIONS
-            if option.stream
-        },
-        "additionalProperties": {"type": ["string", "number", "boolean"]},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A Shardway job",
-        **{name: value for name, value in job.items() if name != "title"},
-        "$defs": definitions,
-    }
-
-
-def _open(value: Any) -> Any:
-    """Let ``${NAME}`` stand where text of a pattern, a choice or no text at all is wanted."""
-    if isinstance(value, list):
-        return [_open(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    opened = {name: _open(one) if name != "default" else one for name, one in value.items()}
-    if isinstance(opened.get("properties"), dict):
-        for name, one in opened["properties"].items():
-            told = {key: one.pop(key) for key in ("description", "default") if key in one}
-            choices = one.get("anyOf", [one])
-            narrow = any("pattern" in kind or "enum" in kind or kind.get("type") == "boolean" for kind in choices)
-            opened["properties"][name] = {**told, "anyOf": [*choices, _REFERENCE]} if narrow else {**told, **one}
-    return opened

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from shardway.pipeline.job.packages import OPTIONS, options_given_here, packages_named
+from shardway.pipeline.job.session.packages import OPTIONS, options_given_here, packages_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 IVY_SETTINGS = "spark.jars.ivySettings"
 REPOSITORIES = "spark.jars.repositories"

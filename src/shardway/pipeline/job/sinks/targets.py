@@ -1,174 +1,41 @@
-"""Write batches to the sinks of a job, and say what each sink promises when a batch runs again."""
+"""Write a batch to the sink that a job file names: a folder, a table, a function, the console or another format."""
 
 from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as fn
 
 from shardway import shown
 from shardway.errors import OptionError
-from shardway.pipeline.job import packages
-from shardway.pipeline.job.faults import nearest
-from shardway.pipeline.job.model import as_options, check_stream_columns
-from shardway.pipeline.job.packages import load_function
-from shardway.pipeline.job.steps import ROWS, MissingPackageError, queried, scala_of
+from shardway.pipeline.job.batch.steps import ROWS, MissingPackageError, queried, scala_of
+from shardway.pipeline.job.file.faults import nearest
+from shardway.pipeline.job.file.model import as_options, check_stream_columns
+from shardway.pipeline.job.functions import load_function
+from shardway.pipeline.job.session import packages
+from shardway.pipeline.job.sinks.formats import (
+    FOLDER_FORMATS,
+    KNOWN_FORMATS,
+    is_folder,
+    is_table,
+    stream_of,
+    table_sink_of,
+)
 from shardway.pipeline.parquet_folder import HOUR, BatchFolder, StagedBatch
-from shardway.pipeline.tables import DeltaSink, IcebergSink, delta_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from shardway.pipeline.job.model import DeadLetters, Job, Sink
+    from shardway.pipeline.job.file.model import DeadLetters, Sink
     from shardway.pipeline.tables import TableSink
 
-# --- what each sink promises ----------------------------------------------------------------------
-# The check and the reference page say what each sink promises when a batch runs again.
-
-FOLDER_FORMATS = ("parquet", "json", "orc", "csv")
-"""The formats that are written as a folder of files, which carry the batch's number."""
-
-TABLE_FORMATS = {
-    "delta": "its commit carries the batch's number (txnVersion): a batch that runs again writes nothing",
-    "iceberg": "its snapshot carries the batch's number: a batch that runs again writes nothing",
-}
-"""The formats that are written as a table whose commits carry the batch's number, and what that means for a batch that
-runs again.
-"""
-
-EXACTLY_ONCE, AT_LEAST_ONCE, NOT_KEPT = "exactly once", "at least once", "not kept"
-
-KNOWN_FORMATS = (
-    *FOLDER_FORMATS, "console", "shardway", "noop", "text", "xml", "jdbc", "avro", "kafka", "delta", "iceberg",
-    "binaryFile",
-)  # fmt: skip
-"""Formats of Spark and of well-known packages; another one may be there all the same."""
-
-
-class Delivery(NamedTuple):
-    """Says how often a row is in a sink after a kill at any moment."""
-
-    sink: str
-    how: str
-    why: str
-    note: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are not empty, for JSON."""
-        return {name: value for name, value in self._asdict().items() if value}
-
-
-def deliveries(job: Job) -> list[Delivery]:
-    """Return what each sink promises, in order, and what the place of the dead letters does."""
-    found = [_of_sink(number, sink, job) for number, sink in enumerate(job.sinks)]
-    if job.dead_letters is not None:
-        found.append(_of_dead_letters(job.dead_letters))
-    return found
-
-
-def _of_sink(number: int, sink: Sink, job: Job) -> Delivery:
-    name = f"sinks[{number}] {sink.label}"
-    if sink.function is not None:
-        return Delivery(
-            name, AT_LEAST_ONCE, "it is called again for a batch that runs again, with the same rows and batch id: "
-            "exactly once if it goes by the id"
-        )  # fmt: skip
-    assert sink.format is not None
-    if is_folder(sink):
-        return Delivery(name, EXACTLY_ONCE, "its files carry the batch's number: a batch that runs again replaces them")
-    if is_table(sink):
-        return Delivery(name, EXACTLY_ONCE, TABLE_FORMATS[sink.format], packages.missing(sink.format, job.spark))
-    if sink.format == "shardway":
-        return _of_stream(name, sink.options)
-    if sink.format == "console":
-        return Delivery(name, AT_LEAST_ONCE, "a batch that runs again is shown again")
-    if sink.mode == "overwrite":
-        return Delivery(name, AT_LEAST_ONCE, "each batch takes the place of all before it")
-    return Delivery(name, AT_LEAST_ONCE, "a batch that runs again is written again")
-
-
-def _of_dead_letters(dead: DeadLetters) -> Delivery:
-    if dead.discard:
-        return Delivery("dead letters", NOT_KEPT, "they are counted only")
-    if dead.stream is not None:
-        target = str(dead.stream.get("streamName") or dead.stream.get("streamARN"))
-        return _of_stream(f"dead letters shardway {target}", dead.stream)
-    return Delivery(
-        f"dead letters {dead.format} {dead.path}",
-        EXACTLY_ONCE,
-        "its files carry the batch's number: a batch that runs again replaces them",
-    )
-
-
-def _of_stream(name: str, options: dict[str, Any]) -> Delivery:
-    given = {key.lower(): value for key, value in options.items()}
-    if str(given.get("stamps", "none")).lower() == "none":
-        return Delivery(
-            name,
-            AT_LEAST_ONCE,
-            "a stream takes nothing back; with the option stamps a reader can remove the duplicates",
-        )
-    return Delivery(name, AT_LEAST_ONCE, "a stream takes nothing back; its stamps let a reader remove the duplicates")
-
-
-def stream_of(options: Mapping[str, Any]) -> str:
-    """Return the name of the stream that options of ``format("shardway")`` mean."""
-    given = {key.lower(): str(value) for key, value in options.items()}
-    return given.get("streamname") or given.get("streamarn", "").rpartition("/")[2]
-
-
-def is_folder(sink: Sink) -> bool:
-    """True for a sink that is a folder of files, which has each batch once."""
-    return sink.format in FOLDER_FORMATS and sink.table is None and sink.path is not None
-
-
-def is_table(sink: Sink) -> bool:
-    """True for a sink that is a table of a format with transactions, which has each batch once."""
-    return sink.format in TABLE_FORMATS and sink.mode == "append"
-
-
-# --- tables ---------------------------------------------------------------------------------------
-# Tables of Delta and Iceberg are sinks of a job that have each batch once.
-
-_EXTENSIONS = "spark.sql.extensions"
-
-
-def table_sink_of(sink: Sink) -> TableSink:
-    """Return the sink that writes each batch once. Raises OptionError for an option that it sets itself."""
-    options = as_options(sink.options)
-    if sink.format == "delta":
-        return DeltaSink(sink.path, table=sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
-    assert sink.table is not None
-    return IcebergSink(sink.table, partition_by=sink.partition_by, time=sink.time, options=options)
-
-
-def reserved_options(sink: Sink) -> list[str]:
-    """Return the given options of a table's sink that it sets itself."""
-    reserved = {"delta": DeltaSink.RESERVED, "iceberg": IcebergSink.RESERVED}.get(sink.format or "", ())
-    return [name for name in sink.options if name.lower() in reserved]
-
-
-def with_tables(job: Job, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the session's settings, and those that Delta needs where a sink is one of its tables and they are not
-    given.
-    """
-    if not any(sink.format == "delta" for sink in job.sinks):
-        return dict(settings)
-    needed = delta_settings()
-    extensions = [name for name in settings.get(_EXTENSIONS, "").split(",") if name]
-    if needed[_EXTENSIONS] not in extensions:
-        extensions.append(needed[_EXTENSIONS])
-    return {**needed, **settings, _EXTENSIONS: ",".join(extensions)}
-
-
-# --- targets --------------------------------------------------------------------------------------
 
 CONSOLE_ROWS = 20
 

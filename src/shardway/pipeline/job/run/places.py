@@ -12,16 +12,17 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from shardway.pipeline.hadoop_files import LocalFiles
-from shardway.pipeline.job.account import ExitCode, StepError
-from shardway.pipeline.job.faults import Fault
+from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
+from shardway.pipeline.job.file.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from shardway.pipeline.job.faults import KeyPath
-    from shardway.pipeline.job.model import Job
+    from shardway.pipeline.job.file.lines import KeyPath
+    from shardway.pipeline.job.file.model import Job
+
 
 LOCK_SUFFIX = ".lock"
 _OWNER_BYTES_MAX = 1_000

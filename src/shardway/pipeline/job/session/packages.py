@@ -1,4 +1,4 @@
-"""Find the code from elsewhere that a job needs: packages for a format of Spark's, and functions of the user's.
+"""Find the packages that Spark needs for a format.
 
 This module knows the coordinates of packages, and finds out whether this machine's Spark is given one. A package is
 for one version of Spark (its first two numbers) and of Scala. The newest package that was published for each, and that
@@ -7,24 +7,18 @@ our tests run with, is written down here; the name of a later one can be seen fr
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyspark
 
-from shardway.errors import OptionError
-from shardway.pipeline.job.faults import nearest
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from shardway.pipeline.job.model import Scalar
+    from shardway.pipeline.job.file.model import Scalar
 
-# --- packages -------------------------------------------------------------------------------------
 
 TABLE_PACKAGES: dict[str, dict[str, str]] = {
     "delta": {
@@ -38,14 +32,12 @@ TABLE_PACKAGES: dict[str, dict[str, str]] = {
     },
 }
 """The coordinates of the packages for tables, by format and by the version of Spark."""
-
 _OWN = {
     "avro": "org.apache.spark:spark-avro_{scala}:{version}",
     "protobuf": "org.apache.spark:spark-protobuf_{scala}:{version}",
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
 }
 """Spark's own packages, of Spark's own version."""
-
 OPTIONS = "spark.driver.extraJavaOptions"
 """The setting with the options of Spark's Java."""
 HOW = 'as "spark.jars.packages" under [spark] or with spark-submit --packages'
@@ -176,41 +168,3 @@ def options_given_here() -> list[str]:
     except OSError:
         found.append("")
     return found
-
-
-# --- functions ------------------------------------------------------------------------------------
-# Functions of the user's are named ``module:function``; they lie beside the job file, or anywhere Python looks.
-
-
-def load_function(name: str, folder: Path) -> Callable[..., Any]:
-    """Import and return a function. ``folder`` is searched first. Raises OptionError that says what is missing."""
-    module_name, _, function_name = name.partition(":")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.split(".")[: len(error.name.split("."))] == error.name.split("."):
-            raise OptionError(
-                f"there is no module {module_name} in the folder of the job file or where Python looks (sys.path)"
-            ) from None
-        raise OptionError(f"module {module_name} cannot be imported: there is no module {error.name}") from None
-    except Exception as error:
-        raise OptionError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise OptionError(f"module {module_name} has no function {function_name}{nearest(function_name, names)}")
-    return function  # type: ignore[no-any-return]
-
-
-def file_to_send(name: str, folder: Path) -> Path | None:
-    """Return the file of the function's module when it lies beside the job file, as executors do not have it; else
-    None.
-    """
-    module = sys.modules.get(name.partition(":")[0].partition(".")[0])
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return None
-    path = Path(file)
-    return path if path.parent == folder else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+
 PLACES_MAX = 500
 """The fields, of all objects together, that a schema may have: each costs an expression of Spark's for each record."""
 DEPTH_MAX = 8
@@ -30,7 +31,6 @@ DECIMAL_DIGITS_MAX = 38
 DECIMAL_MAX: int = 10**DECIMAL_DIGITS_MAX
 EXACT_MAX = 2**53
 """DOUBLE has each whole number up to this one."""
-
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HALVES = re.compile("[\ud800-\udfff]")
 _ISO_8601 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)

@@ -11,9 +11,9 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.pipeline.batches import POSITION
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
 from shardway.pipeline.deduplication import deduplicate, deduplicate_by_stamps, open_stamps
-from shardway.pipeline.job import packages
-from shardway.pipeline.job.model import as_options
-from shardway.pipeline.job.packages import load_function
+from shardway.pipeline.job.file.model import as_options
+from shardway.pipeline.job.functions import load_function
+from shardway.pipeline.job.session import packages
 from shardway.pipeline.metrics import observed
 from shardway.spark.ranges import ALL_COLUMNS
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from shardway.pipeline.job.model import Job
+    from shardway.pipeline.job.file.model import Job
+
 
 UNREADABLE = {"avro": "not of the Avro schema", "protobuf": "not of the Protobuf message"}
 KEPT = ("partition_key", *POSITION, "approximate_arrival_timestamp")

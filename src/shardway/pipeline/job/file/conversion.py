@@ -1,0 +1,142 @@
+"""Make the structs of ``model`` from a parsed file, and find every fault of their values, not only the first one."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from shardway.pipeline.job.file import model
+from shardway.pipeline.job.file.faults import Fault, nearest
+
+if TYPE_CHECKING:
+    from shardway.pipeline.job.file.lines import KeyPath
+
+
+_BAD = object()
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+
+
+class Conversion:
+    """Makes structs of tables."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        """All that was found wrong until now."""
+
+    def converted(self, tree: Any, kind: type[msgspec.Struct], path: KeyPath = ()) -> Any:
+        """Return the struct that a table describes; every fault goes to `faults`.
+
+        Where a field is wrong the struct is made without it, or with an empty text or array in its place, so that the
+        rest of it can be looked at too. Return None where that cannot be.
+        """
+        if not isinstance(tree, dict):
+            self.faults.append(Fault(path, f"must be a table, not {_named(tree)}"))
+            return None
+        values = self.good_values(tree, kind, path)
+        hints = get_type_hints(kind)
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.name not in values and field.encode_name in tree:
+                empty = {str: "", tuple: ()}.get(get_origin(hints[field.name]) or hints[field.name])
+                values |= {} if empty is None else {field.name: empty}
+        required = (field.name for field in msgspec.structs.fields(kind) if field.required)
+        return kind(**values) if all(name in values for name in required) else None
+
+    def good_values(self, tree: dict[str, Any], kind: type[msgspec.Struct], path: KeyPath) -> dict[str, Any]:
+        """Return the fields of a struct that are right; every fault goes to `faults`."""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        hints = get_type_hints(kind, include_extras=True)
+        values: dict[str, Any] = {}
+        for name, value in tree.items():
+            if name not in fields:
+                self.faults.append(Fault((*path, name), f"there is no {name} here{nearest(name, fields)}"))
+                continue
+            found = self._value(value, hints[fields[name].name], (*path, name))
+            if found is not _BAD:
+                values[fields[name].name] = found
+        for name, field in fields.items():
+            if field.required and name not in tree and not _misspelt(name, tree, fields):
+                self.faults.append(Fault(path, f"{name} is missing"))
+        return values
+
+    def _value(self, value: Any, hint: Any, path: KeyPath) -> Any:
+        inner = _bare(hint)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            found = self.converted(value, inner, path)
+            return _BAD if found is None else found
+        if get_origin(inner) is tuple and isinstance(get_args(inner)[0], type) and isinstance(value, list):
+            item = get_args(inner)[0]
+            if issubclass(item, msgspec.Struct):
+                if not value:
+                    self.faults.append(Fault(path, "must have at least one"))
+                items = [self._value(one, item, (*path, at)) for at, one in enumerate(value)]
+                return tuple(item() if one is _BAD else one for one in items)  # the others keep their numbers
+        if inner == model.Options and isinstance(value, dict):
+            wrong = {name: one for name, one in value.items() if not isinstance(one, str | int | float | bool)}
+            self.faults += [
+                Fault((*path, name), f"must be text, a number, true or false, not {_named(one)}")
+                for name, one in wrong.items()
+            ]
+            return _BAD if wrong else value
+        try:
+            return msgspec.convert(value, hint, strict=not isinstance(value, str))
+        except msgspec.ValidationError:
+            self.faults.append(Fault(path, _wrong(value, hint)))
+            return _BAD
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without its remarks and without None."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        if len(kinds) == 1:
+            return _bare(kinds[0])
+    return hint
+
+
+def _constraints(hint: Any) -> list[msgspec.Meta]:
+    """Return what a type says of its values beside their kind."""
+    if get_origin(hint) is Annotated:
+        kind, *remarks = get_args(hint)
+        return [one for one in remarks if isinstance(one, msgspec.Meta)] + _constraints(kind)
+    return [one for kind in get_args(hint) for one in _constraints(kind)]
+
+
+def _wrong(value: Any, hint: Any) -> str:
+    """Return what was wrong with a value, in our words; the value is not shown where it could be a secret."""
+    bare = _bare(hint)
+    if get_origin(bare) is not None and str(get_origin(bare)) == "typing.Literal":
+        choices = [str(choice) for choice in get_args(bare)]
+        near = nearest(value, choices) if isinstance(value, str) else ""
+        near = near if "did you mean" in near else ""
+        return f"must be {', '.join(choices[:-1])} or {choices[-1]}{near}"
+    patterns = [one.pattern for one in _constraints(hint) if one.pattern is not None]
+    if patterns and isinstance(value, str):
+        if patterns == [one.pattern for one in _constraints(model.Span)]:
+            return f"must be a time span like {model.SPAN_EXAMPLE}: a number and seconds, minutes, hours or days"
+        if patterns == [one.pattern for one in _constraints(model.Function)]:
+            return f"must be module:function, like {model.FUNCTION_EXAMPLE}"
+        return "must be letters, digits, _, . and -, at most 100"
+    if any(one.min_length for one in _constraints(hint)) and isinstance(value, str | list) and not value:
+        return "is empty"
+    wanted = (
+        "an array of texts"
+        if get_origin(bare) is tuple
+        else _WORDS.get(bare, _WORDS.get(get_origin(bare) or str, "text"))
+    )
+    return f"must be {wanted}, not {_named(value)}"
+
+
+def _named(value: Any) -> str:
+    for kind, word in ((bool, "true or false"), (str, "text"), (int, "a number"), (float, "a number")):
+        if isinstance(value, kind):
+            return word
+    return "a table" if isinstance(value, dict) else "an array" if isinstance(value, list) else "a date"
+
+
+def _misspelt(name: str, tree: dict[str, Any], fields: dict[str, Any]) -> bool:
+    """True when the fault of an unknown name says that this one is meant: this one is not missing too."""
+    return any(f"did you mean {name}?" in nearest(given, fields) for given in tree if given not in fields)
