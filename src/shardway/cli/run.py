@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardway.cli.completing import complete_streams
 from shardway.cli.output import Lines, OutputLines
+from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.errors import OptionError
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from shardway.cli.producing import EndpointUrl, Profile, Region
 
 # --- Spark ----------------------------------------------------------------------------------------
 # This is what the command says where it needs Spark, and Spark is not there.
