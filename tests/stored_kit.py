@@ -414,13 +414,15 @@ BATCHES = [Batch(), Batch("by-hand", 0, None)]
 
 
 async def _delta() -> bytes:
-    from shardway.pipeline.tables import Commit, DeltaSink
+    from shardway.pipeline.tables.delta import DeltaSink
+    from shardway.pipeline.tables.table_sink import Commit
 
     return _lines(_appended(DeltaSink("/tables/orders"), Commit(*one)) for one in BATCHES)
 
 
 async def _iceberg() -> bytes:
-    from shardway.pipeline.tables import Commit, IcebergSink
+    from shardway.pipeline.tables.iceberg import IcebergSink
+    from shardway.pipeline.tables.table_sink import Commit
 
     return _lines(_appended(IcebergSink("local.orders"), Commit(*one)) for one in BATCHES)
 

@@ -14,8 +14,9 @@ from shardway.core.leases import Checkpoint, lease_row
 from shardway.core.leases.membership import worker_row
 from shardway.core.ledger.letter import Letter
 from shardway.local.journal import Journal
-from shardway.pipeline import exact_deduplication, tables
-from shardway.pipeline.tables import Commit
+from shardway.pipeline import exact_deduplication
+from shardway.pipeline.tables import delta, iceberg
+from shardway.pipeline.tables.table_sink import Commit
 from shardway.spark.leases import checkpoint_of, noted
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.stamps import open_sealed
@@ -119,7 +120,7 @@ COMMITS = [Commit(*one) for one in BATCHES]
 @each_version
 def test_what_a_commit_in_a_delta_table_says_of_itself(version: str) -> None:
     options = lines_of(version, "delta_commits.jsonl")
-    assert [tables._told(one["userMetadata"]) for one in options] == COMMITS
+    assert [delta._told(one["userMetadata"]) for one in options] == COMMITS
     assert [(one["txnAppId"], int(one["txnVersion"])) for one in options] == [
         (one.writer, one.batch_id) for one in BATCHES
     ]
@@ -130,7 +131,7 @@ def test_what_a_snapshot_of_an_iceberg_table_says_of_itself(version: str) -> Non
     for options, batch in zip(lines_of(version, "iceberg_commits.jsonl"), BATCHES, strict=True):
         summary = {name.removeprefix("snapshot-property."): value for name, value in options.items()}
         snapshots = {7: {"parent_id": None, "at_ms": 1_000, "ours": summary}}
-        assert tables._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
+        assert iceberg._descent(snapshots, 7, batch.writer).commits == {batch.batch_id: Commit(*batch)}
 
 
 @each_version

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.errors import OptionError
-from shardway.pipeline import BatchFolder, ParquetFolder, deduplicate, hadoop_files, parquet_folder
+from shardway.pipeline import BatchFolder, ParquetFolder, deduplicate, file_layout, hadoop_files, parquet_folder
 from shardway.pipeline.hadoop_files import HadoopFiles, LocalFiles, files_for
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def test_outputs_written_at_the_same_time_leave_the_querys_settings(spark: Any, 
     request.addfinalizer(lambda: spark.conf.unset("spark.sql.adaptive.enabled"))
     for before in ("false", "true"):
         spark.conf.set("spark.sql.adaptive.enabled", before)
-        one, other = parquet_folder.few_files(spark), parquet_folder.few_files(spark)
+        one, other = file_layout.few_files(spark), file_layout.few_files(spark)
         one.__enter__()
         other.__enter__()
         assert spark.conf.get("spark.sql.adaptive.enabled") == "true"

@@ -16,7 +16,7 @@ from shardway.aws.kinesis import PutEntry
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local import LocalKinesis
 from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
-from shardway.pipeline.metrics import BatchNumbers, QueryNumbers
+from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
 from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from shardway.telemetry.snapshots import QuerySnapshot
 from tests.pipeline.metrics_system import gauges, told_all

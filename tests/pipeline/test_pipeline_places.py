@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from shardway.pipeline import BatchFolder
-from shardway.pipeline.hadoop_files import collide, identity, identity_in
+from shardway.pipeline.locations import collide, identity, identity_in
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ import pytest
 
 from shardway.errors import OptionError
 from shardway.pipeline import DeltaSink, IcebergSink
-from shardway.pipeline.batches import batch_run
-from shardway.pipeline.tables import Commit, History, TableSink, _descent, _told
+from shardway.pipeline.batch_runs import batch_run
+from shardway.pipeline.tables.delta import _told
+from shardway.pipeline.tables.iceberg import _descent
+from shardway.pipeline.tables.table_sink import Commit, History, TableSink
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:

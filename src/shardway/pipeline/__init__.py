@@ -2,14 +2,24 @@
 sinks.
 
 Steps and sinks are plain PySpark and mix with any other step.
+
+The steps are in ``decode`` (with ``json_types``), ``deduplication``, ``exact_deduplication`` and ``stamped_rows``. The
+sinks are ``parquet_folder`` and ``tables``; both ask ``batch_runs`` which batch of which query they are given, and
+``batches`` reads a batch once for several of them. ``stream_metrics``, ``listener`` and ``query_numbers`` have a
+query's numbers. Below these are the talks with Spark: ``dataframes``, ``jvm``, ``causes``, ``locations``,
+``hadoop_files``. ``job`` runs job files, which are made of all that.
 """
 
 from shardway.pipeline.batches import POSITION, position_order, read_once, sort_by_key
 from shardway.pipeline.decode import decode_bytes, decode_json, decode_text, explain_json, split
-from shardway.pipeline.deduplication import deduplicate, deduplicate_by_stamps, late_rows, open_stamps
-from shardway.pipeline.metrics import MetricsListener, StreamMetrics, observed, stream_metrics
+from shardway.pipeline.deduplication import deduplicate
+from shardway.pipeline.listener import MetricsListener
 from shardway.pipeline.parquet_folder import BatchFolder, ParquetFolder
-from shardway.pipeline.tables import DeltaSink, IcebergSink, delta_settings
+from shardway.pipeline.removed_rows import late_rows
+from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
+from shardway.pipeline.stream_metrics import StreamMetrics, observed, stream_metrics
+from shardway.pipeline.tables.delta import DeltaSink, delta_settings
+from shardway.pipeline.tables.iceberg import IcebergSink
 from shardway.spark.ranges import ALL_COLUMNS
 
 __all__ = [

@@ -30,8 +30,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError, ShardwayError
-from shardway.pipeline.deduplication import EXACT_DUPLICATES
-from shardway.pipeline.spark_calls import columns_of, is_stream
+from shardway.pipeline.dataframes import columns_of, is_stream
+from shardway.pipeline.removed_rows import EXACT_DUPLICATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -189,9 +189,6 @@ def _chosen(frames: Iterable[pd.DataFrame], kept: BucketKeys, window: int) -> pd
     packed = packed or [None]  # the number of removed rows is reported all the same
     first = [rows.num_rows - left.num_rows] + [0] * (len(packed) - 1)
     return pd.DataFrame({_ROWS: pd.Series(packed, dtype=object), _DUPLICATES: pd.Series(first, dtype="int64")})
-
-
-# --- packed -----------------------------------------------------------------------------------------------------------
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -31,22 +31,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError
-from shardway.pipeline.batches import POSITION, BatchRun, one_write, query_run, sort_by_key
-from shardway.pipeline.hadoop_files import HadoopFiles, files_for, identity_in
-from shardway.pipeline.spark_calls import check_classic, java_column, java_seq
+from shardway.pipeline.batch_runs import BatchRun, one_write, query_run
+from shardway.pipeline.batches import POSITION, sort_by_key
+from shardway.pipeline.dataframes import check_classic
+from shardway.pipeline.file_layout import ARRIVAL, HOUR, few_files, hour_of, with_what_is_observed
+from shardway.pipeline.hadoop_files import HadoopFiles, files_for
+from shardway.pipeline.jvm import java_column, java_seq
+from shardway.pipeline.locations import identity_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
-HOUR = "hour"
-"""The column that the folder is partitioned by, ``yyyy-MM-dd-HH`` in UTC: text, as any reader finds it in the path."""
 
-ARRIVAL = "approximate_arrival_timestamp"
 _CONTAINERS = ("parquet", "orc")
 """Formats whose compression is inside of the file: its name does not have to tell it."""
-
 _WRITER = re.compile(r"[A-Za-z0-9_]{1,64}")
 _OURS = re.compile(r"batch-(\d{9})-[A-Za-z0-9_]+(?:-([0-9a-f]{8}))?-\d{5}\.")
 """The pattern of the beginning of a file's name in the folder; its groups are the batch, and the query that stands
@@ -57,12 +57,6 @@ _SUFFIX = re.compile(r"[^.]*(?:\.c\d+)?\.(.*)", re.DOTALL)
 part-00000-UUID.c000.json.gz in a partition.
 """
 _SECOND = "folder before in the same run: the second write would take the first one's files away"
-_ADAPTIVE = "spark.sql.adaptive.enabled"
-_LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
-_EMPTY = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-"""Spark's rule that takes a step with all that lies before it out of a plan, once it turns out that no row reaches it.
-"""
-_SECONDS_PER_HOUR = 3600
 FILES_MAX = 4
 """The number of files up to which a batch is said to have few, however small they are."""
 _FIRST_FILE = "part-00000-"
@@ -357,55 +351,6 @@ class ParquetFolder(BatchFolder):
         if HOUR in columns:
             raise OptionError(f"the batch has a column {HOUR}, which is what the folder is partitioned by: rename it")
         super()._check_names(columns)
-
-
-def hour_of(time: Column) -> Column:
-    """Return ``yyyy-MM-dd-HH`` in UTC, whatever the session's time zone is."""
-    hours = fn.floor(fn.unix_micros(time) / (_SECONDS_PER_HOUR * 1_000_000))
-    day = fn.date_add(fn.lit("1970-01-01").cast("date"), fn.floor(hours / 24).cast("int"))
-    return fn.concat_ws("-", day.cast("string"), fn.lpad(fn.pmod(hours, fn.lit(24)).cast("string"), 2, "0"))
-
-
-@contextmanager
-def few_files(spark: SparkSession) -> Iterator[None]:
-    """Let Spark choose the number of partitions, and so of files, by their size.
-
-    It does by default, but not in the session of a query with state, where every batch would be written in
-    ``spark.sql.shuffle.partitions`` files per hour. What the query itself does is planned before this, and must be
-    planned as before in the next batch. So only an output that finds the setting switched off switches it on, and off
-    again: of two outputs that are written at the same time, none takes the other's value for the query's.
-    """
-    before = str(spark.conf.get(_ADAPTIVE))
-    if before.lower() == "true":
-        yield
-        return
-    spark.conf.set(_ADAPTIVE, "true")
-    try:
-        yield
-    finally:
-        spark.conf.set(_ADAPTIVE, before)
-
-
-@contextmanager
-def with_what_is_observed(spark: SparkSession) -> Iterator[None]:
-    """Let a write report what was observed of its rows also where none of them is left behind a shuffle.
-
-    Spark's adaptive execution puts an empty relation in place of a plan then, and gives an observation of that plan an
-    empty row; before Spark 4.1 it gives none at all, and what waits for it waits for ever.
-    """
-    before = spark.conf.get(_LEFT_OUT, None)
-    names = [] if before is None else [name.strip() for name in before.split(",") if name.strip()]
-    if _EMPTY in names:
-        yield
-        return
-    spark.conf.set(_LEFT_OUT, ",".join([*names, _EMPTY]))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_LEFT_OUT)
-        else:
-            spark.conf.set(_LEFT_OUT, before)
 
 
 def _at_least(batch_id: int) -> str:

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from shardway.errors import OptionError
-from shardway.pipeline import DeltaSink, IcebergSink, delta_settings, tables
+from shardway.pipeline import DeltaSink, IcebergSink, delta_settings
+from shardway.pipeline.tables import delta
 from tests.pipeline.failing import failure
 
 if TYPE_CHECKING:
@@ -354,13 +355,13 @@ def set_back_behind_many_commits(scene: Scene) -> dict[str, Any]:
         scene.add(first, first + 3)
     failed = [scene.run(scene.sink().write)]
     others_commits(scene, 3)
-    looked, tables.HISTORY_MAX = tables.HISTORY_MAX, 2
+    looked, delta.HISTORY_MAX = delta.HISTORY_MAX, 2
     try:
         scene.forget(1, 2, offsets=True)
         stopped = scene.run(scene.sink().write)
         failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
     finally:
-        tables.HISTORY_MAX = looked
+        delta.HISTORY_MAX = looked
     return {"failed": failed, "stopped": stopped, "ids": scene.ids()}
 
 
@@ -370,7 +371,7 @@ def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
     def not_there(*_: Any) -> Any:
         raise TypeError("'JavaPackage' object is not callable")
 
-    asked, tables._state_of = tables._state_of, not_there  # type: ignore[assignment]  # until it is put back
+    asked, delta._state_of = delta._state_of, not_there  # type: ignore[assignment]  # until it is put back
     try:
         for first in (0, 3, 6):
             scene.add(first, first + 3)
@@ -381,7 +382,7 @@ def set_back_where_delta_cannot_be_asked(scene: Scene) -> dict[str, Any]:
         between = scene.ids()
         failed.append(scene.run(scene.sink().write, checkpoint="checkpoint-new"))
     finally:
-        tables._state_of = asked
+        delta._state_of = asked
     return {"failed": failed, "stopped": stopped, "between": between, "ids": scene.ids()}
 
 

@@ -29,8 +29,8 @@ from shardway.pipeline.job.errors.failures import (
 from shardway.pipeline.job.run.reports import SecondPass
 from shardway.pipeline.job.session.state_store import told_not_stored, told_unread
 from shardway.pipeline.job.sinks.targets import FolderTarget, FormatTarget, dead_letter_target, target_of
+from shardway.pipeline.jvm import Selection
 from shardway.pipeline.parquet_folder import FILES_MAX
-from shardway.pipeline.spark_calls import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from shardway.errors import ShardwayError
 from shardway.pipeline.batches import POSITION
 from shardway.pipeline.decode import REASON, VALUE
-from shardway.pipeline.spark_calls import Py4JError, java_column, java_seq
+from shardway.pipeline.jvm import Py4JError, java_column, java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,12 @@ from pyspark.sql import functions as fn
 from shardway.errors import OptionError, ShardwayError
 from shardway.pipeline.batches import POSITION
 from shardway.pipeline.decode import REASON, VALUE, decode_bytes, decode_json, decode_text, explain_json
-from shardway.pipeline.deduplication import deduplicate, deduplicate_by_stamps, open_stamps
+from shardway.pipeline.deduplication import deduplicate
 from shardway.pipeline.job.file.model import as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
-from shardway.pipeline.metrics import observed
+from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
+from shardway.pipeline.stream_metrics import observed
 from shardway.spark.ranges import ALL_COLUMNS
 
 if TYPE_CHECKING:

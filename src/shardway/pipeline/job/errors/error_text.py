@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from shardway.errors import ShardwayError
-from shardway.pipeline.job.errors.causes import (
+from shardway.pipeline.causes import (
     CONDITION,
     DATA_STATES,
     Cause,
@@ -24,7 +24,7 @@ from shardway.pipeline.job.errors.causes import (
     place_of,
     whole_text,
 )
-from shardway.pipeline.spark_calls import Py4JError
+from shardway.pipeline.jvm import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardway.pipeline.job.errors.causes import has_condition, whole_text
+from shardway.pipeline.causes import has_condition, whole_text
 from shardway.pipeline.job.errors.error_text import OURS, PYTHON_WORKER, is_of_data
 from shardway.spark.source import READING
 

@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from shardway.errors import OptionError
-from shardway.pipeline.hadoop_files import collide, identity
 from shardway.pipeline.job.batch.steps import KEPT
 from shardway.pipeline.job.file.ddl import ddl_faults, field_names
 from shardway.pipeline.job.file.faults import Fault, nearest
 from shardway.pipeline.job.file.model import Job, as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
+from shardway.pipeline.locations import collide, identity
 from shardway.spark.options import parse_read_options, parse_sink_options
 from shardway.spark.ranges import SPARK_TYPES
 

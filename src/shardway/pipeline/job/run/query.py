@@ -23,7 +23,9 @@ from shardway.pipeline.job.run.reports import Totals, batch_report, cut_ms, was_
 from shardway.pipeline.job.run.unfinished_start import clear_unfinished_start
 from shardway.pipeline.job.session.state_store import told_unread
 from shardway.pipeline.job.sinks.formats import stream_of
-from shardway.pipeline.metrics import BatchNumbers, MetricsListener, QueryNumbers, stream_metrics
+from shardway.pipeline.listener import MetricsListener
+from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
+from shardway.pipeline.stream_metrics import stream_metrics
 from shardway.spark.source import ADMISSION
 
 if TYPE_CHECKING:

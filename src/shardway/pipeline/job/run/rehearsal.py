@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 
 from shardway.errors import OptionError
 from shardway.pipeline.decode import split
-from shardway.pipeline.hadoop_files import identity_in
 from shardway.pipeline.job.batch import steps
 from shardway.pipeline.job.batch.steps import MissingPackageError
 from shardway.pipeline.job.errors.error_text import message_of
@@ -20,6 +19,7 @@ from shardway.pipeline.job.file.faults import Fault, JobFileError
 from shardway.pipeline.job.file.rules import place_faults
 from shardway.pipeline.job.run.places import unwritable
 from shardway.pipeline.job.sinks.targets import require_format
+from shardway.pipeline.locations import identity_in
 from shardway.spark.ranges import SCHEMA
 
 if TYPE_CHECKING:

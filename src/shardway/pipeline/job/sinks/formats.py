@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardway.pipeline.job.file.model import as_options
-from shardway.pipeline.tables import DeltaSink, IcebergSink, delta_settings
+from shardway.pipeline.tables.delta import DeltaSink, delta_settings
+from shardway.pipeline.tables.iceberg import IcebergSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardway.pipeline.job.file.model import Job, Sink
-    from shardway.pipeline.tables import TableSink
+    from shardway.pipeline.tables.table_sink import TableSink
 
 
 FOLDER_FORMATS = ("parquet", "json", "orc", "csv")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as fn
 
 from shardway import shown
 from shardway.errors import OptionError
+from shardway.pipeline.file_layout import HOUR
 from shardway.pipeline.job.batch.steps import ROWS, MissingPackageError, queried, scala_of
 from shardway.pipeline.job.file.faults import nearest
 from shardway.pipeline.job.file.model import as_options, check_stream_columns
@@ -25,7 +26,7 @@ from shardway.pipeline.job.sinks.formats import (
     stream_of,
     table_sink_of,
 )
-from shardway.pipeline.parquet_folder import HOUR, BatchFolder, StagedBatch
+from shardway.pipeline.parquet_folder import BatchFolder, StagedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from shardway.pipeline.job.file.model import DeadLetters, Sink
-    from shardway.pipeline.tables import TableSink
+    from shardway.pipeline.tables.table_sink import TableSink
 
 
 CONSOLE_ROWS = 20

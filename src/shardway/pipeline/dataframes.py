@@ -1,5 +1,12 @@
-"""The module has what calls to Spark share: the error of a call into the JVM, what is known without a call, and what is
-made once for all batches.
+"""Know the columns of a DataFrame and whether it is a stream, also where Spark must not be asked.
+
+In the query functions of a declarative pipeline (``pyspark.pipelines``) Spark refuses every question about a
+DataFrame: tables that it reads may not be there yet. A step that wants to know something gets by without, or reads
+it from the plan, which a Spark Connect client holds itself.
+
+Some methods ask in secret. ``drop`` and ``withColumn`` have the server look at what is there: with a table of the
+same pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a
+table of another pipeline, and no longer runs the flow that writes it first. Only ``select`` leaves a plan as it is.
 """
 
 from __future__ import annotations
@@ -16,35 +23,8 @@ from pyspark.sql.utils import is_remote
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from pyspark.sql import Column
 
-    from pyspark.sql import Column, SparkSession
-
-# --- the error of a call --------------------------------------------------------------------------
-# This part has the error of a call into Spark's JVM, also where there is no JVM: a Spark Connect client has no py4j.
-
-try:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-except ModuleNotFoundError:
-
-    class Py4JError(Exception):  # type: ignore[no-redef]
-        """A stand-in that is never raised: nothing calls into a JVM here."""
-
-
-__all__ = ["Py4JError"]
-
-
-# --- known without a call -------------------------------------------------------------------------
-# This part says what is known of a DataFrame, its columns and whether it is a stream, also where Spark must not be
-# asked.
-#
-# In the query functions of a declarative pipeline (``pyspark.pipelines``) Spark refuses every question about a
-# DataFrame: tables that it reads may not be there yet. A step that wants to know something gets by without, or reads
-# it from the plan, which a Spark Connect client holds itself.
-#
-# Some methods ask in secret. ``drop`` and ``withColumn`` have the server look at what is there: with a table of the
-# same pipeline that is not there yet ``drop`` fails; with one that is there from an earlier run, Spark takes it for a
-# table of another pipeline, and no longer runs the flow that writes it first. Only ``select`` leaves a plan as it is.
 
 _DEFINITIONS = "pyspark.pipelines.graph_element_registry"
 _REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
@@ -132,47 +112,3 @@ def _reads_a_stream(message: Any) -> bool:
         if any(_reads_a_stream(one) for one in (value if repeated else [value])):
             return True
     return False
-
-
-# --- made once ------------------------------------------------------------------------------------
-# What each batch asks of Spark in the same words is made once here, and only sent for each batch.
-#
-# Each function of ``pyspark.sql.functions`` is a dozen questions to Spark's JVM, and each class that is looked up by
-# its name is searched for in all packages that PySpark imports. What is made so knows no DataFrame, and serves all of
-# them.
-
-
-def java_column(column: Any) -> Any:
-    """Return a column as the JVM has it."""
-    return column._jc
-
-
-def java_seq(spark: SparkSession, items: Sequence[Any]) -> Any:
-    """Return strings, or columns as the JVM has them, as a sequence of Scala's."""
-    from pyspark.sql.classic.column import _to_seq  # an installation for Spark Connect alone lacks it
-
-    return _to_seq(spark.sparkContext, items)
-
-
-class Selection:
-    """Selects columns, and the rows of which a condition is true if there is one, from any number of DataFrames."""
-
-    def __init__(self, columns: Callable[[], Sequence[Column]], where: Callable[[], Column] | None = None) -> None:
-        self._columns = columns
-        self._where = where
-        self._context: Any = None
-        self._made: tuple[Any, Any] = None, None
-        """The columns and the condition, as the JVM of that context has them."""
-
-    def of(self, rows: DataFrame) -> DataFrame:
-        """Return the chosen columns and rows of a DataFrame."""
-        context = rows.sparkSession.sparkContext
-        if context is not self._context:
-            chosen = java_seq(rows.sparkSession, [java_column(column) for column in self._columns()])
-            self._made = chosen, None if self._where is None else java_column(self._where())
-            self._context = context
-        chosen, condition = self._made
-        found: Any = rows._jdf
-        if condition is not None:
-            found = found.filter(condition)
-        return DataFrame(found.select(chosen), rows.sparkSession)

@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.pipeline.spark_calls import Py4JError
+from shardway.pipeline.jvm import Py4JError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 _CAUSES_MAX = 20
 _FRAGMENT_CHARS_MAX = 200

@@ -1,0 +1,118 @@
+"""Emit the numbers of queries as events."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardway.events import ProducerMetrics, QueryMetrics
+from shardway.runtime.producer.metrics import ProducerSnapshot
+from shardway.telemetry.snapshots import LEVELS, QuerySnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardway.pipeline.stream_metrics import StreamMetrics
+
+
+class BatchNumbers(NamedTuple):
+    """The counts of one batch."""
+
+    records: int
+    data_bytes: int
+    seconds: float
+    dead_letters: int = 0
+    duplicates: int = 0
+    late: int = 0
+
+
+class QueryNumbers:
+    """Emits the numbers of queries as `QueryMetrics` and `ProducerMetrics` events. One thread may use it."""
+
+    def __init__(self, on_event: Callable[[Any], object], *, now: Callable[[], float] = time.time) -> None:
+        self._on_event = on_event
+        self._now = now
+        self._written: dict[tuple[str, str], float] = {}
+        """The time of the last `ProducerMetrics` event, by the query and the stream that it writes to."""
+        self._last: dict[tuple[str, str], QuerySnapshot] = {}
+        """The snapshot that was emitted last, by query and stream."""
+
+    def begin(self, query: str, stream: str) -> None:
+        """Begin the numbers of a query that starts: the time that it waits from here on counts, also before its first
+        batch.
+        """
+        now_s = self._now()
+        self._tell(query, stream, QuerySnapshot(period_start_s=now_s, period_end_s=now_s, lag_s=0.0))
+
+    def batch(self, query: str, metrics: StreamMetrics, counted: BatchNumbers) -> None:
+        """Emit the numbers of a batch that was committed."""
+        now_s = self._now()
+        before = self._last.get((query, metrics.stream))
+        snapshot = QuerySnapshot(
+            period_start_s=now_s - counted.seconds if before is None else before.period_end_s,
+            period_end_s=now_s,
+            batches=1,
+            records_read=counted.records,
+            bytes_read=counted.data_bytes,
+            records_dead_lettered=counted.dead_letters,
+            records_duplicate=counted.duplicates,
+            records_late=counted.late,
+            aggregates_outside_range=metrics.aggregates_outside_range or 0,
+            lag_s=metrics.lag_s,
+            shards=metrics.shards,
+            shards_unread=metrics.unread_shards,
+            shards_silent=metrics.silent_shards,
+            shards_left_out=metrics.left_out_shards,
+            possible_losses=metrics.possible_losses,
+        )
+        snapshot.batch_s.add(counted.seconds)
+        self._tell(query, metrics.stream, snapshot)
+
+    def wrote(self, query: str, stream: str, rows: int, *, last: bool = False) -> None:
+        """Emit that the query has written ``rows`` rows to a stream, each as a user record."""
+        now_s = self._now()
+        before_s = self._written.get((query, stream), now_s)
+        snapshot = ProducerSnapshot(
+            period_start_s=before_s, period_end_s=now_s, user_records_accepted=rows, user_records_put=rows
+        )
+        self._written[query, stream] = now_s
+        self._on_event(ProducerMetrics(stream, snapshot, last))
+
+    def idle(self, query: str) -> None:
+        """Emit the same levels again: no batch was committed, as nothing came."""
+        self._again(query, 0.0)
+
+    def busy(self, query: str) -> None:
+        """Emit the levels with a larger lag: no batch was committed, though one runs, or its end is looked for, so what
+        waits has waited for longer.
+        """
+        self._again(query, 1.0)
+
+    def ended(self, query: str, *, failed: bool) -> None:
+        """Emit the last event of a query that has ended. For one that has failed there is none: it is to be missed, as
+        its numbers grow old.
+        """
+        for name, stream in [key for key in self._last if key[0] == query]:
+            last = self._last.pop((name, stream))
+            if not failed:
+                snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=self._now())
+                self._on_event(QueryMetrics(stream, name, snapshot, last=True))
+        for name, stream in [key for key in self._written if key[0] == query]:
+            if not failed:
+                self.wrote(name, stream, 0, last=True)
+            del self._written[name, stream]
+
+    def _again(self, query: str, ages: float) -> None:
+        now_s = self._now()
+        for name, stream in [key for key in self._written if key[0] == query]:
+            self.wrote(name, stream, 0)
+        for (name, stream), last in list(self._last.items()):
+            if name == query:
+                lag_s = None if last.lag_s is None else last.lag_s + ages * (now_s - last.period_end_s)
+                levels = {field: getattr(last, field) for field in LEVELS} | {"lag_s": lag_s}
+                snapshot = QuerySnapshot(period_start_s=last.period_end_s, period_end_s=now_s, **levels)
+                self._tell(name, stream, snapshot)
+
+    def _tell(self, query: str, stream: str, snapshot: QuerySnapshot) -> None:
+        self._last[query, stream] = snapshot
+        self._on_event(QueryMetrics(stream, query, snapshot))
