@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scripts.reference import renew_files, renewed_with, table
 
-from shardway.inspect.doctor import SYMPTOMS
+from shardway.inspect.doctor.symptoms import SYMPTOMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

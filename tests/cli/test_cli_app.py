@@ -457,7 +457,7 @@ def test_what_keeps_a_check_from_being_made_is_unknown(
     """Nagios takes a status of 1 or 2 as one of what is checked."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=1))
+    monkeypatch.setattr("shardway.inspect.reads.wire.RETRY", RetryPolicy(attempts_max=1))
     done = run(*words)
     assert (done.status, done.stderr) == (3, "")
     assert " UNKNOWN - " in done.stdout

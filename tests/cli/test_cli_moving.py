@@ -16,7 +16,7 @@ from shardway.checkpoints import Prompt
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.inspect import ChangedError, Goal, Inspector, Life, PositionsReport, apply_plan, lease_table, plan_seek
-from shardway.inspect.tables import Store
+from shardway.inspect.applications.stores import Store
 from shardway.local import LocalKinesis
 from shardway.model import Position
 from shardway.stores.sqlite import SqliteLeaseTable

@@ -224,7 +224,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(start: Callable[..., Any], kine
 
 def test_a_record_of_ten_mebibytes(run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole as a line of JSON and back; cut in a table; what opens to more than the bound is left closed."""
-    monkeypatch.setattr("shardway.inspect.inspector.ShardPaces.before", at_once)
+    monkeypatch.setattr("shardway.inspect.reads.paces.ShardPaces.before", at_once)
     for stream in ("large", "large-copy"):
         kinesis.create_stream(StreamName=stream, ShardCount=1, MaxRecordSizeInKiB=10240)
     text, binary = b"x" * (10 * 1024 * 1024 - 1), b"\xff" + bytes(10 * 1024 * 1024 - 2)
@@ -262,7 +262,7 @@ def test_lines_come_in_parts_however_long_each_takes(
 def test_refusals_for_a_rate_end_no_tail_and_are_said_once(
     run: Run, kinesis: Any, local: LocalKinesis, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.reads.wire.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     put(kinesis, b"it comes", hash_key=0)
     words = ("--shard", "shardId-000000000000", "--starting-position", "trim-horizon", *FAST, "-o", "jsonl")
     local.faults.add(Fault(how="throttle", operation=operation, count=5))

@@ -12,7 +12,8 @@ from shardway.cli.lag_table import HEAD, lag_lines
 from shardway.cli.tables import WIDTH_MIN, display_width, table_lines
 from shardway.cli.top import _lines
 from shardway.inspect import LagReport, ShardLag, State
-from shardway.inspect.lag import urgency, worst
+from shardway.inspect.lag.reports import worst
+from shardway.inspect.lag.verdicts import urgency
 from shardway.inspect.moments import utc
 
 NUMBER = "49680422878816985956712234883511993830675535596124897330"

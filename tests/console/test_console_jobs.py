@@ -12,7 +12,7 @@ from shardway.aws.dynamodb import typed_item
 from shardway.console.sampling import POINTS_MAX, JobTrail
 from shardway.errors import OptionError
 from shardway.inspect import JobsReport, JobView
-from shardway.inspect.jobs import QUERIES_MAX
+from shardway.inspect.jobs.metrics_page import QUERIES_MAX
 from shardway.inspect.moments import utc
 from tests.cli.tables_kit import make_table
 from tests.console.asking import TOKEN, ask, looked_at

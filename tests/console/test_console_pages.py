@@ -388,7 +388,7 @@ async def test_a_record_that_takes_long_holds_up_no_other_visitor(
         assert other_was_served.wait(20)
         return decode(data)
 
-    monkeypatch.setattr("shardway.inspect.records.decode", slow)
+    monkeypatch.setattr("shardway.inspect.records.seen_records.decode", slow)
     targets = [
         "/streams/pages/records?from=trim-horizon",
         "/streams/pages/records?from=trim-horizon&where=.amount+>+1",
@@ -412,7 +412,7 @@ async def test_a_search_ends_in_time_though_a_record_takes_longer(
         assert page_came.wait(20)
         return decode(data)
 
-    monkeypatch.setattr("shardway.inspect.records.decode", slow)
+    monkeypatch.setattr("shardway.inspect.records.seen_records.decode", slow)
     monkeypatch.setattr("shardway.console.record_pages.SEARCH_S", 0.5)
     answer = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     page_came.set()
@@ -539,7 +539,7 @@ async def test_a_browser_that_comes_again_goes_on(make_gate: MakeGate, kinesis: 
 async def test_refusals_for_the_rate_end_no_tail(
     make_gate: MakeGate, kinesis: Any, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.reads.wire.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     gate = make_gate()
     service.faults.add(Fault(how="throttle", operation="GetRecords", count=4))
     target = "/streams/pages/tail/events?from=trim-horizon&browser=patient-browser"
@@ -679,7 +679,7 @@ async def test_half_a_table_and_rows_of_wrong_types_leave_the_rest(make_gate: Ma
 async def test_a_service_that_refuses_all_calls_leaves_every_page_standing(
     make_gate: MakeGate, service: LocalKinesis, dynamodb: Any, how: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.reads.wire.RETRY", RetryPolicy(attempts_max=2, base_s=0.001, cap_s=0.001))
     dynamodb.table("refused")
     service.faults.add(Fault(how=how, operation="*"))
     gate = make_gate()

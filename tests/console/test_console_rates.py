@@ -26,7 +26,7 @@ from shardway.console.rates import (
 from shardway.console.worker_rates import FRESH_S, reading_of
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.inspect import ApplicationReport, Store
-from shardway.inspect.applications import ApplicationView, WorkerView, lease_view
+from shardway.inspect.applications.views import ApplicationView, WorkerView, lease_view
 from shardway.options import LeaseOptions
 from shardway.stores.sqlite import SqliteLeaseTable
 from shardway.testing import Fault

@@ -17,7 +17,7 @@ from shardway.console.page import _digits
 from shardway.console.settings import ConsoleSettings
 from shardway.console.standing import NOT_SEEN, Urgency, need_of, standing_of, totals_of
 from shardway.inspect import LagReport, ShardLag
-from shardway.inspect.lag import State
+from shardway.inspect.lag.reports import State
 from shardway.local.options import DEFAULT_ACCOUNT_ID
 from tests.cli.tables_kit import SHARDS, lease, make_table
 from tests.console.asking import TOKEN, ask

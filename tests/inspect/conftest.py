@@ -30,6 +30,6 @@ def make(
 ) -> Iterator[Callable[..., Scene]]:
     """Makes a scene whose names are the test's own. Refusals are given up soon."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[-80:].strip("-")
-    monkeypatch.setattr("shardway.inspect.inspector.RETRY", RetryPolicy(attempts_max=3, base_s=0.001, cap_s=0.001))
+    monkeypatch.setattr("shardway.inspect.reads.wire.RETRY", RetryPolicy(attempts_max=3, base_s=0.001, cap_s=0.001))
     yield lambda shards=2, kind="kcl 2.x": Scene(clients, name, shards, kind)
     clients.local.faults.clear()

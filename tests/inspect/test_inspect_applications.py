@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardway.aws.dynamodb import plain_item
 from shardway.core.leases.row import listing_of
 from shardway.inspect import ApplicationView
-from shardway.inspect.applications import ApplicationRows, application_view
+from shardway.inspect.applications.views import ApplicationRows, application_view
 
 TABLES = Path(__file__).parents[1] / "fixtures" / "kcl"
 
@@ -107,7 +107,7 @@ def test_no_table_makes_it_fail(items: list[dict[str, Any]]) -> None:
 )  # fmt: skip
 def test_positions_say_whether_they_are_exact(checkpoint: str, at: str, exact: bool) -> None:
     from shardway.inspect.moments import utc
-    from shardway.inspect.positions import positions_of
+    from shardway.inspect.moves.positions import positions_of
 
     rows = [{"leaseKey": "a", "leaseCounter": 1, "checkpoint": checkpoint, "checkpointSubSequenceNumber": 2}]
     found = application_view("x", "dynamodb", ApplicationRows(listing_of(rows)))
@@ -119,7 +119,7 @@ def test_positions_say_whether_they_are_exact(checkpoint: str, at: str, exact: b
 @pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
 def test_the_position_of_a_lease_that_begins_at_a_time_is_that_time(checkpoint: str) -> None:
     from shardway.inspect.moments import utc
-    from shardway.inspect.positions import positions_of
+    from shardway.inspect.moves.positions import positions_of
 
     rows = [{"leaseKey": "a", "leaseCounter": 1, "checkpoint": checkpoint, "readUntilMillis": 1_700_000_000_000}]
     found = application_view("x", "dynamodb", ApplicationRows(listing_of(rows)))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardway.inspect.avro import DEPTH_MAX, VALUES_MAX, AvroError, parse, value_of
+from shardway.inspect.records.avro_data import VALUES_MAX, value_of
+from shardway.inspect.records.avro_schemas import DEPTH_MAX, AvroError, parse
 
 
 def long(number: int) -> bytes:

@@ -12,7 +12,8 @@ import pytest
 
 from shardway.errors import OptionError
 from shardway.inspect import Inspector
-from shardway.inspect.inspector import READS, ReadingWire, ShardPaces
+from shardway.inspect.reads.paces import ShardPaces
+from shardway.inspect.reads.wire import READS, ReadingWire
 from shardway.local import LocalKinesis
 from shardway.model import IteratorAt, StreamName
 from shardway.testing.sim.loop import VirtualLoop, VirtualTime

@@ -20,9 +20,9 @@ from shardway.inspect import (
     check_lag,
     check_leases,
 )
-from shardway.inspect.applications import lease_view
+from shardway.inspect.applications.views import lease_view
 from shardway.inspect.checks import Figure, Status
-from shardway.inspect.lag import worst
+from shardway.inspect.lag.reports import worst
 from shardway.inspect.moments import utc
 
 LIMITS = LagLimits(warning_s=60, critical_s=600, loses_warning_s=7200, loses_critical_s=3600)

@@ -11,19 +11,12 @@ import pytest
 
 from shardway.errors import OptionError
 from shardway.inspect import Look, Snapshot, Traffic, cost_of, prices_from
-from shardway.inspect.applications import ApplicationView, LeaseView, TableView
-from shardway.inspect.costs import (
-    PRICES,
-    Leases,
-    commitment,
-    lease_items,
-    modes_of,
-    on_demand_items,
-    provisioned_items,
-    shards_needed,
-    total,
-)
-from shardway.inspect.snapshots import MetricsView, MetricView
+from shardway.inspect.applications.views import ApplicationView, LeaseView, TableView
+from shardway.inspect.costs.items import commitment, lease_items, on_demand_items, provisioned_items, total
+from shardway.inspect.costs.prices import PRICES
+from shardway.inspect.costs.reports import modes_of, shards_needed
+from shardway.inspect.costs.traffic import Leases
+from shardway.inspect.doctor.snapshots import MetricsView, MetricView
 from shardway.inspect.values import ConsumerView, StreamReport, StreamView
 
 KIB, MIB = 1024.0, 1024.0 * 1024.0

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.inspect import decode
-from shardway.inspect.decoding import OpeningBudget
+from shardway.inspect.records.decoding import OpeningBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

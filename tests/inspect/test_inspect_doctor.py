@@ -25,7 +25,7 @@ from shardway.inspect import (
     TableView,
     examine,
 )
-from shardway.inspect.doctor import SYMPTOMS
+from shardway.inspect.doctor.symptoms import SYMPTOMS
 from tests.docs.doc_pages import DOCS
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)

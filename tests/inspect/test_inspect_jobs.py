@@ -13,16 +13,12 @@ from shardway.core.leases.row import Checkpoint
 from shardway.errors import OptionError
 from shardway.events import QueryMetrics
 from shardway.inspect import JobBatch, JobLook, JobState, JobView, Look, State, check_leases, jobs_at, judge, judge_job
-from shardway.inspect.applications import ApplicationRows, application_view, query_position
-from shardway.inspect.jobs import (
-    BATCHES_MAX,
-    LOG_BYTES_MAX,
-    METRICS_BYTES_MAX,
-    QUERIES_MAX,
-    SILENT_S,
-    jobs_of_metrics,
-    place_of,
-)
+from shardway.inspect.applications.views import ApplicationRows, application_view, query_position
+from shardway.inspect.jobs.jobs import place_of
+from shardway.inspect.jobs.lines_file import LOG_BYTES_MAX
+from shardway.inspect.jobs.metrics_page import METRICS_BYTES_MAX, QUERIES_MAX, jobs_of_metrics
+from shardway.inspect.jobs.verdicts import SILENT_S
+from shardway.inspect.jobs.views import BATCHES_MAX
 from shardway.inspect.moments import utc
 from shardway.model import Position
 from shardway.spark.offsets import INITIAL

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.inspect import Look, State, judge
-from shardway.inspect.lag import worst
+from shardway.inspect.lag.reports import worst
 
 
 def looks(count: int, every_s: float = 3.0, **by_number: Any) -> list[Look]:

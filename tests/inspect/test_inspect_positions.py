@@ -10,7 +10,8 @@ import pytest
 
 from shardway.errors import OptionError
 from shardway.inspect.moments import utc
-from shardway.inspect.positions import PositionsReport, kcl_items, positions_from
+from shardway.inspect.moves.documents import kcl_items, positions_from
+from shardway.inspect.moves.positions import PositionsReport
 
 SHARDS = ["shardId-000000000000", "shardId-000000000001", "shardId-000000000002", "shardId-000000000003"]
 NUMBER = "49680422878816985956712234883511993830675535596124897330"
@@ -67,7 +68,7 @@ def test_the_end_of_a_shard_and_what_is_no_number(tmp_path: Path) -> None:
 
 def test_a_table_of_the_kcl_there_and_back(tmp_path: Path) -> None:
     from shardway.core.leases.row import listing_of
-    from shardway.inspect.applications import ApplicationRows, application_view
+    from shardway.inspect.applications.views import ApplicationRows, application_view
 
     row = {
         "leaseKey": SHARDS[0],

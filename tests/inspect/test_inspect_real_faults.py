@@ -20,7 +20,7 @@ import pytest
 from shardway.cli import main
 from shardway.core.leases.membership import UNSETTLED_FROM_S
 from shardway.inspect import Store
-from shardway.inspect.tables import rows_of
+from shardway.inspect.applications.tables import rows_of
 from tests.inspect.scenes import Scene, shard_id
 
 if TYPE_CHECKING:

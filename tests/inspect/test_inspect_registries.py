@@ -15,14 +15,16 @@ import pytest
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.errors import OptionError
-from shardway.inspect import decode, registries
-from shardway.inspect.inspector import ReadingWire
-from shardway.inspect.registries import AGAIN_S, AUTHORIZATION, SCHEMA_BYTES_MAX, SCHEMAS_MAX, Registries
+from shardway.inspect import decode
+from shardway.inspect.reads.wire import ReadingWire
+from shardway.inspect.records import registries
+from shardway.inspect.records.confluent import AUTHORIZATION, SCHEMA_BYTES_MAX
+from shardway.inspect.records.registries import AGAIN_S, SCHEMAS_MAX, Registries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.inspect.decoding import Decoded
+    from shardway.inspect.records.decoding import Decoded
 
 SCHEMA = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 CREDENTIALS = Credentials(access_key_id="a", secret_access_key="b")

@@ -13,8 +13,8 @@ import pytest
 from shardway.aws.options import Credentials
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect import Goal, Inspector, Reading, Snapshot, check_leases, examine, plan_seek
-from shardway.inspect.inspector import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
-from shardway.inspect.records import read_pages
+from shardway.inspect.reads.wire import ASKED_STATEMENTS, INSPECT_POLICY, STATEMENTS
+from shardway.inspect.records.reader import read_pages
 from shardway.model import IteratorAt, StreamName
 from shardway.testing import Fault
 from tests.docs.doc_pages import ROOT

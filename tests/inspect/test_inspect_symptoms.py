@@ -12,7 +12,7 @@ from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.leases import Checkpoint
 from shardway.core.leases.membership import WorkerRow
 from shardway.inspect import examine
-from shardway.inspect.doctor import SYMPTOMS
+from shardway.inspect.doctor.symptoms import SYMPTOMS
 from shardway.local import LocalKinesis
 from shardway.testing import Fault
 from tests.inspect.scenes import Clients, Scene, shard_id

@@ -15,7 +15,8 @@ from rich.console import Console
 from shardway.aws.options import ConnectionOptions
 from shardway.errors import OptionError
 from shardway.inspect import Inspector
-from shardway.inspect.tables import Store, applications_in
+from shardway.inspect.applications.stores import Store
+from shardway.inspect.applications.tables import applications_in
 from shardway.stores.dsn import server_address
 from shardway.stores.postgres import PostgresLeaseTable
 

@@ -16,7 +16,7 @@ from shardway.cli.looking import looking
 from shardway.cli.output import warn
 from shardway.console.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
-from shardway.inspect.decoding import OPENED_BYTES_MAX
+from shardway.inspect.records.decoding import OPENED_BYTES_MAX
 from shardway.pipeline.job import ExitCode
 from shardway.pipeline.job.draft.draft import Place, Sample, job_text
 from shardway.wiring import stream_name
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardway.inspect import Inspector
-    from shardway.inspect.records import SeenRecord
+    from shardway.inspect.records.seen_records import SeenRecord
     from shardway.wiring import ConnectionOptions
 
 RECORDS_MAX = 100

@@ -127,7 +127,8 @@ class LookHistory:
         _keep_looks(self._path, {**self._known, application: kept})
 
     def _uncounted(self, application: str, key: str, looks: Sequence[Look]) -> list[Look]:
-        from shardway.inspect.lag import HISTORY_S, LOOKS_MAX
+        from shardway.inspect.lag.looks import LOOKS_MAX
+        from shardway.inspect.lag.reports import HISTORY_S
 
         if self.back_s is None or not looks:
             return []

@@ -77,7 +77,8 @@ def export_command(
 ) -> None:
     """Write an application's positions to standard output, as a document of JSON (shardway.positions/1)."""
     from shardway.inspect import Store
-    from shardway.inspect.positions import kcl_items, positions_of
+    from shardway.inspect.moves.documents import kcl_items
+    from shardway.inspect.moves.positions import positions_of
 
     connection, where = (
         ConnectionOptions(region=region, endpoint_url=endpoint_url, profile=profile),
@@ -250,7 +251,7 @@ def _check_in_the_way(skip: Skip, found: PositionsReport) -> None:
 
 
 def _skipped(skip: Skip, choice: DeadLettersToFile | DeadLettersToStream) -> str:
-    from shardway.inspect.skipping import position_text
+    from shardway.inspect.moves.skipping import position_text
 
     letter, place = skip.letter, getattr(choice, "path", None) or getattr(choice, "stream", None)
     return (

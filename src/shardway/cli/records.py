@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shardway.inspect import Inspector, Missing, Reading, SeenRecord
-    from shardway.inspect.records import SeenPage
-    from shardway.inspect.registries import Registries
+    from shardway.inspect.records.registries import Registries
+    from shardway.inspect.records.seen_records import SeenPage
 
 app = typer.Typer(no_args_is_help=True, help="Records: follow a stream, get a record, search and count.")
 
@@ -119,7 +119,7 @@ class ReadMethod(NamedTuple):
 
     def registries(self, inspector: Inspector) -> Registries | None:
         """Return the registries to ask; None where none is to be asked. Raises OptionError."""
-        from shardway.inspect.registries import Registries
+        from shardway.inspect.records.registries import Registries
 
         if not self.glue_registry and self.schema_registry is None:
             return None
@@ -258,7 +258,7 @@ def get_command(
     output: Output = Shape.table,
 ) -> None:
     """Show one record by its position, with what is inside of it and why it was taken for that."""
-    from shardway.inspect.records import get
+    from shardway.inspect.records.reader import get
 
     number, _, sub = position.partition("/")
     if not (number.isascii() and number.isdigit()) or (sub and not (sub.isascii() and sub.isdigit())):
@@ -306,7 +306,7 @@ def count_command(
 ) -> None:
     """Count user records and their bytes by shard, up to the newest record at the start."""
     from shardway.inspect import CountReport, ShardCount
-    from shardway.inspect.records import read_pages
+    from shardway.inspect.records.reader import read_pages
 
     how = ReadMethod(fan_out, glue_registry, schema_registry)
     chosen = RecordChoice(ReadStart(starting_position, since, "trim-horizon"), until, shard, key, where, how)
@@ -348,7 +348,7 @@ def _shower(
     stream: str, chosen: RecordChoice, line_of: Callable[[SeenRecord], str], limit: int | None, *, follow: bool
 ) -> Any:
     """Show records until their end, a signal, or a reader of the output that has gone; return their number."""
-    from shardway.inspect.records import read_pages
+    from shardway.inspect.records.reader import read_pages
 
     async def show(inspector: Inspector) -> int:
         stopping, out = Stopping(), _Output(limit)

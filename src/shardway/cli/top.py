@@ -124,7 +124,7 @@ class Watch:
 
 
 async def _printed(watching: Watch, inspector: Inspector, every_s: float, frames: int, shape: Shape) -> None:
-    from shardway.inspect.lag import report_urgency
+    from shardway.inspect.lag.verdicts import report_urgency
 
     stopping = Stopping()
     with stopping.listening(), contextlib.suppress(StoppedError):
@@ -214,7 +214,7 @@ def _lines(reports: Sequence[LagReport], columns: int | None) -> list[Line]:
     """Return what is shown of several applications, the worst first. Their headlines come before all tables: with many
     shards the second application would not be in sight.
     """
-    from shardway.inspect.lag import report_urgency
+    from shardway.inspect.lag.verdicts import report_urgency
 
     lines: list[Line] = []
     ordered = sorted(reports, key=report_urgency)

@@ -25,8 +25,9 @@ from shardway.console.sampling import fault_text
 from shardway.console.standing import Urgency, need_of, standing_of
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 from shardway.inspect import Goal, apply_plan, examine, lease_table, plan_seek
-from shardway.inspect.costs import cost_of, prices_from
-from shardway.inspect.lag import State
+from shardway.inspect.costs.prices import prices_from
+from shardway.inspect.costs.reports import cost_of
+from shardway.inspect.lag.reports import State
 from shardway.inspect.moments import HOW
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from shardway.console.overview import Line
     from shardway.console.sampling import Topic
     from shardway.inspect import Plan, ShardLag, Snapshot
-    from shardway.inspect.applications import LeaseView
-    from shardway.inspect.positions import PositionsReport
+    from shardway.inspect.applications.views import LeaseView
+    from shardway.inspect.moves.positions import PositionsReport
 
 FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.console import charts, overview
 from shardway.console.page import PageError, console_of, link, rendered
-from shardway.inspect.jobs import judge_job
+from shardway.inspect.jobs.verdicts import judge_job
 from shardway.shown import url_without_password
 
 if TYPE_CHECKING:

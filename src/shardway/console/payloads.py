@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardway.errors import OptionError
-from shardway.inspect.decoding import Decoded, Step
 from shardway.inspect.moments import time_text
-from shardway.inspect.records import SeenRecord
+from shardway.inspect.records.decoding import Decoded, Step
+from shardway.inspect.records.seen_records import SeenRecord
 
 if TYPE_CHECKING:
     from shardway.console.settings import ConsoleSettings

@@ -24,7 +24,7 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.inspect import Reading, SeenRecord
 from shardway.inspect.filters import parse
 from shardway.inspect.moments import HOW, moment_s, place, time_text
-from shardway.inspect.records import get, read_pages
+from shardway.inspect.records.reader import get, read_pages
 from shardway.shown import one_line
 from shardway.tasks import wait_set
 from shardway.wiring import stream_name
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardway.console.asgi import Console
     from shardway.console.payloads import Row
     from shardway.console.tailing import Basket
-    from shardway.inspect.records import SeenPage
+    from shardway.inspect.records.seen_records import SeenPage
 
 T = TypeVar("T")
 

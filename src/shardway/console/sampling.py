@@ -18,7 +18,9 @@ from shardway.console.lag_history import AGAIN_S as HISTORY_AGAIN_S
 from shardway.console.lag_history import FIGURES, lag_history
 from shardway.console.rates import AGAIN_S, RateKeeper
 from shardway.errors import AccessDeniedError, ShardwayError
-from shardway.inspect.jobs import QUERIES_MAX, JobLook, jobs_at
+from shardway.inspect.jobs.jobs import jobs_at
+from shardway.inspect.jobs.metrics_page import QUERIES_MAX
+from shardway.inspect.jobs.views import JobLook
 from shardway.tasks import give_up, logged, side_by_side, spawn, wait_set
 from shardway.wiring import stream_name
 

@@ -8,8 +8,8 @@ import re
 import msgspec
 
 from shardway.errors import OptionError
-from shardway.inspect.jobs import place_of
-from shardway.inspect.tables import Store
+from shardway.inspect.applications.stores import Store
+from shardway.inspect.jobs.jobs import place_of
 
 PORT = 4568
 """The default port, one above the local Kinesis's."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.inspect.lag import CRITICAL_OF_RETENTION, OK_S, STEADY, WARNING_OF_RETENTION, State
+from shardway.inspect.lag.reports import CRITICAL_OF_RETENTION, OK_S, STEADY, WARNING_OF_RETENTION, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

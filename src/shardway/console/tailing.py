@@ -20,7 +20,8 @@ from shardway.console.payloads import Payloads, Row
 from shardway.console.sampling import fault_text
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import place
-from shardway.inspect.records import Reading, SeenRecord, read_pages
+from shardway.inspect.records.reader import Reading, read_pages
+from shardway.inspect.records.seen_records import SeenRecord
 from shardway.tasks import awaited, give_up, logged, spawn
 from shardway.wiring import stream_name
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from shardway.console.decoding_threads import DecodingThreads
     from shardway.inspect import Inspector
-    from shardway.inspect.records import SeenPage
+    from shardway.inspect.records.seen_records import SeenPage
 
 Held: TypeAlias = SeenRecord | Row
 """A record that is not decoded yet, or the row of a record that a filter has chosen."""

@@ -4,6 +4,10 @@ An `Inspector` only reads, leaves most of each shard's calls to other readers, a
 application. The command-line tools show this model and nothing else. `plan_seek` and `plan_import` only read too;
 `apply_plan` is what writes. A name is loaded when a program first uses it, so that commands that need no inspection
 start as fast as without this package.
+
+Read ``values`` and ``inspector`` first; ``reads`` is below them. ``applications``, ``lag``, ``heat`` and ``records``
+are what an inspector reports. ``doctor``, ``checks`` and ``costs`` draw conclusions, ``moves`` changes positions, and
+``jobs`` looks at Spark. ``moments`` and ``filters`` read what the caller writes.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.inspect.applications import (
+    from shardway.inspect.applications.stores import Store
+    from shardway.inspect.applications.views import (
         ApplicationFound,
         ApplicationReport,
         ApplicationsReport,
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
         TableView,
         WorkerView,
     )
-    from shardway.inspect.applying import Applied, ChangedError, apply_plan, lease_table
     from shardway.inspect.checks import (
         Checked,
         Figure,
@@ -36,30 +40,30 @@ if TYPE_CHECKING:
         look_for_renewals,
         unknown,
     )
-    from shardway.inspect.costs import CostReport, Item, Leases, ModeCost, Prices, Saving, Traffic, cost_of, prices_from
-    from shardway.inspect.decoding import Decoded, Step, decode
-    from shardway.inspect.doctor import Confidence, DoctorReport, Finding, NotLookedFor, Severity, examine
+    from shardway.inspect.costs.items import Item
+    from shardway.inspect.costs.prices import Prices, prices_from
+    from shardway.inspect.costs.reports import CostReport, ModeCost, Saving, cost_of
+    from shardway.inspect.costs.traffic import Leases, Traffic
+    from shardway.inspect.doctor.examination import examine
+    from shardway.inspect.doctor.findings import Confidence, DoctorReport, Finding, NotLookedFor, Severity
+    from shardway.inspect.doctor.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
     from shardway.inspect.heat import HeatReport, HotKey, ShardHeat
     from shardway.inspect.inspector import Inspector
-    from shardway.inspect.jobs import (
-        JobBatch,
-        JobLook,
-        JobsReport,
-        JobState,
-        JobStream,
-        JobVerdict,
-        JobView,
-        jobs_at,
-        judge_job,
-    )
-    from shardway.inspect.lag import Judged, LagReport, LagTimes, Look, LossRisk, ShardLag, State, judge
-    from shardway.inspect.plans import Goal, Life, Move, Plan, Seen, plan_import, plan_seek
-    from shardway.inspect.positions import PositionsReport, PositionsSource, PositionView, positions_from, positions_of
-    from shardway.inspect.records import CountReport, Reading, RecordLine, SeenRecord, ShardCount
-    from shardway.inspect.registries import Registries
-    from shardway.inspect.skipping import Skip, plan_skip
-    from shardway.inspect.snapshots import AccountLimits, MetricsView, MetricView, Snapshot
-    from shardway.inspect.tables import Store
+    from shardway.inspect.jobs.jobs import jobs_at
+    from shardway.inspect.jobs.verdicts import judge_job
+    from shardway.inspect.jobs.views import JobBatch, JobLook, JobsReport, JobState, JobStream, JobVerdict, JobView
+    from shardway.inspect.lag.reports import Judged, LagReport, LagTimes, Look, LossRisk, ShardLag, State
+    from shardway.inspect.lag.verdicts import judge
+    from shardway.inspect.moves.applying import Applied, ChangedError, apply_plan, lease_table
+    from shardway.inspect.moves.documents import positions_from
+    from shardway.inspect.moves.planning import plan_import, plan_seek
+    from shardway.inspect.moves.plans import Goal, Life, Move, Plan, Seen
+    from shardway.inspect.moves.positions import PositionsReport, PositionsSource, PositionView, positions_of
+    from shardway.inspect.moves.skipping import Skip, plan_skip
+    from shardway.inspect.records.decoding import Decoded, Step, decode
+    from shardway.inspect.records.reader import CountReport, Reading, ShardCount
+    from shardway.inspect.records.registries import Registries
+    from shardway.inspect.records.seen_records import RecordLine, SeenRecord
     from shardway.inspect.values import (
         ConsumerView,
         CredentialsView,
@@ -171,100 +175,100 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AccountLimits": "shardway.inspect.snapshots",
-    "ApplicationFound": "shardway.inspect.applications",
-    "ApplicationReport": "shardway.inspect.applications",
-    "ApplicationView": "shardway.inspect.applications",
-    "ApplicationsReport": "shardway.inspect.applications",
-    "Applied": "shardway.inspect.applying",
-    "ChangedError": "shardway.inspect.applying",
+    "AccountLimits": "shardway.inspect.doctor.snapshots",
+    "ApplicationFound": "shardway.inspect.applications.views",
+    "ApplicationReport": "shardway.inspect.applications.views",
+    "ApplicationView": "shardway.inspect.applications.views",
+    "ApplicationsReport": "shardway.inspect.applications.views",
+    "Applied": "shardway.inspect.moves.applying",
+    "ChangedError": "shardway.inspect.moves.applying",
     "Checked": "shardway.inspect.checks",
-    "Confidence": "shardway.inspect.doctor",
+    "Confidence": "shardway.inspect.doctor.findings",
     "ConsumerView": "shardway.inspect.values",
-    "CostReport": "shardway.inspect.costs",
-    "CountReport": "shardway.inspect.records",
+    "CostReport": "shardway.inspect.costs.reports",
+    "CountReport": "shardway.inspect.records.reader",
     "CredentialsView": "shardway.inspect.values",
-    "Decoded": "shardway.inspect.decoding",
-    "DoctorReport": "shardway.inspect.doctor",
+    "Decoded": "shardway.inspect.records.decoding",
+    "DoctorReport": "shardway.inspect.doctor.findings",
     "Figure": "shardway.inspect.checks",
-    "Finding": "shardway.inspect.doctor",
-    "Goal": "shardway.inspect.plans",
+    "Finding": "shardway.inspect.doctor.findings",
+    "Goal": "shardway.inspect.moves.plans",
     "HeatReport": "shardway.inspect.heat",
     "HotKey": "shardway.inspect.heat",
     "Inspector": "shardway.inspect.inspector",
-    "Item": "shardway.inspect.costs",
-    "JobBatch": "shardway.inspect.jobs",
-    "JobLook": "shardway.inspect.jobs",
-    "JobState": "shardway.inspect.jobs",
-    "JobStream": "shardway.inspect.jobs",
-    "JobVerdict": "shardway.inspect.jobs",
-    "JobView": "shardway.inspect.jobs",
-    "JobsReport": "shardway.inspect.jobs",
-    "Judged": "shardway.inspect.lag",
+    "Item": "shardway.inspect.costs.items",
+    "JobBatch": "shardway.inspect.jobs.views",
+    "JobLook": "shardway.inspect.jobs.views",
+    "JobState": "shardway.inspect.jobs.views",
+    "JobStream": "shardway.inspect.jobs.views",
+    "JobVerdict": "shardway.inspect.jobs.views",
+    "JobView": "shardway.inspect.jobs.views",
+    "JobsReport": "shardway.inspect.jobs.views",
+    "Judged": "shardway.inspect.lag.reports",
     "LagLimits": "shardway.inspect.checks",
-    "LagReport": "shardway.inspect.lag",
-    "LagTimes": "shardway.inspect.lag",
-    "LeaseView": "shardway.inspect.applications",
-    "Leases": "shardway.inspect.costs",
-    "Life": "shardway.inspect.plans",
-    "Look": "shardway.inspect.lag",
-    "LossRisk": "shardway.inspect.lag",
-    "MetricView": "shardway.inspect.snapshots",
-    "MetricsView": "shardway.inspect.snapshots",
+    "LagReport": "shardway.inspect.lag.reports",
+    "LagTimes": "shardway.inspect.lag.reports",
+    "LeaseView": "shardway.inspect.applications.views",
+    "Leases": "shardway.inspect.costs.traffic",
+    "Life": "shardway.inspect.moves.plans",
+    "Look": "shardway.inspect.lag.reports",
+    "LossRisk": "shardway.inspect.lag.reports",
+    "MetricView": "shardway.inspect.doctor.snapshots",
+    "MetricsView": "shardway.inspect.doctor.snapshots",
     "Missing": "shardway.inspect.values",
-    "ModeCost": "shardway.inspect.costs",
-    "Move": "shardway.inspect.plans",
-    "NotLookedFor": "shardway.inspect.doctor",
-    "Plan": "shardway.inspect.plans",
-    "PositionView": "shardway.inspect.positions",
-    "PositionsReport": "shardway.inspect.positions",
-    "PositionsSource": "shardway.inspect.positions",
-    "Prices": "shardway.inspect.costs",
-    "QueryPosition": "shardway.inspect.applications",
-    "Reading": "shardway.inspect.records",
-    "RecordLine": "shardway.inspect.records",
-    "Registries": "shardway.inspect.registries",
+    "ModeCost": "shardway.inspect.costs.reports",
+    "Move": "shardway.inspect.moves.plans",
+    "NotLookedFor": "shardway.inspect.doctor.findings",
+    "Plan": "shardway.inspect.moves.plans",
+    "PositionView": "shardway.inspect.moves.positions",
+    "PositionsReport": "shardway.inspect.moves.positions",
+    "PositionsSource": "shardway.inspect.moves.positions",
+    "Prices": "shardway.inspect.costs.prices",
+    "QueryPosition": "shardway.inspect.applications.views",
+    "Reading": "shardway.inspect.records.reader",
+    "RecordLine": "shardway.inspect.records.seen_records",
+    "Registries": "shardway.inspect.records.registries",
     "Renewals": "shardway.inspect.checks",
-    "Saving": "shardway.inspect.costs",
-    "Seen": "shardway.inspect.plans",
-    "SeenRecord": "shardway.inspect.records",
-    "Severity": "shardway.inspect.doctor",
-    "ShardCount": "shardway.inspect.records",
+    "Saving": "shardway.inspect.costs.reports",
+    "Seen": "shardway.inspect.moves.plans",
+    "SeenRecord": "shardway.inspect.records.seen_records",
+    "Severity": "shardway.inspect.doctor.findings",
+    "ShardCount": "shardway.inspect.records.reader",
     "ShardHeat": "shardway.inspect.heat",
-    "ShardLag": "shardway.inspect.lag",
+    "ShardLag": "shardway.inspect.lag.reports",
     "ShardLimits": "shardway.inspect.values",
     "ShardView": "shardway.inspect.values",
-    "Skip": "shardway.inspect.skipping",
-    "Snapshot": "shardway.inspect.snapshots",
-    "State": "shardway.inspect.lag",
+    "Skip": "shardway.inspect.moves.skipping",
+    "Snapshot": "shardway.inspect.doctor.snapshots",
+    "State": "shardway.inspect.lag.reports",
     "Status": "shardway.inspect.checks",
-    "Step": "shardway.inspect.decoding",
-    "Store": "shardway.inspect.tables",
+    "Step": "shardway.inspect.records.decoding",
+    "Store": "shardway.inspect.applications.stores",
     "StreamFound": "shardway.inspect.values",
     "StreamReport": "shardway.inspect.values",
     "StreamView": "shardway.inspect.values",
     "StreamsReport": "shardway.inspect.values",
-    "TableView": "shardway.inspect.applications",
-    "Traffic": "shardway.inspect.costs",
-    "WorkerView": "shardway.inspect.applications",
-    "apply_plan": "shardway.inspect.applying",
+    "TableView": "shardway.inspect.applications.views",
+    "Traffic": "shardway.inspect.costs.traffic",
+    "WorkerView": "shardway.inspect.applications.views",
+    "apply_plan": "shardway.inspect.moves.applying",
     "check_lag": "shardway.inspect.checks",
     "check_leases": "shardway.inspect.checks",
     "check_stream": "shardway.inspect.checks",
-    "cost_of": "shardway.inspect.costs",
-    "decode": "shardway.inspect.decoding",
-    "examine": "shardway.inspect.doctor",
-    "jobs_at": "shardway.inspect.jobs",
-    "judge": "shardway.inspect.lag",
-    "judge_job": "shardway.inspect.jobs",
-    "lease_table": "shardway.inspect.applying",
+    "cost_of": "shardway.inspect.costs.reports",
+    "decode": "shardway.inspect.records.decoding",
+    "examine": "shardway.inspect.doctor.examination",
+    "jobs_at": "shardway.inspect.jobs.jobs",
+    "judge": "shardway.inspect.lag.verdicts",
+    "judge_job": "shardway.inspect.jobs.verdicts",
+    "lease_table": "shardway.inspect.moves.applying",
     "look_for_renewals": "shardway.inspect.checks",
-    "plan_import": "shardway.inspect.plans",
-    "plan_seek": "shardway.inspect.plans",
-    "plan_skip": "shardway.inspect.skipping",
-    "positions_from": "shardway.inspect.positions",
-    "positions_of": "shardway.inspect.positions",
-    "prices_from": "shardway.inspect.costs",
+    "plan_import": "shardway.inspect.moves.planning",
+    "plan_seek": "shardway.inspect.moves.planning",
+    "plan_skip": "shardway.inspect.moves.skipping",
+    "positions_from": "shardway.inspect.moves.documents",
+    "positions_of": "shardway.inspect.moves.positions",
+    "prices_from": "shardway.inspect.costs.prices",
     "unknown": "shardway.inspect.checks",
 }
 """The module of each public name. A use of the name loads this module, and no other."""

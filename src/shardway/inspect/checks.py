@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardway.inspect.lag import FAILOVER_S, LOOK_INTERVAL_S, State
+from shardway.inspect.lag.reports import FAILOVER_S, LOOK_INTERVAL_S, State
 from shardway.inspect.moments import counted, span_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.inspect.applications import ApplicationReport, ApplicationView, LeaseView, WorkerView
+    from shardway.inspect.applications.stores import Store
+    from shardway.inspect.applications.views import ApplicationReport, ApplicationView, LeaseView, WorkerView
     from shardway.inspect.inspector import Inspector
-    from shardway.inspect.lag import LagReport
-    from shardway.inspect.tables import Store
+    from shardway.inspect.lag.reports import LagReport
     from shardway.inspect.values import Missing, StreamReport
 
 REMARKS_MAX = 5

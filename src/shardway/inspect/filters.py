@@ -26,7 +26,7 @@ from shardway.shown import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.inspect.records import SeenRecord
+    from shardway.inspect.records.seen_records import SeenRecord
 
     Test = Callable[["SeenRecord"], bool]
     Look = Callable[["SeenRecord"], Any]

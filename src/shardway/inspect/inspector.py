@@ -13,49 +13,40 @@ to the programs whose streams it looks at. Its calls are counted and paced, and 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import math
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.calls import RetryPolicy, SignedCalls, reading
-from shardway.aws.kinesis import Count, GetRecordsPage, KinesisClient, Seconds
-from shardway.aws.sdk import environment_credentials
-from shardway.aws.wire import Wire
-from shardway.core.hashkeys import HASH_KEY_MAX
-from shardway.core.lineage import Lineage
-from shardway.core.log.cursor import LogCursor, Policy, latest_s
-from shardway.core.log.silence import NEAR_TIP_MS
-from shardway.core.log.transitions import NextStep, State
-from shardway.core.pacing import TokenBucket
-from shardway.core.sequence import second_of
+from shardway.aws.kinesis import GetRecordsPage, KinesisClient
+from shardway.core.log.cursor import LogCursor, latest_s
+from shardway.core.log.transitions import NextStep
 from shardway.errors import (
     AccessDeniedError,
-    CredentialsError,
     ExpiredIteratorError,
     InUseError,
-    NotFoundError,
     OptionError,
     ThrottledError,
     TransportError,
 )
-from shardway.inspect.applications import ApplicationReport, ApplicationsReport, application_view, only_stream
+from shardway.inspect.applications.stores import Store
+from shardway.inspect.applications.tables import applications_in, rows_of
+from shardway.inspect.applications.views import ApplicationReport, ApplicationsReport, application_view, only_stream
+from shardway.inspect.doctor.snapshot_reader import snapshot_of
 from shardway.inspect.heat import HeatOfShard, HeatReport, Span, heat_of
-from shardway.inspect.lag import Lags, LagTimes
+from shardway.inspect.lag.looks import Lags
+from shardway.inspect.lag.reports import LagTimes
 from shardway.inspect.moments import utc
-from shardway.inspect.snapshots import snapshot_of
-from shardway.inspect.tables import Store, applications_in, rows_of
+from shardway.inspect.reads.answers import consumer_views, listed_streams, shard_views, stream_view
+from shardway.inspect.reads.paces import ShardPaces
+from shardway.inspect.reads.shard_log import LOOKING, refuse_trimmed
+from shardway.inspect.reads.wire import ReadingWire
+from shardway.inspect.records.reader import get, read
 from shardway.inspect.values import (
-    READ_BYTES_PER_S,
-    READ_CALLS_PER_S,
     ConsumerView,
-    CredentialsView,
     Missing,
-    ShardView,
     StreamFound,
     StreamReport,
     StreamsReport,
@@ -66,379 +57,28 @@ from shardway.tasks import side_by_side
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
     from types import TracebackType
     from typing import TypeVar
 
-    from shardway.aws.calls import Request
-    from shardway.aws.credentials import CredentialCache
     from shardway.aws.options import ConnectionOptions
-    from shardway.aws.transport import Answer, HttpTransport
     from shardway.errors import ServiceError
-    from shardway.inspect.lag import LagReport, Look
-    from shardway.inspect.records import Reading, SeenRecord
-    from shardway.inspect.registries import Registries
-    from shardway.inspect.snapshots import Snapshot
+    from shardway.inspect.doctor.snapshots import Snapshot
+    from shardway.inspect.lag.reports import LagReport, Look
+    from shardway.inspect.records.reader import Reading
+    from shardway.inspect.records.registries import Registries
+    from shardway.inspect.records.seen_records import SeenRecord
     from shardway.model import ListedShard, StreamName
 
     T = TypeVar("T")
 
 
-# --- calls: counted, paced, and never a write -----------------------------------------------------
-
-SHARE = 0.4
-"""The part of each limit that an inspector uses. The other 60 % stay with the programs that process the stream."""
-
-INSPECT_POLICY = "docs/iam/inspect.json"
-"""The policy that allows all that an inspector calls, and nothing else."""
-STATEMENTS: dict[str, str] = {
-    "cloudwatch:GetMetricData": "ReadMetrics",
-    "cloudwatch:ListMetrics": "ReadMetrics",
-    "dynamodb:DescribeTable": "ReadTheTablesOfTheApplication",
-    "dynamodb:ListTables": "ListStreamsAndTables",
-    "dynamodb:Scan": "ReadTheTablesOfTheApplication",
-    "kinesis:DescribeLimits": "ListStreamsAndTables",
-    "kinesis:DescribeStreamSummary": "ReadTheStream",
-    "kinesis:GetRecords": "ReadTheStream",
-    "kinesis:GetShardIterator": "ReadTheStream",
-    "kinesis:ListShards": "ReadTheStream",
-    "kinesis:ListStreamConsumers": "ReadTheStream",
-    "kinesis:ListStreams": "ListStreamsAndTables",
-}
-"""The actions that an inspector calls unasked, each with the statement of its policy that allows it."""
-ASKED_STATEMENTS: dict[str, str] = {
-    "glue:GetSchemaVersion": "ReadSchemas",
-    "kinesis:SubscribeToShard": "ReadByFanOut",
-}
-"""The actions that an inspector calls only where the caller asks for schemas, or for records by a registered consumer.
-"""
-READS: frozenset[tuple[str, str]] = frozenset(
-    (service, operation)
-    for service, _, operation in (action.partition(":") for action in {**STATEMENTS, **ASKED_STATEMENTS})
-)
-"""The only calls that are sent, as (service, operation): any other one is refused."""
-
-ACCOUNT_CALLS_PER_S = {"DescribeLimits": 1, "DescribeStreamSummary": 20, "ListStreams": 5, "ListStreamConsumers": 5}
-"""Calls a second that all programs of an account, or of a stream, share (Kinesis API reference)."""
-
-PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX = 2_000, 10_000
-"""The records that a shard's first GetRecords call asks for, since their size is unknown, and that any call asks for
-at most.
-"""
-PAGE_BYTES = READ_BYTES_PER_S / READ_CALLS_PER_S
-"""The bytes that a page is to have at most, if its records are as large as those of the page before. A call may return
-10 MiB, but then the shard refuses all of its readers for the next five seconds.
-"""
-
-RETRY = RetryPolicy(attempts_max=6, base_s=0.2, cap_s=3.0)
-
-
-class PacedCalls(SignedCalls):
-    """Calls whose attempts are counted one by one, and kept within the limits that an account's programs share."""
-
-    def __init__(self, wire: ReadingWire, transport: HttpTransport, **clocks: Any) -> None:
-        super().__init__(transport, wire.clock, **clocks)
-        self._wire = wire
-        self._account = {
-            name: TokenBucket(
-                records_per_s=rate * SHARE,
-                records_burst=max(1.0, rate * SHARE),
-                bytes_per_s=float("inf"),
-                now_s=self._now(),
-            )
-            for name, rate in ACCOUNT_CALLS_PER_S.items()
-        }
-
-    async def _attempt(self, request: Request, credentials: CredentialCache, retry: RetryPolicy) -> Answer:
-        if (bucket := self._account.get(request.operation)) is not None:
-            while not bucket.take(self._now(), records=1):
-                await self._sleep(bucket.wait_s(self._now(), records=1))
-        self._wire.calls[request.operation] += 1
-        try:
-            return await super()._attempt(request, credentials, retry)
-        except ThrottledError:
-            self._wire.throttled += 1
-            self._wire.refusals[request.operation] += 1
-            raise
-
-
-class ReadingWire(Wire):
-    """A wire that counts each attempt, keeps within the account's limits, and refuses to write."""
-
-    def __init__(
-        self,
-        options: ConnectionOptions | None = None,
-        *,
-        now: Callable[[], float] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(options, now=now, sleep=sleep, retry=RETRY)
-        self.calls: Counter[str] = Counter()
-        """Attempts by operation."""
-        self.throttled = 0
-        """Attempts that the service refused for their rate."""
-        self.refusals: Counter[str] = Counter()
-        """The attempts that the service refused for their rate, by operation."""
-
-    async def call(
-        self,
-        service: str,
-        operation: str,
-        body: bytes,
-        *,
-        retry: RetryPolicy | None = None,
-        stream_arn: str | None = None,
-        content_type: str | None = None,
-    ) -> bytes:
-        """See `Wire.call`. Raises ValueError for an operation that is not in `READS`."""
-        _refuse_writes(service, operation)
-        return await super().call(
-            service, operation, body, retry=retry, stream_arn=stream_arn, content_type=content_type
-        )
-
-    async def stream(
-        self, service: str, operation: str, body: bytes, *, stream_arn: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """See `Wire.stream`. Raises ValueError for an operation that is not in `READS`."""
-        _refuse_writes(service, operation)
-        self.calls[operation] += 1
-        async with contextlib.aclosing(super().stream(service, operation, body, stream_arn=stream_arn)) as parts:
-            async for part in parts:
-                yield part
-
-    def _make_calls(self, transport: HttpTransport) -> SignedCalls:
-        return PacedCalls(self, transport, rng=self._rng, now=self._now, sleep=self._sleep)
-
-    async def credentials_view(self) -> CredentialsView | None:
-        """Return how long the credentials are good; None: there are none."""
-        options = self.options
-        given = options.credentials or environment_credentials(options.profile)
-        try:
-            current = await self._opened().credentials.current()
-        except CredentialsError:
-            return None
-        expires_at_s = current.expires_at_s
-        return CredentialsView(
-            temporary=current.session_token is not None,
-            renewed=options.role_arn is not None or given is None,
-            expires_at=None if expires_at_s is None else utc(expires_at_s),
-        )
-
-
-def _refuse_writes(service: str, operation: str) -> None:
-    if (service, operation) not in READS:
-        raise ValueError(f"{service}:{operation} is no call of the read model")
-
-
-class ShardPaces:
-    """How often an inspector may ask each shard, and for how much. ``calls_per_s``: how many of the 5 calls a second
-    that a shard allows.
-    """
-
-    def __init__(self, calls_per_s: float = READ_CALLS_PER_S * SHARE) -> None:
-        if not 0 < calls_per_s <= READ_CALLS_PER_S:
-            raise OptionError(
-                f"--rate: a shard allows {READ_CALLS_PER_S} read calls a second; choose more than 0 of them"
-            )
-        self.calls_per_s = calls_per_s
-        self.bytes_per_s = READ_BYTES_PER_S * calls_per_s / READ_CALLS_PER_S
-        """The bytes a second that may be read from each shard: the same share as that of the calls."""
-        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
-        self._turns: dict[tuple[str, str, str], asyncio.Lock] = {}
-        self._page_records: dict[tuple[str, str], int] = {}
-
-    async def before(self, stream: str, shard_id: str, operation: str) -> None:
-        """Wait until the shard may be asked. Readers of one shard take turns in the order in which they came."""
-        bucket, clock = self._bucket(stream, shard_id, operation), asyncio.get_running_loop().time
-        async with self._turns.setdefault((stream, shard_id, operation), asyncio.Lock()):
-            # Without turns, the reader whose wait began with the last call wakes first each time, and no other reads.
-            while not bucket.take(clock(), records=1, payload_bytes=1):
-                await asyncio.sleep(bucket.wait_s(clock(), records=1, payload_bytes=1))
-
-    def page_records(self, stream: str, shard_id: str) -> int:
-        """Return how many records the next GetRecords call may ask for."""
-        return self._page_records.get((stream, shard_id), PAGE_RECORDS_FIRST)
-
-    def after(self, stream: str, shard_id: str, records: int, payload_bytes: int) -> None:
-        """Note what GetRecords brought. After more bytes than the share allows, `before` makes the next call wait."""
-        now_s = asyncio.get_running_loop().time()
-        self._bucket(stream, shard_id, "GetRecords").charge(now_s, payload_bytes=payload_bytes)
-        if payload_bytes:
-            fitting = int(PAGE_BYTES * records / payload_bytes)
-            self._page_records[stream, shard_id] = min(max(fitting, 1), PAGE_RECORDS_MAX)
-
-    def _bucket(self, stream: str, shard_id: str, operation: str) -> TokenBucket:
-        key = (stream, shard_id, operation)
-        if (found := self._buckets.get(key)) is None:
-            found = self._buckets[key] = TokenBucket(
-                records_per_s=self.calls_per_s,
-                records_burst=1.0,
-                bytes_per_s=self.bytes_per_s,
-                now_s=asyncio.get_running_loop().time(),
-            )
-        return found
-
-
-# --- answers, as values ---------------------------------------------------------------------------
-
-
-class _Mode(msgspec.Struct, rename="pascal"):
-    stream_mode: str | None = None
-
-
-class _Monitoring(msgspec.Struct, rename="pascal"):
-    shard_level_metrics: list[str] = []
-
-
-class _Warm(msgspec.Struct):
-    target: int | None = msgspec.field(name="TargetMiBps", default=None)
-    current: int | None = msgspec.field(name="CurrentMiBps", default=None)
-
-
-class _Summary(msgspec.Struct):
-    name: str = msgspec.field(name="StreamName")
-    arn: str = msgspec.field(name="StreamARN")
-    status: str = msgspec.field(name="StreamStatus")
-    created_s: Seconds = msgspec.field(name="StreamCreationTimestamp")
-    retention_hours: Count = msgspec.field(name="RetentionPeriodHours")
-    open_shards: Count = msgspec.field(name="OpenShardCount")
-    mode: _Mode | None = msgspec.field(name="StreamModeDetails", default=None)
-    consumers: Count | None = msgspec.field(name="ConsumerCount", default=None)
-    encryption: str | None = msgspec.field(name="EncryptionType", default=None)
-    key_id: str | None = msgspec.field(name="KeyId", default=None)
-    monitoring: list[_Monitoring] | None = msgspec.field(name="EnhancedMonitoring", default=None)
-    max_record_kib: Count | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
-    distribution: str | None = msgspec.field(name="RecordDistributionStrategy", default=None)
-    warm: _Warm | None = msgspec.field(name="WarmThroughput", default=None)
-    channels: Count | None = msgspec.field(name="ChannelCount", default=None)
-    queues: Count | None = msgspec.field(name="QueueCount", default=None)
-
-
-class _Listed(msgspec.Struct):
-    name: str = msgspec.field(name="StreamName")
-    arn: str | None = msgspec.field(name="StreamARN", default=None)
-    status: str | None = msgspec.field(name="StreamStatus", default=None)
-    mode: _Mode | None = msgspec.field(name="StreamModeDetails", default=None)
-    created_s: Seconds | None = msgspec.field(name="StreamCreationTimestamp", default=None)
-
-
-class _Consumer(msgspec.Struct):
-    name: str = msgspec.field(name="ConsumerName")
-    arn: str = msgspec.field(name="ConsumerARN")
-    status: str = msgspec.field(name="ConsumerStatus")
-    created_s: Seconds = msgspec.field(name="ConsumerCreationTimestamp")
-
-
-def stream_view(answer: Mapping[str, Any]) -> StreamView:
-    """Return the stream that an answer of DescribeStreamSummary describes. Raises TransportError for another shape."""
-    with reading("DescribeStreamSummary"):
-        found = msgspec.convert(_present(answer["StreamDescriptionSummary"]), type=_Summary)
-        warm = found.warm
-        return StreamView(
-            name=found.name,
-            arn=found.arn,
-            status=found.status,
-            mode=None if found.mode is None else found.mode.stream_mode,
-            created_at=utc(found.created_s),
-            retention_hours=found.retention_hours,
-            open_shards=found.open_shards,
-            consumers=found.consumers,
-            encryption=found.encryption,
-            key_id=found.key_id,
-            shard_metrics=tuple(name for one in found.monitoring or () for name in one.shard_level_metrics),
-            max_record_kib=found.max_record_kib,
-            distribution=found.distribution,
-            warm_throughput_mib_s=None if warm is None else (warm.current if warm.current is not None else warm.target),
-            channels=found.channels,
-            queues=found.queues,
-        )
-
-
-def listed_streams(answer: Mapping[str, Any]) -> list[StreamFound]:
-    """Return the streams of a page of ListStreams. Emulators and older services list names alone. Raises
-    TransportError for another shape.
-    """
-    with reading("ListStreams"):
-        summaries = answer.get("StreamSummaries")
-        if summaries is None:
-            return [StreamFound(name=str(name)) for name in answer["StreamNames"]]
-        return [
-            StreamFound(
-                name=one.name,
-                arn=one.arn,
-                status=one.status,
-                mode=None if one.mode is None else one.mode.stream_mode,
-                created_at=None if one.created_s is None else utc(one.created_s),
-            )
-            for one in msgspec.convert([_present(one) for one in summaries], type=list[_Listed])
-        ]
-
-
-def consumer_views(answer: Mapping[str, Any]) -> list[ConsumerView]:
-    """Return the consumers of a page of ListStreamConsumers. Raises TransportError for another shape."""
-    with reading("ListStreamConsumers"):
-        return [
-            ConsumerView(name=one.name, arn=one.arn, status=one.status, created_at=utc(one.created_s))
-            for one in msgspec.convert(answer.get("Consumers", []), type=list[_Consumer])
-        ]
-
-
-def shard_views(shards: Iterable[ListedShard]) -> tuple[list[ShardView], list[tuple[str, str]]]:
-    """Return the shards in the order of their lineage, and the holes that open shards leave in the hash range."""
-    lineage = Lineage(shards)
-    views = []
-    for shard_id, shard in lineage.shards.items():
-        opened_s = second_of(shard.first_sequence_number)
-        views.append(
-            ShardView(
-                shard_id=shard_id,
-                open=not shard.closed,
-                generation=lineage.generation(shard_id),
-                parents=lineage.parents(shard_id),
-                children=lineage.children(shard_id),
-                trimmed_parents=tuple(one for one in shard.parents if one not in lineage),
-                first_hash_key=str(shard.first_hash_key),
-                last_hash_key=str(shard.last_hash_key),
-                hash_share=(shard.last_hash_key - shard.first_hash_key + 1) / (HASH_KEY_MAX + 1),
-                first_sequence_number=str(shard.first_sequence_number),
-                last_sequence_number=None if shard.last_sequence_number is None else str(shard.last_sequence_number),
-                opened_at=None if opened_s is None else utc(opened_s),
-            )
-        )
-    return views, [(str(first), str(last)) for first, last in lineage.holes()]
-
-
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that are not null: null counts as absent, since some emulators write it."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-# --- the reader -----------------------------------------------------------------------------------
-
 AT_ONCE_MAX = 48
 """Shards that are asked side by side: fewer than the wire has connections."""
 PAGES_MAX = 1_000
 """The pages of a listing of streams or consumers, each with 100 entries."""
-LOOKING = Policy(returns=True)
-"""The policy of an inspector's cursor. Where an iterator has expired, the cursor reads again at the last record that
-came: so a silence longer than the retention does not end at a number that is trimmed.
-"""
 HEAT_RECORDS_MAX = 20_000
 """The Kinesis records that are read of a shard for its heat, unless the caller gives another bound."""
-
-
-def refuse_trimmed(log: LogCursor, at: IteratorAt, behind_ms: int | None, shard: str) -> None:
-    """Raise NotFoundError where a reading that began at a sequence number finds nothing, far from the tip: its record
-    is trimmed.
-    """
-    far = (behind_ms or 0) > NEAR_TIP_MS
-    if at.sequence_number is not None and log.state is State.FRESH and log.silence.leads_nowhere and far:
-        raise NotFoundError(
-            "ResourceNotFoundException",
-            f"{shard} has no record {at.sequence_number} any more: it is trimmed, and so may be what followed it. "
-            "Begin at trim-horizon, or at a time",
-            operation="GetRecords",
-        )
 
 
 class Inspector:
@@ -664,8 +304,6 @@ class Inspector:
 
         Raises ShardwayError, also for a number whose record is trimmed.
         """
-        from shardway.inspect.records import read
-
         return read(self, stream_name(stream), reading, registries)
 
     async def record(
@@ -674,8 +312,6 @@ class Inspector:
         """Return one record by its position. Raises NotFoundError when the stream has it no more, OptionError for a
         number that does not tell its shard.
         """
-        from shardway.inspect.records import get
-
         return await get(self, stream_name(stream), sequence_number, sub_sequence_number, shard_id)
 
     # --- applications -----------------------------------------------------------------------------
