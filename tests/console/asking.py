@@ -12,8 +12,8 @@ from shardway.tasks import awaited, give_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shardway.console.sampling import Sampler
-    from shardway.console.security import Gate
+    from shardway.console.looks.sampler import Sampler
+    from shardway.console.security.gate import Gate
 
 TOKEN = "writer-token-of-forty-characters-0123456"
 VIEWER_TOKEN = "viewer-token-of-forty-characters-0123456"

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardway.console.asgi import ConsoleServer
+from shardway.console.server import ConsoleServer
 from shardway.tasks import logged, thread
 
 if TYPE_CHECKING:

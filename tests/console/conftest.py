@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from shardway.console.security import Gate
+    from shardway.console.security.gate import Gate
 
     MakeGate = Callable[..., Gate]
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardway.console.audit import AuditError, AuditLog
-from shardway.console.security import Role, Visitor
+from shardway.console.security.visitors import Role, Visitor
 
 if TYPE_CHECKING:
     from pathlib import Path

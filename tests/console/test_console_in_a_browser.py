@@ -403,7 +403,7 @@ def test_a_tail_that_sleeps_is_not_read_for_and_says_what_it_has_missed(
     page.locator("#tail-rows tr", has_text="before").wait_for()
     _hide(page, True)
     assert page.locator("#tail-state").inner_text() == "sleeps"
-    monkeypatch.setattr("shardway.console.tailing.LEFT_S", 0.5)
+    monkeypatch.setattr("shardway.console.looks.tailing.LEFT_S", 0.5)
     _until_left(page, lambda: tails.readings == 0)
     _hide(page, False)
     page.locator("#tail-rows tr", has_text="What came while nothing was followed is not shown here").wait_for()

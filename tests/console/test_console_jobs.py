@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from shardway.aws.dynamodb import typed_item
-from shardway.console.sampling import POINTS_MAX, JobTrail
+from shardway.console.looks.topics import POINTS_MAX, JobTrail
 from shardway.errors import OptionError
 from shardway.inspect import JobsReport, JobView
 from shardway.inspect.jobs.metrics_page import QUERIES_MAX

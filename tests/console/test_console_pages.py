@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from shardway.aws.calls import RetryPolicy
-from shardway.console.application_pages import PLANS_MAX, Plans
-from shardway.console.asgi import _events
+from shardway.console.live import _events
+from shardway.console.looks.sampler import FULL, TOPICS_MAX, Sampler, Topic
+from shardway.console.looks.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows
 from shardway.console.page import BEAT_S
+from shardway.console.pages.tails import _tail_events
 from shardway.console.payloads import HIDDEN, MASKED, Payloads, Row
-from shardway.console.record_pages import _tail_events
-from shardway.console.sampling import FULL, TOPICS_MAX, Sampler, Topic
+from shardway.console.plans import PLANS_MAX, Plans
 from shardway.console.settings import ConsoleSettings
-from shardway.console.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows
 from shardway.errors import OptionError, TransportError
 from shardway.inspect import Inspector, SeenRecord, decode
 from shardway.inspect.filters import parse
@@ -413,7 +413,7 @@ async def test_a_search_ends_in_time_though_a_record_takes_longer(
         return decode(data)
 
     monkeypatch.setattr("shardway.inspect.records.seen_records.decode", slow)
-    monkeypatch.setattr("shardway.console.record_pages.SEARCH_S", 0.5)
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCH_S", 0.5)
     answer = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     page_came.set()
     assert "0.5 s were searched" in answer.text
@@ -708,7 +708,7 @@ async def test_a_record_of_ten_mebibytes_is_shown_in_part(make_gate: MakeGate, k
 async def test_a_download_has_its_bound_and_the_page_says_it(
     make_gate: MakeGate, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.console.record_pages.DOWNLOAD_ROWS_MAX", 1)
+    monkeypatch.setattr("shardway.console.pages.records.DOWNLOAD_ROWS_MAX", 1)
     gate = make_gate()
     page = await ask(gate, "GET", "/streams/pages/records?from=trim-horizon", headers=PROGRAM)
     assert "the first 1; it breaks off after 1 m" in page.text

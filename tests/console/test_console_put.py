@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.console.put_pages import DATA_BYTES_MAX, record_of
+from shardway.console.pages.puts import DATA_BYTES_MAX, record_of
 from shardway.errors import OptionError
 from shardway.testing import Fault
 from tests.console.asking import VIEWER_TOKEN, ask, csrf_of, signed_in

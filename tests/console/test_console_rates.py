@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from shardway import ConnectionOptions, Consumer, Credentials
-from shardway.console.figures import MINUTES, HourAnswers
-from shardway.console.lag_history import FIGURES
-from shardway.console.rates import (
+from shardway.console.looks.figures import MINUTES, HourAnswers
+from shardway.console.looks.lag_history import FIGURES
+from shardway.console.looks.rates import (
     AGAIN_S,
     LATE_S,
     STREAMS_MAX,
@@ -23,7 +23,7 @@ from shardway.console.rates import (
     _by_second,
     figures_an_hour,
 )
-from shardway.console.worker_rates import FRESH_S, reading_of
+from shardway.console.looks.worker_rates import FRESH_S, reading_of
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.inspect import ApplicationReport, Store
 from shardway.inspect.applications.views import ApplicationView, WorkerView, lease_view

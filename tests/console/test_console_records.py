@@ -23,7 +23,7 @@ from shardway.console.columns import (
     steps_of,
 )
 from shardway.console.decoding_threads import DecodingThreads
-from shardway.console.newest import Mark, NewestQuery, NewestRecords
+from shardway.console.looks.newest import Mark, NewestQuery, NewestRecords
 from shardway.core.aggregation import reader
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.log import user_records
@@ -152,7 +152,8 @@ async def test_older_pages_have_each_record_once_also_where_many_came_in_one_mil
     """Also where the service's time is known as one that lies before the records: its answers tell whole seconds."""
     now_s: Any = Inspector.now_s
     monkeypatch.setattr(Inspector, "now_s", property(lambda inspector: now_s.fget(inspector) - behind_s))
-    monkeypatch.setattr("shardway.console.record_pages.SEARCH_S", 60.0)  # a page that took longer would lack some
+    # a page that took longer would lack some
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCH_S", 60.0)
     records = [{"Data": b'{"n": %d}' % number, "PartitionKey": str(number)} for number in range(25)]
     kinesis.put_records(StreamName=stream, Records=records)
     gate, found = make_gate(), list[int]()
@@ -212,7 +213,7 @@ def test_a_mark_is_read_as_it_is_written() -> None:
 async def test_of_a_stream_with_thousands_of_shards_a_bounded_count_is_read_and_the_page_says_so(
     make_gate: MakeGate, monkeypatch: pytest.MonkeyPatch, kinesis: Any, stream: str
 ) -> None:
-    monkeypatch.setattr("shardway.console.newest.SHARDS_MAX", 2)
+    monkeypatch.setattr("shardway.console.looks.newest.SHARDS_MAX", 2)
     for number in range(8):
         put(kinesis, stream, number, shard=number % 4)
     text = (await ask(make_gate(), "GET", f"/streams/{stream}/records", headers=PROGRAM)).text

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from shardway.console.security import FAILURES_BURST, LAUNCH_S, POLICY, SESSION_S, Role, Sessions
+from shardway.console.security.answers import POLICY
+from shardway.console.security.gate import FAILURES_BURST
+from shardway.console.security.sessions import LAUNCH_S, SESSION_S, Sessions
+from shardway.console.security.visitors import Role
 from shardway.console.settings import ConsoleSettings
 from shardway.errors import OptionError
 from tests.console.asking import HOST, TOKEN, VIEWER_TOKEN, ask, csrf_of, signed_in, text_of

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.console.asgi import ConsoleServer
 from shardway.console.places import OF_ADDRESS_MAX, Places
+from shardway.console.server import ConsoleServer
 from shardway.local.server import make_certificate
 from tests.console.asking import TOKEN
 
@@ -65,7 +65,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A console with deadlines that a test can wait for."""
     monkeypatch.setattr("shardway.console.places.HEAD_S", 1.0)
     monkeypatch.setattr("shardway.console.places.BODY_S", 2.0)
-    monkeypatch.setattr("shardway.console.security.FORM_S", 1.0)
+    monkeypatch.setattr("shardway.console.security.requests.FORM_S", 1.0)
 
 
 def connected(serving: ConsoleServer) -> socket.socket:

@@ -13,9 +13,9 @@ import pytest
 from shardway.console.asgi import console_app
 from shardway.console.charts import SERIES_MAX, lag_chart, short_name, spark
 from shardway.console.location import account_in
+from shardway.console.looks.standing import NOT_SEEN, Urgency, need_of, standing_of, totals_of
 from shardway.console.page import _digits
 from shardway.console.settings import ConsoleSettings
-from shardway.console.standing import NOT_SEEN, Urgency, need_of, standing_of, totals_of
 from shardway.inspect import LagReport, ShardLag
 from shardway.inspect.lag.reports import State
 from shardway.local.options import DEFAULT_ACCOUNT_ID

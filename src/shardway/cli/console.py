@@ -23,7 +23,7 @@ from shardway.wiring import ConnectionOptions, Credentials
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardway.console.asgi import ConsoleServer
+    from shardway.console.server import ConsoleServer
     from shardway.console.settings import ConsoleSettings
     from shardway.inspect import Store
     from shardway.local.server import LocalServer
@@ -160,7 +160,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _serve(settings: ConsoleSettings, connection: ConnectionOptions, output: ResultShape) -> None:
-    from shardway.console.asgi import serve
+    from shardway.console.server import serve
 
     try:
         serve(settings, connection, lambda serving: announce(serving, as_json=output is ResultShape.json))
@@ -185,7 +185,7 @@ def beside_local(port: int) -> Iterator[Callable[[LocalServer], dict[str, str | 
     The block gets a function, to be called once the service is there: it starts the console, and says where it is.
     """
     _needed()
-    from shardway.console.asgi import ConsoleServer
+    from shardway.console.server import ConsoleServer
 
     running: list[tuple[ConsoleServer, asyncio.AbstractEventLoop, threading.Thread]] = []
 
@@ -280,7 +280,7 @@ def _local_url(endpoint_url: str | None) -> str:
 
 def _needed() -> None:
     try:
-        from shardway.console import asgi  # noqa: F401 - it is only looked for
+        from shardway.console import server  # noqa: F401 - it is only looked for
     except ModuleNotFoundError as fault:
         if (fault.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe"):
             raise

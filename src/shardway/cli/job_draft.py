@@ -14,7 +14,7 @@ import typer
 
 from shardway.cli.looking import looking
 from shardway.cli.output import warn
-from shardway.console.newest import SHARDS_MAX, NewestQuery, NewestRecords
+from shardway.console.looks.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.records.decoding import OPENED_BYTES_MAX
 from shardway.pipeline.job import ExitCode

@@ -15,7 +15,7 @@ from shardway.shown import url_without_password
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardway.console.asgi import Console
+    from shardway.console.console import Console
 
 _ACCOUNT = re.compile(r"arn:[a-z0-9-]+:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):", re.ASCII)
 

@@ -15,15 +15,15 @@ from shardway import __version__
 from shardway.console import charts, drawing
 from shardway.console.columns import coloured, whole_characters
 from shardway.console.location import location_of
-from shardway.console.security import Visitor
-from shardway.console.standing import Standing, need_of
+from shardway.console.looks.standing import Standing, need_of
+from shardway.console.security.visitors import Visitor
 from shardway.inspect.moments import span_text, time_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from shardway.console.asgi import Console
-    from shardway.console.sampling import Sample
+    from shardway.console.console import Console
+    from shardway.console.looks.sampler import Sample
     from shardway.inspect import ShardLag
 
 BAD = {"far behind", "falling behind", "stalled", "rewound", "stopped", "unowned", "gone", "failed", "not shown"}

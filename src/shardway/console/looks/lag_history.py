@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.console.figures import PERIOD_S, FigureQuery, hour_of
+from shardway.console.looks.figures import PERIOD_S, FigureQuery, hour_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardway.inspect import Inspector, LagReport
+
 
 METRIC, OPERATION = "MillisBehindLatest", "ProcessTask"
 SHARDS_MAX = 16

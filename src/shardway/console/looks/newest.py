@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardway.inspect import Inspector
     from shardway.model import ListedShard, Record, StreamName
 
+
 WINDOWS_S = (10.0, 600.0, 43_200.0, float("inf"))
 """How far back the shards are read, step by step; the last step begins at the oldest record."""
 SHARDS_MAX = 200

@@ -15,8 +15,8 @@ import msgspec
 
 from shardway.aws.calls import RetryPolicy, reading
 from shardway.aws.wire import Wire
-from shardway.console.audit import Write, written
 from shardway.console.page import console_of, form_of, link, rendered
+from shardway.console.writing import Write, written
 from shardway.errors import OptionError
 from shardway.wiring import stream_name
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
+    from shardway.console.console import Console
+
 
 KEY_CHARACTERS_MAX = 256
 """Kinesis takes partition keys of 1 to 256 characters."""

@@ -12,7 +12,7 @@ from shardway.console.page import PageError, console_of, form_of, redirect, rend
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from shardway.console.security import Gate
+    from shardway.console.security.gate import Gate
 
 
 def _gate(request: Request) -> Gate:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from shardway.inspect import Inspector
 
+
 FIGURES_MAX = 500
 HOUR_S, PERIOD_S = 3600, 60
 MINUTES = HOUR_S // PERIOD_S

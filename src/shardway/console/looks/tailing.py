@@ -16,8 +16,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
+from shardway.console.looks.sampler import fault_text
 from shardway.console.payloads import Payloads, Row
-from shardway.console.sampling import fault_text
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import place
 from shardway.inspect.records.reader import Reading, read_pages
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from shardway.inspect import Inspector
     from shardway.inspect.records.seen_records import SeenPage
 
+
 Held: TypeAlias = SeenRecord | Row
 """A record that is not decoded yet, or the row of a record that a filter has chosen."""
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str]
 """The key of a reading: its stream, where it begins, its shards, and the browser that has the reading alone."""
-
 BASKET_RECORDS_MAX = 200
 BASKET_BYTES_MAX = 4 * 1024 * 1024
 ROW_BYTES = 2_000

@@ -14,168 +14,31 @@ import ipaddress
 import logging
 import secrets
 import time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qsl, quote
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-import msgspec
-
+from shardway.console.security.answers import Answering
+from shardway.console.security.requests import GateRequest
+from shardway.console.security.sessions import USER_CHARACTERS_MAX, Sessions, equal
+from shardway.console.security.visitors import Refused, Role, Visitor
 from shardway.core.pacing import TokenBucket
 from shardway.errors import ShardwayError
 from shardway.shown import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
-
-    from shardway.console.asgi import Console
+    from shardway.console.console import Console
+    from shardway.console.security.protocol import Application, Receive, Scope, Send
     from shardway.console.settings import ConsoleSettings
 
-    Scope = MutableMapping[str, Any]
-    Message = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[Message]]
-    Send = Callable[[Message], Awaitable[None]]
-    Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("shardway.console")
-
-BODY_BYTES_MAX = 256 * 1024
-FORM_S = 10.0
-"""Seconds in which the body of a form has to come."""
-SESSIONS_MAX = 128
-SESSION_S = 12 * 3600.0
-LAUNCHES_MAX = 8
-LAUNCH_S = 600.0
 FAILURES_PER_S, FAILURES_BURST = 0.5, 10.0
 """The attempts to sign in that may fail: at a steady rate, and in a burst."""
-USER_CHARACTERS_MAX = 128
 CSRF_HEADER = b"x-shardway-csrf"
 SIGN_IN, LAUNCH, SIGN_OUT, LINK = "/sign-in", "/launch", "/sign-out", "/launch-link"
 _PUBLIC = (SIGN_IN, LAUNCH)
 _OF_SESSIONS = (SIGN_IN, LAUNCH, SIGN_OUT, LINK)
 """The paths at which a POST changes nothing but a session."""
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    # With no-referrer a browser sends `Origin: null` from our own forms.
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
-    (b"x-frame-options", b"DENY"),
-]
-
-
-class Role(StrEnum):
-    """What a visitor may do."""
-
-    VIEWER = "viewer"
-    WRITER = "writer"
-
-
-class Visitor(msgspec.Struct, frozen=True, kw_only=True):
-    """The user behind a request."""
-
-    name: str
-    role: Role
-    peer: str
-    """The address that the request came from."""
-    csrf: str
-    """The value that a form must carry, which shows that the form is on one of our own pages."""
-    may_write: bool
-    by_proxy: bool = False
-    """True: a proxy has signed the user in, and will not vouch for another browser's session."""
-    by_program: bool = False
-    """True: the request brought the token. No browser sends it by itself, so no other page can have made the request.
-    """
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not a failure
-    """The request goes no further."""
-
-    def __init__(self, status: int, why: str, *, location: str | None = None) -> None:
-        self.status = status
-        self.why = why
-        self.location = location
-        super().__init__(why)
-
-
-class _Session(NamedTuple):
-    role: Role
-    csrf: str
-    until_s: float
-    name: str
-    made_by: bytes | None
-    """The session that made the link to this one: when that one ends, this one ends. None: there is none."""
-
-
-class Launch(NamedTuple):
-    """What a one-time token signs in as."""
-
-    role: Role
-    name: str
-    until_s: float
-    made_by: bytes | None
-
-
-class Sessions:
-    """Browsers that are signed in, and one-time tokens that sign a browser in. All are in memory, and bounded."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._sessions: dict[bytes, _Session] = {}
-        self._launches: dict[bytes, Launch] = {}
-
-    def open(self, role: Role, name: str, made_by: bytes | None = None) -> str:
-        """Begin a session, and return its cookie. Where there are too many sessions, the oldest one ends."""
-        while len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-        until_s = self._now() + SESSION_S
-        if made_by in self._sessions:
-            until_s = min(until_s, self._sessions[made_by].until_s)
-        cookie = secrets.token_urlsafe(32)
-        self._sessions[_digest(cookie)] = _Session(role, secrets.token_urlsafe(32), until_s, name, made_by)
-        return cookie
-
-    def of(self, cookie: str) -> _Session | None:
-        """Return the session of a cookie, if neither it nor one that led to it has ended."""
-        found = self._sessions.get(_digest(cookie))
-        if found is not None and not self._goes_on(_digest(cookie)):
-            self.close(cookie)
-            return None
-        return found
-
-    def _goes_on(self, digest: bytes | None) -> bool:
-        while digest is not None:
-            session = self._sessions.get(digest)
-            if session is None or session.until_s < self._now():
-                return False
-            digest = session.made_by
-        return True
-
-    def close(self, cookie: str) -> None:
-        """End a session, and with it those of the browsers that it made links for."""
-        self._sessions.pop(_digest(cookie), None)
-
-    def launch_token(self, role: Role, name: str | None = None, cookie: str = "") -> str:
-        """Return a new token that signs in once, within ten minutes, as this user. ``cookie`` is of the session that
-        makes it; empty: there is none.
-        """
-        while len(self._launches) >= LAUNCHES_MAX:
-            del self._launches[next(iter(self._launches))]
-        token = secrets.token_urlsafe(32)
-        made_by = _digest(cookie) if cookie else None
-        self._launches[_digest(token)] = Launch(role, name or f"browser:{role}", self._now() + LAUNCH_S, made_by)
-        return token
-
-    def launched(self, token: str) -> Launch | None:
-        """Return what a one-time token signs in as, and forget the token. None: it has ended, or its maker has."""
-        found = self._launches.pop(_digest(token), None)
-        return found if found is not None and found.until_s >= self._now() and self._goes_on(found.made_by) else None
 
 
 class Gate:
@@ -202,7 +65,7 @@ class Gate:
         if scope["type"] != "http":
             return  # a WebSocket that is not accepted is closed
         asked = GateRequest(scope)
-        answer = _Answering(send, scope, strict_transport=self._is_strict(asked))
+        answer = Answering(send, scope, strict_transport=self._is_strict(asked))
         try:
             await self._admit(asked, receive)
             scope["path"], scope["raw_path"] = asked.path, asked.path.encode()
@@ -257,7 +120,7 @@ class Gate:
     def _may_post(self, asked: GateRequest, visitor: Visitor) -> None:
         """Decide whether a visitor may write; no other place does. Raises Refused."""
         given = asked.header(CSRF_HEADER).decode("latin-1") or asked.form.get("csrf", "")
-        if asked.path not in _PUBLIC and not visitor.by_program and not _equal(given, visitor.csrf):
+        if asked.path not in _PUBLIC and not visitor.by_program and not equal(given, visitor.csrf):
             raise Refused(403, "the form is not one of this console's pages, or is older than your session: reload it")
         if asked.path in _OF_SESSIONS:
             return
@@ -364,8 +227,8 @@ class Gate:
     def role_of(self, token: str) -> Role | None:
         """Return the role of a token; None for a wrong one. Raises Refused when too many were wrong."""
         # Both tokens are compared, each in a time that reveals nothing of the token.
-        is_writer = _equal(token, self._settings.token)
-        is_viewer = self._settings.viewer_token is not None and _equal(token, self._settings.viewer_token)
+        is_writer = equal(token, self._settings.token)
+        is_viewer = self._settings.viewer_token is not None and equal(token, self._settings.viewer_token)
         if is_writer or is_viewer:
             return Role.WRITER if is_writer else Role.VIEWER
         if not self._failures.take(time.monotonic(), records=1):
@@ -388,115 +251,6 @@ class Gate:
         return f"{self.cookie}={value}; Path={path}; HttpOnly; SameSite=Strict{secure}"
 
 
-class GateRequest:
-    """A request, as the gate looks at it."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.peer: str = (scope.get("client") or ("", 0))[0]
-        self.headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            self.headers.setdefault(name.lower(), []).append(value)
-        self.form: dict[str, str] = {}
-        self._body: bytes | None = None
-
-    def header(self, name: bytes) -> bytes:
-        """Return the first value of a header; empty where there is none."""
-        return self.headers.get(name, [b""])[0]
-
-    def cookie(self, name: str) -> str:
-        """Return the value of a cookie; empty where there is none."""
-        for line in self.headers.get(b"cookie", []):
-            for part in line.decode("latin-1").split(";"):
-                found, _, value = part.strip().partition("=")
-                if found == name:
-                    return value
-        return ""
-
-    async def read_form(self, receive: Receive) -> None:
-        """Read the body, within its bound, as the fields of a form. Raises Refused."""
-        if self.header(b"content-type").partition(b";")[0].strip().lower() != b"application/x-www-form-urlencoded":
-            raise Refused(415, "the console takes forms (application/x-www-form-urlencoded)")
-        try:
-            async with asyncio.timeout(FORM_S):
-                self._body = await _body(receive)
-        except TimeoutError:
-            raise Refused(408, f"the form did not come within {FORM_S:g} s") from None
-        try:
-            fields = parse_qsl(self._body.decode(), keep_blank_values=True, max_num_fields=200, errors="strict")
-        except ValueError:
-            raise Refused(400, "the form cannot be read") from None
-        self.form = dict(fields)
-
-    def replayed(self, receive: Receive) -> Receive:
-        """Return a ``receive`` that gives the application the body that was read already."""
-        body, self._body = self._body, None
-
-        async def again() -> Message:
-            nonlocal body
-            if body is None:
-                return await receive()
-            message = {"type": "http.request", "body": body, "more_body": False}
-            body = None
-            return message
-
-        return again
-
-
-class _Answering:
-    """Adds what every answer carries, and answers requests that are refused."""
-
-    def __init__(self, send: Send, scope: Scope, *, strict_transport: bool) -> None:
-        self._send = send
-        self._scope = scope
-        self._strict_transport = strict_transport
-        self.status = 0
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message = {**message, "headers": [*self._with(message.get("headers", []))]}
-        await self._send(message)
-
-    def _with(self, headers: Any) -> list[tuple[bytes, bytes]]:
-        given = {name.lower() for name, _ in headers}
-        added = [*HEADERS, (b"cache-control", b"no-store")]
-        if self._strict_transport:
-            added.append((b"strict-transport-security", b"max-age=31536000"))
-        return [*headers, *((name, value) for name, value in added if name not in given)]
-
-    async def refuse(self, refused: Refused, asked: GateRequest) -> None:
-        """Answer with a line of text, which holds nothing of the request."""
-        headers = [(b"content-type", b"text/plain; charset=utf-8")]
-        if refused.location is not None:
-            headers.append((b"location", refused.location.encode()))
-        if refused.status in (408, 413):
-            headers.append((b"connection", b"close"))  # the rest of the form is not read
-        if refused.status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        body = b"" if asked.method == "HEAD" else f"{refused.why}\n".encode()
-        await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
-
-
-async def _body(receive: Receive) -> bytes:
-    """Return the body of a request, within its bound. Raises Refused."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "the request broke off")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise Refused(413, f"a form has at most {BODY_BYTES_MAX} bytes")
-        parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
 def _hosts(settings: ConsoleSettings) -> frozenset[str]:
     """Return the values that a Host header may have, in small letters."""
     named = {f"{one}:{settings.port}" for one in ("localhost", "127.0.0.1", "[::1]")} if settings.on_loopback else set()
@@ -505,11 +259,3 @@ def _hosts(settings: ConsoleSettings) -> frozenset[str]:
         has_port = name.rpartition(":")[2].isdigit() and not name.endswith("]")
         named |= {name} if has_port else {name, f"{name}:{settings.port}"}
     return frozenset(named)
-
-
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

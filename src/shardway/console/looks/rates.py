@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.console.figures import FIGURES_MAX, HOUR_S, MINUTES, PERIOD_S, FigureQuery, hour_of
+from shardway.console.looks.figures import FIGURES_MAX, HOUR_S, MINUTES, PERIOD_S, FigureQuery, hour_of
 from shardway.errors import ShardwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from shardway.console.figures import HourAnswers
+    from shardway.console.looks.figures import HourAnswers
     from shardway.inspect import Inspector
+
 
 LATE_S = 300.0
 """Seconds after which CloudWatch has each minute's figures. A minute without a figure is not known before that, and

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from shardway.inspect import LagReport
 
+
 USED_BAD, USED_WARN = CRITICAL_OF_RETENTION, WARNING_OF_RETENTION
 """Parts of the retention that a lag has used: from the first on the page warns in red, from the second on in yellow.
 The alarms that Shardway's guides set up have the same two steps.
 """
-
 _SICK = {
     State.GONE, State.UNOWNED, State.STOPPED, State.REWOUND, State.STALLED, State.FAR_BEHIND, State.FALLING_BEHIND,
 }  # fmt: skip

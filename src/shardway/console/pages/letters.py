@@ -7,8 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.console.audit import PartlyError, Write, written
 from shardway.console.page import PageError, console_of, form_of, link, rendered, visitor_of
+from shardway.console.writing import PartlyError, Write, written
 from shardway.core.ledger.letter import Letter
 from shardway.errors import ShardwayError
 from shardway.inspect import SeenRecord
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
-    from shardway.runtime.dead_letters.reading import BadLetter
+    from shardway.console.console import Console
+    from shardway.runtime.dead_letters import BadLetter
+
 
 LETTERS_MAX = 5_000
 """The dead letters that are read of a place at a time."""

@@ -6,11 +6,11 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.console import charts
+from shardway.console.looks.rates import STREAMS_MAX as RATED_MAX
+from shardway.console.looks.sampler import Sample, fault_text
+from shardway.console.looks.standing import Standing, standing_of, totals_of
+from shardway.console.looks.worker_rates import Reading, reading_of
 from shardway.console.page import console_of, rendered
-from shardway.console.rates import STREAMS_MAX as RATED_MAX
-from shardway.console.sampling import Sample, fault_text
-from shardway.console.standing import Standing, standing_of, totals_of
-from shardway.console.worker_rates import Reading, reading_of
 from shardway.inspect.moments import span_text
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
-    from shardway.console.rates import Rates
-    from shardway.console.sampling import Topic
+    from shardway.console.console import Console
+    from shardway.console.looks.rates import Rates
+    from shardway.console.looks.sampler import Topic
     from shardway.inspect import ApplicationFound, ApplicationReport, LagReport
+
 
 FIRST_LOOK_S = 2.0
 SPARK_POINTS_MAX = 120

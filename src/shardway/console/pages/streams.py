@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardway.console import drawing, overview
+from shardway.console import drawing
 from shardway.console.location import account_in
+from shardway.console.looks.sampler import fault_text
 from shardway.console.page import console_of, link, rendered
-from shardway.console.sampling import fault_text
+from shardway.console.pages import overview
 from shardway.errors import NotFoundError, OptionError
 from shardway.inspect.moments import span_s
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
-    from shardway.console.sampling import Topic
+    from shardway.console.console import Console
+    from shardway.console.looks.sampler import Topic
+
 
 FIRST_LOOK_S = 5.0
 RATES_WAIT_S = 0.5

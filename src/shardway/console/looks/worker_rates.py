@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from shardway.inspect import ApplicationReport
 
+
 FRESH_S = 120.0
 """Seconds. The rows of a worker that has not written its own row for so long say what was read once."""
 

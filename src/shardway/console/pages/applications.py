@@ -6,43 +6,34 @@ the plan, the console writes it.
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import re
-import secrets
-import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from shardway.console import charts, overview, rates
-from shardway.console.audit import PartlyError, Write, written
-from shardway.console.figures import PRICE
-from shardway.console.lag_history import FIGURES
-from shardway.console.page import PageError, console_of, form_of, link, rendered, visitor_of
-from shardway.console.sampling import fault_text
-from shardway.console.standing import Urgency, need_of, standing_of
-from shardway.errors import NotFoundError, OptionError, ShardwayError
-from shardway.inspect import Goal, apply_plan, examine, lease_table, plan_seek
+from shardway.console import charts
+from shardway.console.looks import rates
+from shardway.console.looks.figures import PRICE
+from shardway.console.looks.lag_history import FIGURES
+from shardway.console.looks.standing import Urgency, need_of, standing_of
+from shardway.console.page import console_of, link, rendered
+from shardway.console.pages import overview
+from shardway.errors import NotFoundError
+from shardway.inspect import examine
 from shardway.inspect.costs.prices import prices_from
 from shardway.inspect.costs.reports import cost_of
 from shardway.inspect.lag.reports import State
-from shardway.inspect.moments import HOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
-    from shardway.console.overview import Line
-    from shardway.console.sampling import Topic
-    from shardway.inspect import Plan, ShardLag, Snapshot
+    from shardway.console.console import Console
+    from shardway.console.looks.sampler import Topic
+    from shardway.console.pages.overview import Line
+    from shardway.inspect import ShardLag, Snapshot
     from shardway.inspect.applications.views import LeaseView
-    from shardway.inspect.moves.positions import PositionsReport
+
 
 FIRST_LOOK_S = 5.0
 LEASES_MAX = 1_000
@@ -206,144 +197,8 @@ def snapshot_topics(console: Console, request: Request) -> list[Topic[Any]]:
     return [console.topics.snapshot(name, stream)] if name or stream else []
 
 
-# --- seek -----------------------------------------------------------------------------------------
-
-PLANS_MAX = 32
-PLANS_OF_VISITOR_MAX = 8
-PLAN_S = 900.0
-ROWS_MAX = 1_000
-
-
-class PendingPlan(NamedTuple):
-    """A plan that waits to be confirmed."""
-
-    plan: Plan
-    visitor: str
-    until_s: float
-
-
-class Plans:
-    """Keeps plans that were shown, for a while."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, PendingPlan] = {}
-
-    def add(self, plan: Plan, visitor: str) -> str:
-        """Keep a plan, and return its number. Where there is no room, the oldest plan of the same visitor goes first,
-        and then of the visitor that has the most.
-        """
-        now_s = time.monotonic()
-        self._made = {number: one for number, one in self._made.items() if one.until_s >= now_s}
-        counts = Counter(one.visitor for one in self._made.values())
-        if counts[visitor] >= PLANS_OF_VISITOR_MAX:
-            self._drop_oldest_of(visitor)
-        elif len(self._made) >= PLANS_MAX:
-            self._drop_oldest_of(counts.most_common(1)[0][0])
-        number = secrets.token_urlsafe(16)
-        self._made[number] = PendingPlan(plan, visitor, now_s + PLAN_S)
-        return number
-
-    def _drop_oldest_of(self, visitor: str) -> None:
-        del self._made[next(number for number, one in self._made.items() if one.visitor == visitor)]
-
-    def take(self, number: str, visitor: str) -> Plan | None:
-        """Return a plan that this visitor was shown, and forget it: a plan is taken once."""
-        found = self._made.get(number)
-        if found is None or found.visitor != visitor:
-            return None
-        del self._made[number]
-        return found.plan if found.until_s >= time.monotonic() else None
-
-
-async def seek(request: Request) -> Response:
-    """Show the form; where the form names a place, show the plan for it. Nothing is written."""
-    console, name = console_of(request), request.path_params["name"]
-    query = request.query_params
-    stream = query.get("stream", "").strip() or next(iter(overview.streams_of(console, name)), None)
-    to, shards = query.get("to", "").strip(), tuple(one for one in query.getlist("shard") if one)
-    plan, number, fault = None, None, None
-    if to:
-        try:
-            plan = await plan_seek(
-                console.inspector.apart(), name, Goal(to, shards), stream=stream, store=console.settings.store
-            )
-            visitor = visitor_of(request)
-            if visitor.may_write:  # No other visitor can confirm it.
-                number = console.plans.add(plan, visitor.name)
-        except ShardwayError as error:
-            fault = fault_text(error)
-    context: dict[str, Any] = {
-        "title": f"Seek {name}",
-        "name": name,
-        "stream": stream,
-        "to": to,
-        "how": HOW,
-        "plan": plan,
-        "moves": plan.moves[:ROWS_MAX] if plan is not None else [],
-        "number": number,
-        "fault": fault,
-    }
-    return rendered(request, "seek.html", context, status=400 if fault else 200)
-
-
-async def apply(request: Request) -> Response:
-    """Write a plan that was shown. Each row is written only where it is still as the plan saw it."""
-    console, name, form = console_of(request), request.path_params["name"], form_of(request)
-    if form.get("confirm", "").strip() != name:
-        raise PageError(400, "Write the application's name to confirm it.")
-    plan = console.plans.take(form.get("plan", ""), visitor_of(request).name)
-    if plan is None or plan.application != name:
-        raise PageError(409, "There is no such plan any more: look again.")
-    handoff, accept_inexact = form.get("handoff") == "1", form.get("inexact") == "1"
-    kept = _kept_path(console, name)
-
-    async def do() -> Any:
-        table = lease_table(console.settings.store, name, console.connection)
-        try:
-            done = await apply_plan(
-                plan, table, keep=lambda found: _keep(kept, found), handoff=handoff, accept_inexact=accept_inexact
-            )
-        finally:
-            await table.close()
-        told = {**msgspec.to_builtins(done), "kept": str(kept)}
-        if not done.complete:
-            text = (
-                f"{len(done.written)} of {len(plan.moves)} leases were written; what is left is as the lists below say"
-            )
-            raise PartlyError(text, told, unknown=bool(done.unknown))
-        return told
-
-    target = {"application": name, "stream": plan.stream, "leases": len(plan.moves), "handoff": handoff}
-    before = {one.lease: None if one.before is None else one.before.checkpoint for one in plan.moves}
-    after = {one.lease: one.checkpoint for one in plan.moves}
-    write = Write("app.sought", f"Seek of {name}", target, before=before, after=after)
-    return await written(request, write, do, back=link("applications", name, stream=plan.stream))
-
-
-def _kept_path(console: Console, name: str) -> Path:
-    """Return the path, beside the audit log, of the file that keeps the positions as they were."""
-    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")
-    return console.audit.path.with_name(f"{safe}-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S%fZ}.positions.json")
-
-
-def _keep(path: Path, found: PositionsReport) -> None:
-    """Write the positions to a file, which is on the disk when this returns. Where it raises, nothing of the plan is
-    written.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as fault:
-        raise OptionError(f"the positions cannot be kept in {path}: {fault.strerror}") from fault
-
-
 ROUTES = [
     ("/applications/{name}", ["GET"], application),
-    ("/applications/{name}/seek", ["GET"], seek),
-    ("/applications/{name}/seek", ["POST"], apply),
     ("/doctor", ["GET"], doctor),
     ("/cost", ["GET"], cost),
 ]

@@ -7,8 +7,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.console import charts, overview
+from shardway.console import charts
 from shardway.console.page import PageError, console_of, link, rendered
+from shardway.console.pages import overview
 from shardway.inspect.jobs.verdicts import judge_job
 from shardway.shown import url_without_password
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from shardway.console.asgi import Console
-    from shardway.console.overview import Line
-    from shardway.console.sampling import Sample, Topic
+    from shardway.console.console import Console
+    from shardway.console.looks.sampler import Sample, Topic
+    from shardway.console.pages.overview import Line
     from shardway.inspect import ApplicationReport, JobsReport, JobVerdict, JobView
+
 
 FIRST_LOOK_S = 5.0
 

@@ -1,0 +1,1 @@
+"""The pages of the console, by subject. Each module has its routes at its end."""
