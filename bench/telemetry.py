@@ -34,8 +34,10 @@ from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.producer.producer import Producer
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, together
-from shardway.telemetry.cloudwatch import CloudWatchChoice, datums, requests
-from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, datums
+from shardway.telemetry.cloudwatch_requests import requests
+from shardway.telemetry.consumer_meter import ConsumerMeter
+from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 from shardway.testing import Fault, LocalKinesis
 
 if TYPE_CHECKING:

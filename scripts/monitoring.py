@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardway.telemetry.cloudwatch import KPL_NAMESPACE
-from shardway.telemetry.names import AGE as AGE_METRIC
-from shardway.telemetry.names import TABLE
+from shardway.telemetry.cloudwatch_datums import KPL_NAMESPACE
+from shardway.telemetry.metric_table import AGE as AGE_METRIC
+from shardway.telemetry.metric_table import TABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "monitoring"
 APPLICATION = "messaging_consumer_group_name"

@@ -1,4 +1,4 @@
-"""Makes the tables of the page of numbers from `shardway.telemetry.names`.
+"""Makes the tables of the page of numbers from `shardway.telemetry.metric_table`.
 
 ``python -m scripts.reference_telemetry docs/reference/telemetry.md`` writes them anew.
 """
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from scripts.reference import attribute_docs, renew_files, renewed_with, struct_table, table
 
-from shardway.telemetry.cloudwatch import CloudWatchChoice
+from shardway.telemetry.cloudwatch_datums import CloudWatchChoice
 from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
-from shardway.telemetry.names import AGE, LOSSES, TABLE, Reporter
+from shardway.telemetry.metric_table import AGE, LOSSES, TABLE
+from shardway.telemetry.metrics import Reporter
 from shardway.telemetry.snapshots import QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.telemetry.names import Metric
+    from shardway.telemetry.metrics import Metric
 
 
 def names_table(of: Reporter) -> str:

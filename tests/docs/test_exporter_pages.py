@@ -9,7 +9,7 @@ import re
 import pytest
 
 from shardway import telemetry
-from shardway.telemetry.names import AGE, LOSSES, TABLE
+from shardway.telemetry.metric_table import AGE, LOSSES, TABLE
 from tests.docs.doc_pages import DOCS, part, programs
 
 PAGE = DOCS / "guides" / "exporters.md"

@@ -16,9 +16,11 @@ from scripts.monitoring import ALARMS, APPLICATION, FOLDER, STREAM
 from scripts import monitoring
 from shardway import events
 from shardway.runtime.producer.metrics import ProducerMeter
-from shardway.telemetry import prometheus
-from shardway.telemetry.cloudwatch import CloudWatchChoice, datums, requests
-from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.telemetry import prometheus_page
+from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, datums
+from shardway.telemetry.cloudwatch_requests import requests
+from shardway.telemetry.consumer_meter import ConsumerMeter
+from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 from shardway.telemetry.exporting import Totals
 from tests.telemetry.cloudwatch_stand_in import CloudWatch, evaluate
 from tests.telemetry.number_kit import consumer_event, producer_event
@@ -51,7 +53,7 @@ def test_each_name_in_them_is_on_the_page_for_prometheus() -> None:
     totals.add(event, 1005.0)
     totals.add(producer_event(), 1005.0)
     found = [point for point, _ in totals.points(1006.0)]
-    page = prometheus.encode(found).decode()
+    page = prometheus_page.encode(found).decode()
     text = monitoring.prometheus_rules() + json.dumps(monitoring.grafana_prometheus())
     named = set(re.findall(r"\b(?:shardway|messaging|aws_kinesis)_[a-z_]+\b(?=[{\[)])", text))
     assert len(named) > 15

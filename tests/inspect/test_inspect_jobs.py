@@ -23,8 +23,9 @@ from shardway.inspect.moments import utc
 from shardway.model import Position
 from shardway.spark.offsets import INITIAL
 from shardway.tasks import logged, thread
-from shardway.telemetry.names import AGE, Point, common_to, points
-from shardway.telemetry.prometheus import encode
+from shardway.telemetry.metric_table import AGE
+from shardway.telemetry.points import Point, common_to, points
+from shardway.telemetry.prometheus_page import encode
 from shardway.telemetry.snapshots import QuerySnapshot
 from tests.inspect.job_places import NUMBER, committed, offset, planned, query_rows, text_of
 

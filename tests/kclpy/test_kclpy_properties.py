@@ -12,7 +12,7 @@ from shardway.errors import OptionError
 from shardway.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
 from shardway.kclpy.session import OnError
 from shardway.model import StartingPosition
-from shardway.telemetry.cloudwatch import CloudWatchChoice
+from shardway.telemetry.cloudwatch_datums import CloudWatchChoice
 from shardway.wiring import ConnectionOptions
 
 

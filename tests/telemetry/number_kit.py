@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shardway import events
 from shardway.runtime.producer.metrics import ProducerMeter
-from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardLevels, WorkerLevels
+from shardway.telemetry.consumer_meter import ConsumerMeter
+from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 from shardway.telemetry.snapshots import QuerySnapshot
 
 

@@ -18,8 +18,9 @@ import pytest
 
 from shardway import ConnectionOptions, Credentials, events
 from shardway.errors import TransportError
-from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, prometheus
-from shardway.telemetry.consumer_metrics import OTHERS, SHARDS_MAX, ConsumerMeter, WorkerLevels
+from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, prometheus_page
+from shardway.telemetry.consumer_meter import ConsumerMeter
+from shardway.telemetry.consumer_metrics import OTHERS, SHARDS_MAX, WorkerLevels
 from shardway.telemetry.exporting import Totals
 from shardway.testing import VirtualLoop
 from tests.telemetry.http_kit import Collector, get, until
@@ -209,7 +210,7 @@ def test_each_character_that_a_name_may_have_is_read_back_from_the_page() -> Non
     application = 'a "quoted\\ name"\nof two lines, {é}'
     totals = Totals()
     totals.add(consumer_event(stream=stream, application=application), 1.0)
-    page = prometheus.encode([point for point, _ in totals.points(2.0)]).decode()
+    page = prometheus_page.encode([point for point, _ in totals.points(2.0)]).decode()
     labels = [
         sample.labels for family in parser.text_string_to_metric_families(page) for sample in family.samples
     ]  # fmt: skip
@@ -221,7 +222,7 @@ def test_ten_thousand_shards_are_a_bounded_page() -> None:
     event = consumer_event(shards=10_000)
     totals = Totals(200)
     totals.add(event, 1.0)
-    page = prometheus.encode([point for point, _ in totals.points(2.0)]).decode().splitlines()
+    page = prometheus_page.encode([point for point, _ in totals.points(2.0)]).decode().splitlines()
     of_shards = [line for line in page if line.startswith("shardway_shard_lag_seconds{")]
     assert len(of_shards) == 201
     assert sum(f'"{OTHERS}"' in line for line in of_shards) == 1

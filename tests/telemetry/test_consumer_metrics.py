@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from shardway import Position, events
 from shardway.statistics import ConsumerSnapshot
-from shardway.telemetry.consumer_metrics import (
-    CODES_MAX,
-    OTHERS,
-    ConsumerMeter,
-    ShardCounts,
-    ShardLevels,
-    Spread,
-    WorkerLevels,
-)
+from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
+from shardway.telemetry.consumer_metrics import CODES_MAX, OTHERS, ShardLevels, Spread, WorkerLevels
 
 AT = Position(1, 0)
 calls = st.lists(

@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 from shardway import OptionError, events
 from shardway.core.histogram import Histogram
-from shardway.telemetry import cloudwatch, prometheus
-from shardway.telemetry.cloudwatch import CloudWatchChoice, Datum, datums, emf_lines, requests, values_of
+from shardway.telemetry import cloudwatch_datums, prometheus_page
+from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, Datum, datums, values_of
+from shardway.telemetry.cloudwatch_requests import requests
 from shardway.telemetry.consumer_metrics import Spread
-from shardway.telemetry.names import TABLE, Metric, Point, points
+from shardway.telemetry.emf import emf_lines
+from shardway.telemetry.metric_table import TABLE
+from shardway.telemetry.metrics import Metric
+from shardway.telemetry.points import Point, points
 from tests.telemetry.number_kit import consumer_event, producer_event
 
 DETAILED = CloudWatchChoice(level="DETAILED")
@@ -44,7 +48,7 @@ def test_the_page_for_prometheus() -> None:
         Point(metric("shardway.consumer.failures"), (("error.type", "ValueError"),), 1),
         Point(metric("aws.kinesis.client.records.size"), (), histogram([1, 64, 65, 2**30])),
     ]
-    text = prometheus.encode(found).decode()
+    text = prometheus_page.encode(found).decode()
     assert 'shardway_consumer_lag_seconds{messaging_destination_name="a\\"b\\\\c\\nd"} 2.5\n' in text
     assert text.count("# TYPE shardway_consumer_failures_total counter\n") == 1
     assert 'shardway_consumer_failures_total{error_type="ValueError"} 1\n' in text
@@ -55,19 +59,19 @@ def test_the_page_for_prometheus() -> None:
         "aws_kinesis_client_records_size_bytes_count{} 4\n"
     )
     assert 'records_size_bytes_bucket{le="64.0"} 2\n' in text
-    assert prometheus.encode([]) == b""
+    assert prometheus_page.encode([]) == b""
 
 
 @given(st.lists(st.floats(0, 2000), max_size=50))
 def test_classic_buckets_are_cut_without_an_error(values: list[float]) -> None:
-    assert list(prometheus.cut(histogram(values), -10, 10)) == [
+    assert list(prometheus_page.cut(histogram(values), -10, 10)) == [
         sum(value <= 2.0**n for value in values) for n in range(-10, 11)
     ]
 
 
 def test_every_number_is_on_the_page_once() -> None:
     for event in (consumer_event(), producer_event()):
-        text = prometheus.encode(points(event, by_shard=True)).decode()
+        text = prometheus_page.encode(points(event, by_shard=True)).decode()
         series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
         assert len(series) == len(set(series))
         assert all(re.fullmatch(r"[a-z_0-9]+\{[^}]*\}", one) for one in series)
@@ -184,7 +188,7 @@ def test_a_request_is_never_larger_than_the_service_takes() -> None:
 def test_a_histogram_goes_as_values_whose_sum_and_number_are_its_own(values: list[float]) -> None:
     made = histogram(values)
     told, counts = values_of(made, 1000.0)
-    assert len(told) <= cloudwatch.VALUES_MAX
+    assert len(told) <= cloudwatch_datums.VALUES_MAX
     assert sum(counts) == len(values)
     assert sum(value * count for value, count in zip(told, counts, strict=True)) == pytest.approx(made.sum * 1000)
     assert list(told) == sorted(told)
@@ -207,7 +211,9 @@ def test_a_line_of_a_log_is_in_the_embedded_metric_format() -> None:
 
 
 def test_dimensions_are_what_the_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Any] = [Datum(":é", "m", "Count", (("Operation", cloudwatch._fit(":ü" + "x" * 2000)),), (1.0,), (1.0,))]
+    found: list[Any] = [
+        Datum(":é", "m", "Count", (("Operation", cloudwatch_datums.fitting(":ü" + "x" * 2000)),), (1.0,), (1.0,))
+    ]
     (body,) = requests(found, 1.0)
     told = json.loads(body)
     assert told["Namespace"] == "_?"

@@ -26,9 +26,11 @@ from shardway.telemetry import (
     PrometheusExporter,
     together,
 )
-from shardway.telemetry.consumer_metrics import ConsumerMeter, WorkerLevels
+from shardway.telemetry.consumer_meter import ConsumerMeter
+from shardway.telemetry.consumer_metrics import WorkerLevels
 from shardway.telemetry.exporting import Exporter
-from shardway.telemetry.prometheus import SILENCE_MIN_S, WAITING_MAX, Health
+from shardway.telemetry.health import SILENCE_MIN_S, Health
+from shardway.telemetry.prometheus import WAITING_MAX
 from tests.telemetry.http_kit import Collector, get, until
 from tests.telemetry.number_kit import consumer_event, producer_event
 

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from shardway.core.histogram import Histogram
-from shardway.telemetry import OpenTelemetryExporter, PrometheusCollector, PrometheusExporter, otlp, prometheus
-from shardway.telemetry.names import TABLE, points
+from shardway.telemetry import (
+    OpenTelemetryExporter,
+    PrometheusCollector,
+    PrometheusExporter,
+    prometheus_page,
+)
+from shardway.telemetry import otlp_request as otlp
+from shardway.telemetry.metric_table import TABLE
+from shardway.telemetry.points import points
 from tests.telemetry.number_kit import consumer_event, producer_event
 
 
@@ -61,7 +68,7 @@ def test_an_exponential_histogram_has_the_values_where_they_are() -> None:
 
 def test_prometheus_clients_parser_reads_the_page() -> None:
     parser = pytest.importorskip("prometheus_client.parser")
-    text = prometheus.encode([*points(consumer_event(), by_shard=True), *points(producer_event())]).decode()
+    text = prometheus_page.encode([*points(consumer_event(), by_shard=True), *points(producer_event())]).decode()
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     assert families["shardway_consumer_lag_seconds"].type == "gauge"
     assert families["shardway_consumer_settled"].type == "counter"

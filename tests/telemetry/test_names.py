@@ -10,18 +10,9 @@ from scripts import reference_telemetry
 from shardway.core.histogram import Histogram
 from shardway.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
 from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
-from shardway.telemetry.names import (
-    APPLICATION,
-    SHARD,
-    STREAM,
-    TABLE,
-    Kind,
-    Metric,
-    Reporter,
-    points,
-    prometheus_label,
-    stream_label,
-)
+from shardway.telemetry.metric_table import TABLE
+from shardway.telemetry.metrics import APPLICATION, SHARD, STREAM, Kind, Metric, Reporter, prometheus_label
+from shardway.telemetry.points import points, stream_label
 from tests.docs.doc_pages import DOCS
 from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 

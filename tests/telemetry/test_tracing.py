@@ -13,7 +13,7 @@ from shardway.leases import MemoryLeaseTable
 from shardway.local import LocalKinesis
 from shardway.model import Record
 from shardway.telemetry import OpenTelemetryTracing
-from shardway.telemetry.tracing import carried_by
+from shardway.telemetry.trace_contexts import carried_by
 from tests.runtime.consumer.face_kit import STREAM, consumer_of, wire
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from shardway.local.model import KinesisModel
 from shardway.model import StartingPosition
 from shardway.options import ConsumerOptions
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.telemetry import prometheus
+from shardway.telemetry import prometheus_page
 from shardway.telemetry.exporting import Totals
 from shardway.testing.sim.loop import VirtualLoop, VirtualTime, drop
 from shardway.testing.sim.services import Link, ServiceTime, SimulatedSource, StreamWire, wall_clock
@@ -56,7 +56,7 @@ class Page:
 
     def text(self) -> str:
         found = self._totals.points(self._now_s())
-        return prometheus.encode([point for point, _ in found]).decode()
+        return prometheus_page.encode([point for point, _ in found]).decode()
 
 
 class OddWire(StreamWire):

@@ -26,7 +26,7 @@ from shardway.options import (
     LeaseOptions,
 )
 from shardway.policies import Retry, SettlingOptions
-from shardway.telemetry.cloudwatch import DIMENSIONS, LEVELS, CloudWatchChoice
+from shardway.telemetry.cloudwatch_datums import DIMENSIONS, LEVELS, CloudWatchChoice
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:

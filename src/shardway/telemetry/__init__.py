@@ -1,6 +1,10 @@
 """Telemetry makes of `shardway.events` what people and other systems read: lines of a log, and exporters of numbers.
 
 An exporter is an ``on_event``; `together` makes one of several. The names are in ``docs/reference/telemetry.md``.
+
+Read ``metrics`` and ``metric_table`` first, then ``points``, which are made of ``snapshots`` (a consumer's are in
+``consumer_metrics``, and ``consumer_meter`` counts them). ``exporting`` and ``pushing`` are below the ways out:
+``prometheus``, ``otlp``, ``cloudwatch`` (with ``emf``) and ``libraries``. ``log`` and ``tracing`` stand beside them.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.telemetry.cloudwatch import CloudWatchChoice, CloudWatchExporter, EmfExporter
+    from shardway.telemetry.cloudwatch import CloudWatchExporter, EmfExporter
+    from shardway.telemetry.cloudwatch_datums import CloudWatchChoice
     from shardway.telemetry.exporting import together
     from shardway.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
     from shardway.telemetry.otlp import OtlpExporter
@@ -30,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CloudWatchChoice": "shardway.telemetry.cloudwatch",
+    "CloudWatchChoice": "shardway.telemetry.cloudwatch_datums",
     "CloudWatchExporter": "shardway.telemetry.cloudwatch",
     "EmfExporter": "shardway.telemetry.cloudwatch",
     "OpenTelemetryExporter": "shardway.telemetry.libraries",

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
 from shardway.errors import OptionError
 from shardway.telemetry.exporting import Exporter
-from shardway.telemetry.names import AGE, LOSSES, TABLE, Kind, Metric, Point, points
-from shardway.telemetry.prometheus import bounds_of, cut
+from shardway.telemetry.metric_table import AGE, LOSSES, TABLE
+from shardway.telemetry.metrics import Kind, Metric
+from shardway.telemetry.points import Point, points
+from shardway.telemetry.prometheus_page import bounds_of, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.telemetry.names import Told
+    from shardway.telemetry.points import Told
 
 RECORDED_MAX = 10_000
 """The values of an event's histogram that OpenTelemetry gets at most, each by a call of its own; the rest is dropped,

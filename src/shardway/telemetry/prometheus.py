@@ -1,6 +1,6 @@
 """Serve numbers as Prometheus scrapes them, and answers to probes, by an HTTP server of the exporter's own.
 
-``/metrics`` is the text format 0.0.4, with the names of `shardway.telemetry.names`. ``/health/live`` and
+``/metrics`` is the text format 0.0.4, with the names of `shardway.telemetry.metric_table`. ``/health/live`` and
 ``/health/ready`` say whether the process is alive and ready, by the numbers that its consumers reported last.
 """
 
@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from shardway.core.histogram import BUCKETS_PER_DOUBLING, Histogram
 from shardway.errors import OptionError
 from shardway.events import ConsumerMetrics
 from shardway.tasks import logged, spawn
-from shardway.telemetry.consumer_metrics import Spread
 from shardway.telemetry.exporting import TICK_S, Exporter
-from shardway.telemetry.names import Kind, Metric, prometheus_label, stream_label
+from shardway.telemetry.health import Health
+from shardway.telemetry.prometheus_page import CONTENT_TYPE, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from shardway.telemetry.consumer_metrics import WorkerLevels
-    from shardway.telemetry.names import Point, Told
+    from shardway.telemetry.health import Verdict
+    from shardway.telemetry.points import Told
 
 
 HEAD_BYTES_MAX = 16_384
@@ -257,173 +254,3 @@ def _tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise OptionError(f"certificate: {certificate} cannot be loaded: {error.strerror or error}") from error
     return context
-
-
-# --- the page of numbers --------------------------------------------------------------------------
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-BOUNDS: dict[str, tuple[int, int]] = {"s": (-10, 10), "ms": (0, 14), "By": (6, 26)}
-"""The exponents of the lowest and of the highest bound of a classic histogram, by unit. Each bound is a power of two:
-there the exact histogram can be cut without an error.
-"""
-_COUNT_BOUNDS = (0, 13)
-_SHOWN_AS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
-
-
-def encode(points: Iterable[Point]) -> bytes:
-    """Return the page that Prometheus scrapes. Points of one name may come in any order; they are shown together."""
-    families: dict[str, tuple[Metric, list[Point]]] = {}
-    names: dict[int, list[Point]] = {}  # by the metric's identity: the points of all shards share one object
-    for point in points:
-        found = names.get(id(point.metric))
-        if found is None:
-            name = point.metric.prometheus_name
-            found = names[id(point.metric)] = families.setdefault(name, (point.metric, []))[1]
-        found.append(point)
-    lines: list[str] = []
-    labels: dict[tuple[tuple[str, str], ...], str] = {}
-    for name, (metric, found) in families.items():
-        lines.append(f"# HELP {name} {_escaped(metric.help, quotes=False)}")
-        lines.append(f"# TYPE {name} {_SHOWN_AS[metric.kind]}")
-        for point in found:
-            shown = labels.get(point.attributes)
-            if shown is None:
-                shown = labels[point.attributes] = _labels(point.attributes)
-            _sample(lines, name, metric.unit, (shown, point.value))
-    lines.append("")
-    return "\n".join(lines).encode()
-
-
-def _labels(attributes: tuple[tuple[str, str], ...]) -> str:
-    return ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in attributes])
-
-
-def _sample(lines: list[str], name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> None:
-    labels, value = shown
-    if isinstance(value, Histogram):
-        low, high = bounds_of(unit)
-        before = f"{labels}," if labels else ""
-        for exponent, count in zip(range(low, high + 1), cut(value, low, high), strict=True):
-            lines.append(f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}')
-        lines.append(f'{name}_bucket{{{before}le="+Inf"}} {value.count}')
-        lines.append(f"{name}_sum{{{labels}}} {value.sum!r}")
-        lines.append(f"{name}_count{{{labels}}} {value.count}")
-    elif not isinstance(value, Spread):
-        lines.append(f"{name}{{{labels}}} {_number(value)}")
-
-
-def bounds_of(unit: str) -> tuple[int, int]:
-    """Return the exponents of the lowest and of the highest bound of a classic histogram of this unit."""
-    return BOUNDS.get(unit, _COUNT_BOUNDS)
-
-
-def cut(histogram: Histogram, low: int, high: int) -> Sequence[int]:
-    """Return how many values are not above 2 ** n, for each n from ``low`` to ``high``."""
-    counts = []
-    buckets = iter([*histogram.buckets(), None])
-    below, bucket = histogram.zeros, next(buckets)
-    for exponent in range(low, high + 1):
-        while bucket is not None and bucket[0] < exponent * BUCKETS_PER_DOUBLING:
-            below += bucket[1]
-            bucket = next(buckets)
-        counts.append(below)
-    return counts
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
-
-
-def _escaped(text: str, *, quotes: bool = True) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quotes else text
-
-
-# --- alive and ready ------------------------------------------------------------------------------
-
-SILENCE_MIN_S = 15.0
-"""Seconds. A consumer that has reported nothing for three intervals, and for at least this time, is not alive."""
-WORKERS_MAX = 1000
-PROBLEMS_SHOWN_MAX = 10
-
-
-class Verdict(NamedTuple):
-    """The verdict that a probe gets."""
-
-    good: bool
-    problems: tuple[str, ...]
-
-
-class _Known(NamedTuple):
-    stream: str
-    levels: WorkerLevels
-    told_s: float
-    interval_s: float
-
-
-class Health:
-    """What is known of the consumers of this process. The class is pure: the time is an argument."""
-
-    def __init__(self, unready_after_s: float) -> None:
-        self._unready_after_s = unready_after_s
-        self._workers: dict[str, _Known] = {}
-        self._failed: dict[tuple[str, str], str] = {}
-        self._has_heard = False
-
-    def heard(self, event: ConsumerMetrics | None, now_s: float) -> None:
-        """Note the numbers that a consumer has reported; None: a producer, or a query, has reported its numbers."""
-        self._has_heard = True
-        if event is None:
-            return
-        part = event.stream, event.application
-        for worker, levels in event.snapshot.workers.items():
-            if levels.left:
-                self._workers.pop(worker, None)
-                if levels.failed and len(self._failed) < WORKERS_MAX:
-                    self._failed[part] = stream_label(event.stream)
-                continue
-            self._failed.pop(part, None)  # another consumer is in its place
-            if worker in self._workers or len(self._workers) < WORKERS_MAX:
-                self._workers[worker] = _Known(stream_label(event.stream), levels, now_s, event.snapshot.period_s)
-
-    def live(self, now_s: float) -> Verdict:
-        """Return whether the loops turn: each consumer reports its numbers, and no error has ended one. The process
-        counts as alive before its first consumer has started.
-        """
-        return _verdict(
-            [f"{stream}: an error has ended the consumer" for stream in self._failed.values()]
-            + [
-                f"{one.stream}: nothing was told for {now_s - one.told_s:.0f} s: the consumer's loop does not turn"
-                for one in self._workers.values()
-                if now_s - one.told_s > max(SILENCE_MIN_S, 3 * one.interval_s)
-            ]
-        )
-
-    def ready(self, now_s: float) -> Verdict:
-        """Return whether the loops turn, leases are renewed, and reads succeed. A worker that holds no lease is
-        ready.
-        """
-        if not self._has_heard:
-            return Verdict(False, ("no consumer and no producer has told its numbers yet",))
-        problems = list(self.live(now_s).problems)
-        after_s = self._unready_after_s
-        for one in self._workers.values():
-            since_s = now_s - one.told_s
-            renewed_s = one.levels.renewed_ago_s
-            if one.levels.shards and (renewed_s is None or renewed_s + since_s > after_s):
-                shown = "not yet" if renewed_s is None else f"{renewed_s + since_s:.0f} s ago"
-                problems.append(f"{one.stream}: the leases were last renewed {shown}")
-            problems += [
-                f"{one.stream}, {shard.shard_id}: no read has succeeded for {shard.since_read_s + since_s:.0f} s"
-                for shard in one.levels.shards
-                if not shard.is_full and shard.since_read_s + since_s > after_s
-            ]
-        return _verdict(problems)
-
-
-def _verdict(problems: list[str]) -> Verdict:
-    shown = problems[:PROBLEMS_SHOWN_MAX]
-    if len(problems) > len(shown):
-        shown.append(f"and {len(problems) - len(shown)} more")
-    return Verdict(not problems, tuple(shown))

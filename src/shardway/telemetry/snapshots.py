@@ -82,8 +82,6 @@ def _histogram(kind: type, given: Any) -> Any:
     raise ValueError(f"{kind.__name__} is not expected here")
 
 
-# --- a query's ------------------------------------------------------------------------------------
-
 LEVELS = ("lag_s", "shards", "shards_unread", "shards_silent", "shards_left_out", "possible_losses")
 """The fields of a `QuerySnapshot` that are levels, and no counts."""
 

@@ -9,7 +9,7 @@ from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.ports import SharedWithKcl
 from shardway.runtime.consumer.counted_table import counted_table
 from shardway.stores.memory import MemoryLeaseTable
-from shardway.telemetry.consumer_metrics import ConsumerMeter
+from shardway.telemetry.consumer_meter import ConsumerMeter
 
 
 async def test_a_table_that_kcl_workers_can_reach_is_still_known_as_one() -> None:

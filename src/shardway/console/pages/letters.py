@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from shardway.console.console import Console
-    from shardway.runtime.dead_letters import BadLetter
+    from shardway.runtime.dead_letters.reading import BadLetter
 
 
 LETTERS_MAX = 5_000

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from shardway.inspect.jobs.views import JobStream, JobView
 from shardway.inspect.moments import utc
 from shardway.inspect.redirects import NoRedirect
-from shardway.telemetry.names import AGE, APPLICATION, STREAM, TABLE, Kind, Reporter, prometheus_label
+from shardway.telemetry.metric_table import AGE, TABLE
+from shardway.telemetry.metrics import APPLICATION, STREAM, Kind, Reporter, prometheus_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

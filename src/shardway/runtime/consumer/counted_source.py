@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardway.core.log.pages import ReadPage, StreamFacts
     from shardway.model import IteratorAt, ListedShard
     from shardway.ports import RecordSource, Tracer
-    from shardway.telemetry.consumer_metrics import ConsumerMeter
+    from shardway.telemetry.consumer_meter import ConsumerMeter
 
 
 ITERATORS_MAX = 20_000  # The iterators that are remembered, with their shards.

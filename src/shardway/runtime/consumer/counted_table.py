@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.row import Listing
     from shardway.ports import LeaseTable
-    from shardway.telemetry.consumer_metrics import ConsumerMeter
+    from shardway.telemetry.consumer_meter import ConsumerMeter
 
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from shardway.events import ConsumerMetrics
 from shardway.options import metrics_for
 from shardway.runtime.shard.listener import ShardListener
-from shardway.telemetry.consumer_metrics import ConsumerMeter, ShardCounts, ShardLevels, WorkerLevels
+from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
+from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from shardway.runtime.shard.window_reading import WindowRead
     from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard
-    from shardway.telemetry.consumer_metrics import ShardCounts
+    from shardway.telemetry.consumer_meter import ShardCounts
 
 BATCH_RECORDS_MAX = 10_000
 

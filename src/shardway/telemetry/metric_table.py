@@ -11,122 +11,11 @@ an alarm needs it; other numbers have none. A borrowed name keeps its unit and i
 
 from __future__ import annotations
 
-from enum import StrEnum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from shardway import events
-from shardway.core.histogram import Histogram
-from shardway.telemetry.consumer_metrics import Spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-SYSTEM = ("messaging.system", "aws.kinesis")
-STREAM = "messaging.destination.name"
-SHARD = "messaging.destination.partition.id"
-APPLICATION = "messaging.consumer.group.name"
-OPERATION = "messaging.operation.name"
-ERROR_TYPE = "error.type"
-ORIGIN = "shardway.origin"
-
-
-class Kind(StrEnum):
-    """Whether a number is a count, a level or a histogram."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-class Reporter(StrEnum):
-    """Which part reports a number."""
-
-    CONSUMER = "consumer"
-    PRODUCER = "producer"
-    QUERY = "query"
-    """A query of Spark, on its driver; a job of ``shardway run`` is one, too."""
-
-
-class Level(StrEnum):
-    """The level of detail from which on the KCL, or the KPL, sends a number to CloudWatch."""
-
-    SUMMARY = "SUMMARY"
-    DETAILED = "DETAILED"
-
-
-class CloudWatchName(msgspec.Struct, frozen=True, kw_only=True):
-    """A name that a number has in CloudWatch."""
-
-    name: str
-    operation: str | None = None
-    """The KCL's dimension ``Operation``; None for the KPL, which has none, and for a name of our own."""
-    unit: str = "Count"
-    """The unit, as PutMetricData names it."""
-    level: Level = Level.DETAILED
-    factor: float = 1.0
-    """The number in CloudWatch's unit for 1 in the unit of `Metric`: 1000 where CloudWatch has milliseconds."""
-    zeros: str = ""
-    """Where set, the number is a rate of success: each count in this field (or these, by spaces) is a 0, and each other
-    one a 1.
-    """
-    zeros_counted: bool = False
-    """True where the zeros are among what the number itself counts."""
-    by_shard: bool = False
-    """True where the KCL has a dimension ``ShardId``. `Metric.of_shard` or `Metric.level` names the number of a shard.
-    """
-    by_worker: bool = False
-    """True where the KCL has a dimension ``WorkerIdentifier``."""
-
-
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """A number, with all of its names."""
-
-    name: str
-    """OpenTelemetry's name, the KCL's, or Shardway's."""
-    kind: Kind
-    unit: str
-    """The unit, as OpenTelemetry writes it (UCUM)."""
-    help: str
-    of: Reporter
-    field: str
-    """The field of the snapshot that holds the number."""
-    attributes: tuple[tuple[str, str], ...] = ()
-    """The attributes beside those that all numbers have."""
-    by: str | None = None
-    """The name of the attribute whose values are the keys of the field, which is a dict."""
-    of_shard: str | None = None
-    """The field of a shard's own snapshot that holds the number; None: the number is not counted by shard."""
-    level: str | None = None
-    """The field of `ShardLevels`, or of `WorkerLevels`, for a gauge of shards, or of workers. The highest value of all,
-    or their sum (``sums``), is reported.
-    """
-    sums: bool = False
-    """True for a gauge whose values of several shards, or workers, add up."""
-    factor: float = 1.0
-    """The number in this unit for 1 in the field: 0.001 where the field has milliseconds."""
-    cloudwatch: tuple[CloudWatchName, ...] = ()
-
-    @property
-    def shardway_name(self) -> str:
-        """The name of the snapshot, and of the field in it."""
-        return f"{self.of.value.title()}Snapshot.{self.level or self.field}"
-
-    @property
-    def shard_name(self) -> str | None:
-        """The name of the same level of one shard, where it is reported. It is another name, so that sums stay right.
-        None: the number is no level of shards.
-        """
-        if self.level is None or self.field != "shards":
-            return None
-        return self.name.replace("shardway.consumer.", "shardway.shard.")
-
-    @property
-    def prometheus_name(self) -> str:
-        """The name in Prometheus, as an OpenTelemetry collector would translate it."""
-        return prometheus_name(self)
+from shardway.telemetry.metrics import ERROR_TYPE, OPERATION, ORIGIN, CloudWatchName, Kind, Level, Metric, Reporter
 
 
 def _kcl(name: str, operation: str, level: Level, **more: Any) -> CloudWatchName:
@@ -165,7 +54,6 @@ def _of_query(name: str, kind: Kind, field: str, unit: str, text: str, **more: A
 _SUMMARY, _DETAILED = Level.SUMMARY, Level.DETAILED
 _MS: dict[str, Any] = {"unit": "Milliseconds", "factor": 1000.0}
 _LEASES: dict[str, Any] = {"by_worker": True}
-
 _CONSUMER = (
     # --- how far -----------------------------------------------------------------------------------
     _gauge(
@@ -364,7 +252,6 @@ _CONSUMER = (
         "shardway.consumer.tasks_failed", "tasks_failed", "{error}", "Errors of what is done beside the reading"
     ),
 )  # fmt: skip
-
 _PRODUCER = (
     _of_producer(
         "messaging.client.sent.messages", Kind.COUNTER, "user_records_put", "{message}",
@@ -469,7 +356,6 @@ _PRODUCER = (
         "shardway.producer.request.size", Kind.HISTOGRAM, "request_bytes", "By", "Data and keys of a request's records"
     ),
 )  # fmt: skip
-
 _QUERY = (
     _of_query(
         "shardway.consumer.lag", Kind.GAUGE, "lag_s", "s",
@@ -533,16 +419,13 @@ _QUERY = (
         "Losses that were passed over since the checkpoint directory was made",
     ),
 )  # fmt: skip
-
 TABLE: tuple[Metric, ...] = (*_CONSUMER, *_PRODUCER, *_QUERY)
 """All numbers. Rows with one name are one metric, with different attributes."""
-
-_OF_SHARDS = {
+OF_SHARDS = {
     metric.name: msgspec.structs.replace(metric, name=metric.shard_name, help=f"{metric.help} (of one shard)")
     for metric in TABLE
     if metric.shard_name is not None
 }
-
 LOSSES = Metric(
     name="shardway.telemetry.dropped",
     kind=Kind.COUNTER,
@@ -561,146 +444,3 @@ AGE = Metric(
     field="",
 )
 """The number that an exporter reports of the numbers that it has."""
-
-
-# --- Prometheus -----------------------------------------------------------------------------------
-
-_PROMETHEUS_UNITS = {"s": "seconds", "ms": "milliseconds", "By": "bytes"}
-
-
-@lru_cache(maxsize=1024)
-def prometheus_name(metric: Metric) -> str:
-    """Return a number's name in OpenTelemetry's translation: with the unit in words, ``_total`` for counters, and
-    ``_ratio`` for gauges of unit 1.
-    """
-    name = prometheus_label(metric.name)
-    unit = _PROMETHEUS_UNITS.get(metric.unit, "")
-    if metric.unit == "1" and metric.kind is Kind.GAUGE:
-        unit = "ratio"
-    if unit and not name.endswith(f"_{unit}"):
-        name = f"{name}_{unit}"
-    return f"{name}_total" if metric.kind is Kind.COUNTER and not name.endswith("_total") else name
-
-
-@lru_cache(maxsize=1024)
-def prometheus_label(name: str) -> str:
-    """Return a name with only the characters that Prometheus takes."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter == "_") else "_" for letter in name)
-
-
-# --- from snapshots to points ---------------------------------------------------------------------
-
-
-class Point(msgspec.Struct, frozen=True):
-    """One number with its attributes."""
-
-    metric: Metric
-    attributes: tuple[tuple[str, str], ...]
-    value: float | Histogram | Spread
-
-
-def stream_label(stream: str) -> str:
-    """Return the name of a stream that was given by its name or ARN: no account id goes into a label."""
-    return ", ".join(
-        one.partition(":stream/")[2] or one if one.startswith("arn:") else one for one in stream.split(", ")
-    )
-
-
-Told: TypeAlias = "events.ConsumerMetrics | events.ProducerMetrics | events.QueryMetrics"
-"""The events that have numbers."""
-_OF = {
-    events.ConsumerMetrics: Reporter.CONSUMER,
-    events.ProducerMetrics: Reporter.PRODUCER,
-    events.QueryMetrics: Reporter.QUERY,
-}
-
-
-def of_event(event: Told) -> Reporter:
-    """Return which part emits the event."""
-    return _OF[type(event)]
-
-
-def common_to(event: Told) -> tuple[tuple[str, str], ...]:
-    """Return the attributes that all numbers of an event have."""
-    stream = (STREAM, stream_label(event.stream))
-    if isinstance(event, events.ProducerMetrics):
-        return (SYSTEM, stream)
-    return (SYSTEM, stream, (APPLICATION, event.application))
-
-
-def points(event: Told, *, by_shard: bool = False, shards_max: int = 200) -> Iterable[Point]:
-    """Yield the numbers of an event, or of a sum of several events, in the order of `TABLE`.
-
-    ``by_shard``: the levels of each shard are among them, by names of their own. At most ``shards_max`` shards are told
-    apart; all further shards are one, with the name ``others``.
-    """
-    of, levels = of_event(event), event.snapshot.workers if isinstance(event, events.ConsumerMetrics) else {}
-    shown = _Points(common_to(event), by_shard, shards_max)
-    for metric in TABLE:
-        if metric.of is of:
-            yield from shown.of_metric(metric, event.snapshot, levels)
-
-
-class _Points:
-    """The points of one snapshot."""
-
-    def __init__(self, common: tuple[tuple[str, str], ...], by_shard: bool, shards_max: int) -> None:
-        self._common = common
-        self._by_shard = by_shard
-        self._shards_max = shards_max
-        self._of_shards: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}  # attributes of shards, to share
-
-    def of_metric(self, metric: Metric, snapshot: Any, workers: dict[str, Any]) -> Iterable[Point]:
-        if metric.level is not None:
-            yield from self._levels(metric, workers)
-            return
-        value = getattr(snapshot, metric.field)
-        if metric.by is not None:
-            for key, count in sorted(value.items()):
-                yield self._point(metric, count, (metric.by, key))
-        elif value is not None:
-            yield self._point(metric, value)
-
-    def _levels(self, metric: Metric, workers: dict[str, Any]) -> Iterable[Point]:
-        assert metric.level is not None
-        joined = sum if metric.sums else max
-        if metric.field == "workers":
-            values = [
-                len(one.shards) if metric.level == "held" else getattr(one, metric.level)
-                for one in workers.values()
-                if not one.left
-            ]
-            if values:
-                yield self._point(metric, joined(values))
-            return
-        found = [
-            (shard, value * metric.factor if metric.factor != 1.0 else value)
-            for worker in workers.values()
-            for shard in worker.shards
-            if (value := getattr(shard, metric.level)) is not None
-        ]
-        if found:
-            yield self._point(metric, joined(value for _, value in found))
-        elif metric.sums:
-            yield self._point(metric, 0)
-        if self._by_shard:
-            yield from self._by_shards(metric, found, joined)
-
-    def _by_shards(
-        self, metric: Metric, found: list[tuple[Any, float]], joined: Callable[[Iterable[float]], float]
-    ) -> Iterable[Point]:
-        found.sort(key=lambda one: (one[0].stream, one[0].shard_id))
-        for shard, value in found[: self._shards_max]:
-            yield self._of_shard(metric, shard.stream, shard.shard_id, value)
-        if rest := [value for _, value in found[self._shards_max :]]:
-            yield self._of_shard(metric, "", "others", joined(rest))
-
-    def _of_shard(self, metric: Metric, stream: str, shard_id: str, value: Any) -> Point:
-        attributes = self._of_shards.get((stream, shard_id))
-        if attributes is None:
-            common = dict(self._common) | ({STREAM: stream_label(stream)} if stream else {})
-            attributes = self._of_shards[stream, shard_id] = (*common.items(), (SHARD, shard_id))
-        return Point(_OF_SHARDS[metric.name], attributes, value)
-
-    def _point(self, metric: Metric, value: Any, *more: tuple[str, str]) -> Point:
-        return Point(metric, (*self._common, *metric.attributes, *more), value)
