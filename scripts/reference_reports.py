@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 from scripts.reference import attribute_docs, plain, renewed_with, table
 
-from shardway.cli.contexts import Contexts
+from shardway.cli.contexts_file import Contexts
 from shardway.inspect import (
     ApplicationReport,
     ApplicationsReport,

@@ -12,18 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardway.cli.accounts import RANGES_MAX, Account, NumberRanges, Report
+from shardway.cli.delivery import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Batcher
 from shardway.cli.interrupt import StoppedError, Stopping
 from shardway.cli.output import of_bytes, of_seconds
-from shardway.cli.producing import (
-    BATCH_BYTES_MAX,
-    BATCH_RECORDS_MAX,
-    RANGES_MAX,
-    Account,
-    Batcher,
-    NumberRanges,
-    Report,
-)
-from shardway.cli.put import RATE_OVER_S, Rate
+from shardway.cli.progress import RATE_OVER_S, Rate
 from shardway.errors import RecordExpiredError, RecordRefusedError
 from shardway.model import OutRecord
 from shardway.runtime.producer.metrics import ProducerMeter

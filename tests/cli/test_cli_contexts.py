@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from shardway.cli.app import app
-from shardway.cli.contexts import WRITES, _leaves
+from shardway.cli.write_guard import WRITES, _leaves
 from shardway.core.leases import LeaseRow
 from shardway.stores.sqlite import SqliteLeaseTable
 

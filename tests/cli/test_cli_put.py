@@ -260,7 +260,8 @@ def test_ctrl_c_ends_it_before_it_has_begun(start: Run, local: LocalKinesis) -> 
 
 
 async def test_what_was_taken_is_written_also_when_reading_fails(local: LocalKinesis, read_back: ReadBack) -> None:
-    from shardway.cli.producing import Batch, Run
+    from shardway.cli.accounts import Batch
+    from shardway.cli.producing import Run
     from shardway.model import OutRecord
     from shardway.options import ProducerOptions
 

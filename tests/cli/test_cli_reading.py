@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.cli.put import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
+from shardway.cli.put_lines import READ_BYTES, RECORD_BYTES_MAX, BadLineError, Form, Lines, read_chunks, record_maker
 from shardway.errors import OptionError
 from shardway.model import OutRecord
 

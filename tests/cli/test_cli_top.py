@@ -19,7 +19,8 @@ import pytest
 
 from shardway.cli.lag_table import RED
 from shardway.cli.tables import Line, cut
-from shardway.cli.top import BEGIN_FRAME, ENTER, LEAVE, frame
+from shardway.cli.terminal import ENTER, LEAVE
+from shardway.cli.top import BEGIN_FRAME, frame
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.model import Position
 from shardway.stores.sqlite import SqliteLeaseTable

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from shardway.cli.load import SIZE_MAX, SIZE_MIN, Size, Workload
+from shardway.cli.workload import SIZE_MAX, SIZE_MIN, Size, Workload
 from shardway.errors import OptionError
 
 

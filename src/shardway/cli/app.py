@@ -9,8 +9,12 @@ import typer
 from shardway import __version__
 from shardway.cli import (
     application,
+    checks,
+    completion,
     console,
     contexts,
+    contexts_file,
+    cost,
     dead_letters,
     doctor,
     kclpy,
@@ -58,10 +62,10 @@ app.add_typer(records.app, name="records", rich_help_panel=LOOK)
 app.command("top", rich_help_panel=LOOK)(top.command)
 app.command("console", rich_help_panel=LOOK)(console.command)
 app.command("doctor", rich_help_panel=CHECK)(doctor.command)
-app.add_typer(doctor.checks, name="check", rich_help_panel=CHECK)
-app.command("cost", rich_help_panel=CHECK)(doctor.cost_command)
+app.add_typer(checks.checks, name="check", rich_help_panel=CHECK)
+app.command("cost", rich_help_panel=CHECK)(cost.cost_command)
 app.add_typer(contexts.app, name="context", rich_help_panel=SET_UP)
-app.command("completion", rich_help_panel=SET_UP)(contexts.completion_command)
+app.command("completion", rich_help_panel=SET_UP)(completion.completion_command)
 application.app.command("export")(moving.export_command)
 application.app.command("seek")(moving.seek_command)
 application.app.command("skip")(moving.skip_command)
@@ -85,7 +89,7 @@ def _options(
             envvar="SHARDWAY_CONTEXT",
             help="Context to work in, of shardway context ls.",
             metavar="CONTEXT",
-            autocompletion=lambda: contexts.names_of_contexts(),
+            autocompletion=lambda: contexts_file.names_of_contexts(),
         ),
     ] = None,
     _version: Annotated[
@@ -97,7 +101,7 @@ def _options(
         contexts.choose(context, name)
     except OptionError as fault:
         if context.invoked_subcommand == "check":
-            doctor.end_unknown(str(fault))
+            checks.end_unknown(str(fault))
         raise
 
 
@@ -106,7 +110,7 @@ def run() -> int:
     wrong use has status 2.
     """
     try:
-        contexts.begin_completion()
+        completion.begin_completion()
         app(prog_name="shardway")
     except ShardwayError as fault:
         warn(str(fault))

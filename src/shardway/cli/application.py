@@ -14,8 +14,9 @@ import typer
 from shardway.cli.completing import complete_applications, complete_streams
 from shardway.cli.lag_table import headline, lag_lines, painted
 from shardway.cli.looking import LookHistory, Names, lag_since, looking
-from shardway.cli.output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing, warn
+from shardway.cli.output import warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.cli.report_output import Output, Rate, Shape, Since, pairs_of, show_report, tell_missing
 from shardway.cli.tables import Line, table_of, terminal_columns
 from shardway.errors import OptionError
 from shardway.inspect.moments import span_s, time_text

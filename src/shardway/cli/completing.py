@@ -59,7 +59,7 @@ def _asked(ctx: typer.Context, names: Callable[[Inspector], Awaitable[list[str]]
 
 def _connection(ctx: typer.Context) -> ConnectionOptions:
     """Return how AWS is reached by the options that stand there, or else by the context. Raises OptionError."""
-    from shardway.cli.contexts import VALUES, contexts_kept
+    from shardway.cli.contexts_file import VALUES, contexts_kept
 
     known, root = contexts_kept(), ctx.find_root()
     wanted = root.params.get("name") or os.environ.get("SHARDWAY_CONTEXT") or known.current

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from shardway.cli.output import Lines, OutputLines, OutputWhole, ResultShape, Since, begin_of, show, warn
+from shardway.cli.output import Lines, OutputLines, OutputWhole, ResultShape, show, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.cli.report_output import Since, begin_of
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import counted, time_text
 from shardway.shown import one_line

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.cli.output import back_s, replace_file
+from shardway.cli.output import replace_file
+from shardway.cli.report_output import back_s
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 
 if TYPE_CHECKING:

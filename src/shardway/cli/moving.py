@@ -19,8 +19,9 @@ import typer
 
 from shardway.cli.application import Name, OfStream, StoreText, Table
 from shardway.cli.looking import Names, looking
-from shardway.cli.output import Output, Rate, Shape, pairs_of, say, show_report, tell_missing, warn
+from shardway.cli.output import say, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.cli.report_output import Output, Rate, Shape, pairs_of, show_report, tell_missing
 from shardway.cli.tables import is_wide, table_of
 from shardway.errors import OptionError
 from shardway.inspect.moments import HOW, counted, span_s, span_text, time_text

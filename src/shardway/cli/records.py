@@ -15,8 +15,9 @@ import typer
 
 from shardway.cli.interrupt import Stopping
 from shardway.cli.looking import Names, looking
-from shardway.cli.output import Rate, Shape, Since, begin_of, of_bytes, show_report, warn
+from shardway.cli.output import of_bytes, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region, Stream
+from shardway.cli.report_output import Rate, Shape, Since, begin_of, show_report
 from shardway.cli.tables import table_of
 from shardway.errors import OptionError
 from shardway.inspect.moments import HOW, moment_s, time_text

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shardway.cli.completing import complete_streams
 from shardway.cli.output import Lines, OutputLines
 from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.cli.spark_extra import needing_spark
 from shardway.errors import OptionError
 from shardway.wiring import ConnectionOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# --- Spark ----------------------------------------------------------------------------------------
-# This is what the command says where it needs Spark, and Spark is not there.
-
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "py4j")
-
-
-@contextmanager
-def needing_spark(what: str) -> Iterator[None]:
-    """Stand around the imports of a command: raise OptionError in place of an ImportError of Spark's. ``what``: what
-    needs Spark.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as fault:
-        if fault.name is None or fault.name.partition(".")[0] not in _PACKAGES:
-            raise
-        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
-        raise OptionError(f'{what} needs Spark itself{why}: pip install "shardway[spark]"') from fault
-
-
-# --- a job ----------------------------------------------------------------------------------------
 
 
 class SparkLog(StrEnum):
@@ -60,7 +35,6 @@ Init = Annotated[
         autocompletion=complete_streams,
     ),
 ]
-
 MetricsPort = Annotated[
     int | None,
     typer.Option(

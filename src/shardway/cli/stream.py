@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shardway.cli.looking import Names, looking
-from shardway.cli.output import (
-    Output,
-    Rate,
-    Shape,
-    Since,
-    back_s,
-    of_bytes,
-    pairs_of,
-    show_report,
-    tell_missing,
-)
+from shardway.cli.output import of_bytes
 from shardway.cli.producing import EndpointUrl, Profile, Region, Stream
+from shardway.cli.report_output import Output, Rate, Shape, Since, back_s, pairs_of, show_report, tell_missing
 from shardway.cli.tables import table_of
 from shardway.inspect.moments import span_text, time_text
 from shardway.wiring import ConnectionOptions

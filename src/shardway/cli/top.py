@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,9 +21,10 @@ from shardway.cli.completing import complete_applications
 from shardway.cli.interrupt import StoppedError, Stopping
 from shardway.cli.lag_table import COLOURS, RED, headline, lag_lines, painted
 from shardway.cli.looking import LookHistory, Names, looking
-from shardway.cli.output import Output, Rate, Shape, Since, begin_of, show_report
 from shardway.cli.producing import EndpointUrl, Profile, Region
+from shardway.cli.report_output import Output, Rate, Shape, Since, begin_of, show_report
 from shardway.cli.tables import Line, cut, is_wide, terminal_columns
+from shardway.cli.terminal import ENTER, pressed_keys, whole_screen, write_text
 from shardway.errors import OptionError, ShardwayError
 from shardway.inspect.moments import span_s
 from shardway.shown import one_line
@@ -31,19 +32,17 @@ from shardway.tasks import wait_set
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shardway.inspect import Inspector, LagReport, LagTimes, Look, Store
 
-ENTER = "\x1b[?1049h\x1b[?25l"
-LEAVE = "\x1b[?25h\x1b[?1049l"
+
 HOME, TO_LINE_END, TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 """The signs around a frame. A terminal that knows them shows the frame at once; the others ignore them."""
 REVERSED, PLAIN = "\x1b[7m", "\x1b[0m"
 KEYS = "q quit   j/k or arrows scroll   space look now"
 INTERVAL_MIN_S = 1.0
-
 _UP, _DOWN = ("k", "\x1b[A", "\x1bOA"), ("j", "\x1b[B", "\x1bOB")
 
 
@@ -154,7 +153,7 @@ class Screen:
     async def run(self, inspector: Inspector) -> None:
         """Show frames until q, Ctrl-C, SIGTERM, or the last look that was asked for. The terminal is then as it was."""
         loop, looked = asyncio.get_running_loop(), 0
-        with self._stopping.listening(), _keys(self._on_key), _screen():
+        with self._stopping.listening(), pressed_keys(self._on_key), whole_screen():
             for number in (signal.SIGWINCH, signal.SIGCONT):
                 loop.add_signal_handler(number, self._again if number == signal.SIGCONT else self._show)
             try:
@@ -184,7 +183,7 @@ class Screen:
 
     def _again(self) -> None:
         """Write the whole screen anew, after another program had the terminal."""
-        _write(ENTER)
+        write_text(ENTER)
         self._show()
 
     def _show(self, note: str | None = None) -> None:
@@ -195,7 +194,7 @@ class Screen:
         self._offset = min(self._offset, max(0, len(lines) - room))
         foot = note or watching.fault or KEYS
         is_coloured = not os.environ.get("NO_COLOR")
-        _write(frame(lines[self._offset :], foot, size.columns, size.lines, is_coloured=is_coloured))
+        write_text(frame(lines[self._offset :], foot, size.columns, size.lines, is_coloured=is_coloured))
 
 
 def frame(lines: Sequence[Line], foot: str, columns: int, height: int, *, is_coloured: bool = False) -> str:
@@ -228,54 +227,3 @@ def _lines(reports: Sequence[LagReport], columns: int | None) -> list[Line]:
 
 def _head(report: LagReport) -> Line:
     return Line(f"{headline(report)}   {report.taken_at:%H:%M:%S} UTC", tone=COLOURS.get(report.state.value, RED))
-
-
-# --- the terminal ---------------------------------------------------------------------------------
-
-
-def _write(text: str) -> None:
-    """Write the whole text, in as few writes as the terminal takes."""
-    sys.stdout.flush()
-    left = text.encode(errors="replace")
-    while left:
-        left = left[os.write(sys.stdout.fileno(), left) :]
-
-
-@contextlib.contextmanager
-def _screen() -> Iterator[None]:
-    """Switch to a screen of the command's own until the block ends; then what was on the terminal comes back."""
-    _write(ENTER)
-    try:
-        yield
-    finally:
-        _write(LEAVE)
-
-
-@contextlib.contextmanager
-def _keys(on_key: Any) -> Iterator[None]:
-    """Call ``on_key`` with keys as they are pressed, without showing them, until the block ends. Where standard input
-    is no terminal there are none.
-    """
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios
-    import tty
-
-    descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
-    before = termios.tcgetattr(descriptor)
-
-    def read() -> None:
-        pressed = os.read(descriptor, 64).decode(errors="replace")
-        if not pressed:  # the terminal is gone
-            on_key("q")
-        for key in [pressed] if pressed.startswith("\x1b") else pressed:
-            on_key(key)
-
-    tty.setcbreak(descriptor)
-    loop.add_reader(descriptor, read)
-    try:
-        yield
-    finally:
-        loop.remove_reader(descriptor)
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,28 @@
+"""Say what is missing where a command needs Spark, and Spark is not there."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from shardway.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "py4j")
+
+
+@contextmanager
+def needing_spark(what: str) -> Iterator[None]:
+    """Stand around the imports of a command: raise OptionError in place of an ImportError of Spark's. ``what``: what
+    needs Spark.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as fault:
+        if fault.name is None or fault.name.partition(".")[0] not in _PACKAGES:
+            raise
+        why = " (this is PySpark's client, which only speaks to a Connect server)" if fault.name == "py4j" else ""
+        raise OptionError(f'{what} needs Spark itself{why}: pip install "shardway[spark]"') from fault
