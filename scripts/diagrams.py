@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardway.core.handoff import OWNER, RECEIVER, OwnerState, ReceiverState
+from shardway.core.handoff.owner import OWNER, OwnerState
+from shardway.core.handoff.receiver import RECEIVER, ReceiverState
 from shardway.core.log import transitions
 
 if TYPE_CHECKING:

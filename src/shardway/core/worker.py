@@ -23,15 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from shardway.core.assignment.decide import decide, receiver_for
 from shardway.core.assignment.kcl import Fleet, Step
 from shardway.core.assignment.strategies import is_free, startable, worker_view
-from shardway.core.handoff import (
-    OwnerCommand,
-    OwnerInput,
-    OwnerSide,
-    ReceiverCommand,
-    ReceiverInput,
-    ReceiverSide,
-    ReceiverState,
-)
+from shardway.core.handoff.owner import OwnerCommand, OwnerEvent, OwnerSide
+from shardway.core.handoff.receiver import ReceiverCommand, ReceiverEvent, ReceiverSide, ReceiverState
 from shardway.core.leases.membership import WorkerRow
 
 if TYPE_CHECKING:
@@ -344,7 +337,7 @@ class OwnerLearnt:
     """The owner's side of a lease learns what its table names."""
 
     key: str
-    given: OwnerInput
+    given: OwnerEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -619,14 +612,14 @@ def _give(mine: WorkerState, part: Decision, view: View, now_s: float, said: lis
             if receiver is None or receiver in side.tried:
                 receiver = receiver_for(key, load, workers.values(), me, side.tried)
             if receiver is None:
-                _own(mine, key, side.tell(OwnerInput.FREE, now_s), now_s, said)
+                _own(mine, key, side.handle(OwnerEvent.FREE, now_s), now_s, said)
             else:
                 _own(mine, key, side.offer(receiver, now_s), now_s, said)
                 load[receiver] += 1
         elif (wanting := part.give.get(key)) is not None and key in workers[wanting].wants:
             _own(mine, key, side.offer(wanting, now_s), now_s, said)
         elif key in part.free and not mine.retreats:  # While it retreats, others ask for what they are to have.
-            _own(mine, key, side.tell(OwnerInput.FREE, now_s), now_s, said)
+            _own(mine, key, side.handle(OwnerEvent.FREE, now_s), now_s, said)
 
 
 def _let_go(mine: WorkerState, now_s: float, said: list[Action]) -> None:
@@ -674,7 +667,7 @@ def _own(mine: WorkerState, key: str, commands: Iterable[OwnerCommand], now_s: f
 
 def _owner_learnt(mine: WorkerState, given: OwnerLearnt, now_s: float, said: list[Action]) -> None:
     if (owned := mine.held.get(given.key)) is not None:
-        _own(mine, given.key, owned.side.tell(given.given, now_s), now_s, said)
+        _own(mine, given.key, owned.side.handle(given.given, now_s), now_s, said)
 
 
 def _leader_named(mine: WorkerState, given: LeaderNamed, now_s: float, said: list[Action]) -> None:
@@ -879,7 +872,7 @@ def _drop_idle(mine: WorkerState, side: ReceiverSide) -> None:
 
 def _warmed(mine: WorkerState, given: Warmed, now_s: float, said: list[Action]) -> None:
     if (side := mine.receiving.get(given.key)) is not None:
-        _do(mine, side, side.tell(ReceiverInput.WARMED, now_s), said)
+        _do(mine, side, side.handle(ReceiverEvent.WARMED, now_s), said)
 
 
 def _not_readable(mine: WorkerState, given: NotReadable, now_s: float, said: list[Action]) -> None:
@@ -893,8 +886,8 @@ def _began(mine: WorkerState, given: Began, now_s: float, said: list[Action]) ->
     """Keep the side until the lease is delivered from, lest the same lease be taken twice."""
     side = mine.receiving.get(given.key)
     if side is not None and side.state is ReceiverState.TAKING:
-        learnt = ReceiverInput.BEGAN if given.began else ReceiverInput.NOT_TAKEN
-        _do(mine, side, side.tell(learnt, now_s), said)
+        learnt = ReceiverEvent.BEGAN if given.began else ReceiverEvent.NOT_TAKEN
+        _do(mine, side, side.handle(learnt, now_s), said)
 
 
 def _delivers(mine: WorkerState, given: Delivers, now_s: float, said: list[Action]) -> None:

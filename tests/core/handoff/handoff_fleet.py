@@ -17,7 +17,7 @@ from shardway.core import worker as rounds
 from shardway.core.assignment import EqualCounts
 from shardway.core.assignment import Fleet as Kind
 from shardway.core.assignment.strategies import lease_view, worker_view
-from shardway.core.handoff import OwnerInput
+from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases import LeaseRow, lease_row, writes
 from shardway.core.leases.membership import Observed, WorkerRow, WorkerRows
 from shardway.core.leases.tenure import (
@@ -200,7 +200,7 @@ class Node:
         for (key, what), at_s in list(self.timers.items()):
             if now_s >= at_s and (key, what) in self.timers:
                 del self.timers[key, what]
-                drained = rounds.OwnerLearnt(key, OwnerInput.DRAINED)
+                drained = rounds.OwnerLearnt(key, OwnerEvent.DRAINED)
                 self.tell(rounds.Warmed(key) if what == "warm" else drained, now_s)
         self.show(now_s)
         self.look(now_s)
@@ -412,10 +412,10 @@ class Node:
                 case Lost(why=why):
                     if why is Loss.UNCONFIRMED:
                         self.tell(rounds.Unconfirmed(), now_s)
-                    self.tell(rounds.OwnerLearnt(key, OwnerInput.LOST), now_s)
+                    self.tell(rounds.OwnerLearnt(key, OwnerEvent.LOST), now_s)
                     self.over(key, now_s)
                 case Ended():
-                    self.tell(rounds.OwnerLearnt(key, OwnerInput.ENDED), now_s)
+                    self.tell(rounds.OwnerLearnt(key, OwnerEvent.ENDED), now_s)
                     self.over(key, now_s)
 
     def over(self, key: str, now_s: float) -> None:

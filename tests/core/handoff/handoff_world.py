@@ -11,18 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.handoff import (
-    DELIVERS,
-    OWNER,
-    POLLS,
-    RECEIVER,
-    OwnerCommand,
-    OwnerInput,
-    OwnerState,
-    ReceiverCommand,
-    ReceiverInput,
-    ReceiverState,
-)
+from shardway.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerEvent, OwnerState
+from shardway.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,8 +20,8 @@ if TYPE_CHECKING:
     State = OwnerState | ReceiverState
     Command = OwnerCommand | ReceiverCommand
 
-O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
-R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
+O, OE, OC = OwnerState, OwnerEvent, OwnerCommand  # noqa: E741
+R, RE, RC = ReceiverState, ReceiverEvent, ReceiverCommand
 KCL = "kcl"
 
 
@@ -48,7 +38,7 @@ class Write(NamedTuple):
 class Look(NamedTuple):
     """A look at the lease that was answered and is not acted upon yet."""
 
-    given: ReceiverInput
+    given: ReceiverEvent
     valid: bool = True  # no write came since
     fresh: bool = True  # it was sent not long ago
 
@@ -96,7 +86,7 @@ def begin(**more: Any) -> World:
 # --- the machines -----------------------------------------------------------------------------------
 
 
-def fed(world: World, who: int, given: OwnerInput | ReceiverInput, valid: bool = True) -> World | None:
+def fed(world: World, who: int, given: OwnerEvent | ReceiverEvent, valid: bool = True) -> World | None:
     """The world after a worker has learnt something; None if it changes nothing."""
     worker = world.workers[who]
     # The pairs of a worker are looked up in the table of its side.
@@ -166,16 +156,16 @@ def target(who: int, kind: str) -> int | None:
     return {"give": 1 - who, "free": None, "take": who}[kind]
 
 
-def looked(world: World, who: int) -> ReceiverInput:
+def looked(world: World, who: int) -> ReceiverEvent:
     """What the row shows to a worker that does not hold the lease."""
     worker, other = world.workers[who], world.workers[1 - who]
     if world.row == who:
-        return RI.MINE if worker.seen and worker.state in POLLS else RI.MINE_UNSEEN
+        return RE.MINE if worker.seen and worker.state in POLLS else RE.MINE_UNSEEN
     if world.row is None:
-        return RI.TAKEABLE
+        return RE.TAKEABLE
     if world.row == KCL:
-        return RI.TAKEABLE if world.kcl == "dead" else RI.OTHERS
-    return RI.THEIRS if other.up == "up" else RI.TAKEABLE
+        return RE.TAKEABLE if world.kcl == "dead" else RE.OTHERS
+    return RE.THEIRS if other.up == "up" else RE.TAKEABLE
 
 
 # --- what may happen --------------------------------------------------------------------------------
@@ -210,12 +200,12 @@ def faults(world: World) -> Iterator[tuple[str, World]]:
             yield f"{name}: crash", after._replace(crashes=world.crashes - 1, late=world.late | pending(who, worker))
         if world.leaves[who] and not worker.leaving:
             yield f"{name}: told to leave", world.having(who, worker._replace(leaving=True))
-        if not worker.owns and worker.state is not R.TAKING and (dropped := fed(world, who, RI.DROP)):
+        if not worker.owns and worker.state is not R.TAKING and (dropped := fed(world, who, RE.DROP)):
             yield f"{name}: drop", dropped
         if worker.up == "silent" and worker.write and (given_up := _given_up(world, who, worker)):
             yield f"{name}: gives up on a write", given_up
         if worker.up == "silent" and worker.owns and not worker.write:
-            yield f"{name}: unconfirmed for long", fed(world, who, OI.LOST) or world
+            yield f"{name}: unconfirmed for long", fed(world, who, OE.LOST) or world
     if world.kcl == "away":
         yield "the KCL steals", written(world, KCL, KCL)._replace(kcl="there")
     if world.kcl == "there" and (without := _without_kcl(world)):
@@ -239,21 +229,21 @@ def _owner_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, 
     if worker.up == "silent" or worker.robbed or _is_disputed(world, who):
         yield "renews", _renewed(world, who, worker)
     if wanted and present and not other.owns and not worker.gives:
-        yield "offers", fed(world, who, OI.OFFER)
-        yield "offers cold", fed(world, who, OI.OFFER_COLD)
+        yield "offers", fed(world, who, OE.OFFER)
+        yield "offers cold", fed(world, who, OE.OFFER_COLD)
     if worker.leaving and not present:
-        yield "frees", fed(world, who, OI.FREE)
+        yield "frees", fed(world, who, OE.FREE)
     if worker.gives:
         if other.wants and not worker.accepted:
             yield "sees it wanted", world.having(who, worker._replace(accepted=True))
         if other.warm:
-            yield "sees it warm", fed(world, who, OI.WARM)
+            yield "sees it warm", fed(world, who, OE.WARM)
         if worker.accepted:
-            yield "waited enough", fed(world, who, OI.WARM_DEADLINE)
+            yield "waited enough", fed(world, who, OE.WARM_DEADLINE)
         silent = worker.state is O.OFFERING and not worker.accepted
         if other.up != "up" or other.leaving or (not other.wants and (worker.accepted or silent)):
-            yield "receiver gone", fed(world, who, OI.RECEIVER_GONE)
-    yield "drained", fed(world, who, OI.DRAINED)
+            yield "receiver gone", fed(world, who, OE.RECEIVER_GONE)
+    yield "drained", fed(world, who, OE.DRAINED)
 
 
 def _receiver_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, World | None]]:
@@ -269,25 +259,25 @@ def _receiver_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[st
         if worker.state in POLLS or (worker.state, given) in RECEIVER:
             yield "looks at the lease", world.having(who, worker._replace(look=Look(given)))
     if worker.state is R.IDLE and not worker.leaving and other.owns:
-        yield "wants", fed(world, who, RI.WANT)
+        yield "wants", fed(world, who, RE.WANT)
     if worker.leaving:
-        yield "drops", fed(world, who, RI.DROP)
+        yield "drops", fed(world, who, RE.DROP)
     if other.gives and not (worker.leaving and worker.state is R.IDLE):
-        yield "sees itself named", fed(world, who, RI.NAMED)
+        yield "sees itself named", fed(world, who, RE.NAMED)
     if not other.gives:
-        yield "sees itself not named", fed(world, who, RI.UNNAMED)
-    yield "warmed", fed(world, who, RI.WARMED)
+        yield "sees itself not named", fed(world, who, RE.UNNAMED)
+    yield "warmed", fed(world, who, RE.WARMED)
 
 
 def _acted(world: World, who: int, worker: Worker) -> World | None:
     assert worker.look is not None
     given, valid, fresh = worker.look
     fresh = fresh and worker.up == "up"
-    if given is RI.MINE and not fresh:
-        given = RI.MINE_UNSEEN
-    if given is RI.TAKEABLE and worker.leaving and worker.state in (R.IDLE, R.ASKING):
+    if given is RE.MINE and not fresh:
+        given = RE.MINE_UNSEEN
+    if given is RE.TAKEABLE and worker.leaving and worker.state in (R.IDLE, R.ASKING):
         return world.having(who, worker._replace(look=None))
-    seen = given is RI.THEIRS and worker.state in POLLS and fresh
+    seen = given is RE.THEIRS and worker.state in POLLS and fresh
     cleared = world.having(who, worker._replace(look=None, seen=seen))
     after = fed(cleared, who, given, valid)
     if after is None:
@@ -307,13 +297,13 @@ def _write_moves(world: World, who: int, worker: Worker) -> Iterator[tuple[str, 
         applied = world.having(who, worker._replace(write=Write(kind, "applied")))
         yield f"the {kind} is applied", written(applied, who, target(who, kind))
     elif worker.owns:
-        yield "hears of its write", fed(after, who, OI.ENDED if fate == "applied" else OI.LOST)
+        yield "hears of its write", fed(after, who, OE.ENDED if fate == "applied" else OE.LOST)
     elif fate == "applied":
-        began = fed(after, who, RI.BEGAN)
+        began = fed(after, who, RE.BEGAN)
         assert began is not None
         yield "hears of its take", began.having(who, began.workers[who]._replace(robbed=world.row != who))
     else:
-        yield "hears of its take", fed(after, who, RI.GIVEN_INSTEAD if world.row == who else RI.NOT_TAKEN)
+        yield "hears of its take", fed(after, who, RE.GIVEN_INSTEAD if world.row == who else RE.NOT_TAKEN)
 
 
 def pending(who: int, worker: Worker) -> set[tuple[int, str]]:
@@ -323,7 +313,7 @@ def pending(who: int, worker: Worker) -> set[tuple[int, str]]:
 
 def _given_up(world: World, who: int, worker: Worker) -> World | None:
     after = world.having(who, worker._replace(write=None))._replace(late=world.late | pending(who, worker))
-    return fed(after, who, OI.ENDED if worker.owns else RI.NOT_TAKEN)
+    return fed(after, who, OE.ENDED if worker.owns else RE.NOT_TAKEN)
 
 
 def _is_disputed(world: World, who: int) -> bool:
@@ -337,5 +327,5 @@ def _renewed(world: World, who: int, worker: Worker) -> World | None:
     if worker.write:
         return None
     if worker.robbed or world.row != who:
-        return fed(world, who, OI.LOST)
+        return fed(world, who, OE.LOST)
     return written(world.having(who, worker._replace(up="up")), who, who)

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from shardway.core import handoff
 from shardway.core import worker as rounds
-from shardway.core.handoff import RECEIVER, ReceiverCommand, ReceiverInput, ReceiverState
+from shardway.core.handoff import receiver
+from shardway.core.handoff.receiver import RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverState
 from shardway.core.leases.tenure import State, Tenure, receive
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states
@@ -190,8 +190,8 @@ def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     received = (ReceiverState.TAKING, (ReceiverCommand.RECEIVE,))
-    rules = {pair: received if pair[1] is ReceiverInput.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
-    monkeypatch.setattr(handoff, "RECEIVER", rules)
+    rules = {pair: received if pair[1] is ReceiverEvent.MINE_UNSEEN else one for pair, one in RECEIVER.items()}
+    monkeypatch.setattr(receiver, "RECEIVER", rules)
     monkeypatch.setattr(
         handoff_fleet, "receive", lambda row, me, times, now_s, *_: receive(row, me, times, now_s, now_s, now_s)
     )
@@ -200,9 +200,9 @@ def test_a_lease_that_came_at_an_unknown_time_and_is_not_claimed_first_is_found(
 
 
 def test_a_lease_that_no_worker_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = (ReceiverInput.MINE, ReceiverInput.MINE_UNSEEN)
+    mine = (ReceiverEvent.MINE, ReceiverEvent.MINE_UNSEEN)
     rules = {pair: one for pair, one in RECEIVER.items() if pair[0] is not ReceiverState.IDLE or pair[1] not in mine}
-    monkeypatch.setattr(handoff, "RECEIVER", rules)
+    monkeypatch.setattr(receiver, "RECEIVER", rules)
     with pytest.raises(AssertionError):
         chaos()
 

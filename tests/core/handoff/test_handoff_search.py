@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shardway.core.handoff import DELIVERS
+from shardway.core.handoff.owner import DELIVERS
 from tests.core.handoff import handoff_world
-from tests.core.handoff.handoff_world import KCL, OC, OI, RC, RI, O, R, World, begin, calm, faults
+from tests.core.handoff.handoff_world import KCL, OC, OE, RC, RE, O, R, World, begin, calm, faults
 
 pytestmark = pytest.mark.search
 
@@ -117,33 +117,33 @@ def broken(monkeypatch: pytest.MonkeyPatch, table: str, rules: Rules) -> None:
 UNSAFE: dict[str, tuple[str, Rules]] = {
     "the owner goes on after the last write is sent": (
         "OWNER",
-        {(O.GIVING, OI.RECEIVER_GONE): (O.HOLDING, (OC.UNNAME, OC.RESUME))},
+        {(O.GIVING, OE.RECEIVER_GONE): (O.HOLDING, (OC.UNNAME, OC.RESUME))},
     ),
     "a lease that has been its own for an unknown time is read without a write": (
         "RECEIVER",
         {
-            (state, RI.MINE_UNSEEN): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))
+            (state, RE.MINE_UNSEEN): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))
             for state in (R.WARMING, R.WARM, R.PARTING)
         },
     ),
     "a take that was not applied counts": (
         "RECEIVER",
-        {(R.TAKING, RI.NOT_TAKEN): (R.HOLDING, (RC.UNSAY, RC.DELIVER))},
+        {(R.TAKING, RE.NOT_TAKEN): (R.HOLDING, (RC.UNSAY, RC.DELIVER))},
     ),
     "a worker that is warm delivers when it is named no more": (
         "RECEIVER",
-        {(R.WARM, RI.UNNAMED): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))},
+        {(R.WARM, RE.UNNAMED): (R.HOLDING, (RC.UNSAY, RC.RECEIVE, RC.DELIVER))},
     ),
 }
 DEAD_ENDS: dict[str, tuple[str, Rules]] = {
     "what comes to a worker that waits for nothing is not adopted": (
         "RECEIVER",
-        {(R.IDLE, given): None for given in (RI.MINE, RI.MINE_UNSEEN)},
+        {(R.IDLE, given): None for given in (RE.MINE, RE.MINE_UNSEEN)},
     ),
-    "a worker that asks does not look whether the owner is dead": ("RECEIVER", {(R.ASKING, RI.TAKEABLE): None}),
-    "the drain has no end without a receiver": ("OWNER", {(O.DRAINING_TO_FREE, OI.DRAINED): None}),
-    "the owner does not hear that its tenure is over": ("OWNER", {(O.GIVING, OI.ENDED): None}),
-    "a take that fails is waited for": ("RECEIVER", {(R.TAKING, RI.NOT_TAKEN): None}),
+    "a worker that asks does not look whether the owner is dead": ("RECEIVER", {(R.ASKING, RE.TAKEABLE): None}),
+    "the drain has no end without a receiver": ("OWNER", {(O.DRAINING_TO_FREE, OE.DRAINED): None}),
+    "the owner does not hear that its tenure is over": ("OWNER", {(O.GIVING, OE.ENDED): None}),
+    "a take that fails is waited for": ("RECEIVER", {(R.TAKING, RE.NOT_TAKEN): None}),
 }
 
 

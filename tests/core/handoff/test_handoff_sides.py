@@ -5,22 +5,12 @@ from typing import Any
 import pytest
 
 from shardway.core.assignment import LeaseView, WorkerView
-from shardway.core.handoff import (
-    OWNER,
-    RECEIVER,
-    OwnerCommand,
-    OwnerInput,
-    OwnerSide,
-    OwnerState,
-    ReceiverCommand,
-    ReceiverInput,
-    ReceiverSide,
-    ReceiverState,
-)
+from shardway.core.handoff.owner import OWNER, OwnerCommand, OwnerEvent, OwnerSide, OwnerState
+from shardway.core.handoff.receiver import RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverSide, ReceiverState
 from tests.momentary import now
 
-O, OI, OC = OwnerState, OwnerInput, OwnerCommand  # noqa: E741
-R, RI, RC = ReceiverState, ReceiverInput, ReceiverCommand
+O, OE, OC = OwnerState, OwnerEvent, OwnerCommand  # noqa: E741
+R, RE, RC = ReceiverState, ReceiverEvent, ReceiverCommand
 F = 10.0
 K = "shardId-000000000000"
 
@@ -47,9 +37,9 @@ def test_a_handoff_to_a_worker_that_warms_up() -> None:
     assert side.look(seen(**WANTS), 0.1) == ()
     assert side.look(seen(**WARM), 0.4) == (OC.STOP,)
     assert not side.delivers
-    assert side.tell(OI.DRAINED, 0.5) == (OC.GIVE,)
+    assert side.handle(OE.DRAINED, 0.5) == (OC.GIVE,)
     assert now(side.receiver) == "b"
-    assert side.tell(OI.ENDED, 0.6) == (OC.UNNAME,)
+    assert side.handle(OE.ENDED, 0.6) == (OC.UNNAME,)
     assert (side.state, side.receiver, side.due_s) == (O.GONE, None, None)
 
 
@@ -116,9 +106,9 @@ def test_a_receiver_that_vanishes_before_and_while_the_owner_drains(row: dict[st
 def test_once_the_write_is_sent_there_is_no_way_back() -> None:
     side = owner()
     side.offer("b", 0.0, cold=True)
-    side.tell(OI.DRAINED, 0.1)
-    for given in (OI.RECEIVER_GONE, OI.FREE, OI.OFFER, OI.WARM, OI.LEADER_NAMED, OI.DRAIN_DEADLINE):
-        assert side.tell(given, 0.2) == ()
+    side.handle(OE.DRAINED, 0.1)
+    for given in (OE.RECEIVER_GONE, OE.FREE, OE.OFFER, OE.WARM, OE.LEADER_NAMED, OE.DRAIN_DEADLINE):
+        assert side.handle(given, 0.2) == ()
     assert side.look({}, 0.3) == side.offer("c", 0.3) == side.leader_named("c", 0.3) == ()
     assert (side.state, side.receiver) == (O.GIVING, "b")
 
@@ -132,16 +122,16 @@ def test_what_is_not_settled_in_time_is_given_all_the_same() -> None:
 
 def test_with_no_worker_to_hand_to_the_row_is_freed() -> None:
     side = owner(drain_deadline_s=10.0)
-    assert side.tell(OI.FREE, 0.0) == (OC.STOP,)
+    assert side.handle(OE.FREE, 0.0) == (OC.STOP,)
     assert side.due_s == 10.0
-    assert side.tell(OI.DRAINED, 0.5) == (OC.FREE,)
-    assert side.tell(OI.ENDED, 0.6) == ()
+    assert side.handle(OE.DRAINED, 0.5) == (OC.FREE,)
+    assert side.handle(OE.ENDED, 0.6) == ()
     assert side.state is O.GONE
 
 
 def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the_same_deadline() -> None:
     side = owner(drain_deadline_s=10.0)
-    side.tell(OI.FREE, 0.0)
+    side.handle(OE.FREE, 0.0)
     assert side.offer("b", 4.0) == (OC.NAME,)
     assert side.due_s == 10.0
     assert side.tick(10.0) == (OC.GIVE,)
@@ -151,7 +141,7 @@ def test_a_worker_that_comes_while_the_last_one_drains_gets_the_lease_within_the
 def test_the_last_receiver_goes_while_a_leaving_owner_drains() -> None:
     side = owner(drain_deadline_s=10.0)
     side.offer("b", 0.0, cold=True)
-    assert side.tell(OI.FREE, 5.0) == (OC.UNNAME,)
+    assert side.handle(OE.FREE, 5.0) == (OC.UNNAME,)
     assert (side.state, side.receiver, side.due_s) == (O.DRAINING_TO_FREE, None, 10.0)
 
 
@@ -168,25 +158,25 @@ def test_a_kcl_leader_assigns_meanwhile(before: str) -> None:
     if before in ("offering", "draining"):
         side.offer("b", 0.0, cold=before == "draining")
     if before == "draining to free":
-        side.tell(OI.FREE, 0.0)
+        side.handle(OE.FREE, 0.0)
     commands = side.leader_named("kcl", 1.0)
     assert (OC.UNNAME in commands) == (before in ("offering", "draining"))
     assert (OC.STOP in commands) == (before in ("holding", "offering"))
     assert side.look({}, 1.1) == (), "the worker that the leader has named is not ours to judge"
-    assert side.tell(OI.DRAINED, 1.2) == (OC.GIVE,)
+    assert side.handle(OE.DRAINED, 1.2) == (OC.GIVE,)
     assert side.receiver == "kcl"
 
 
-@pytest.mark.parametrize("given", [OI.LOST, OI.FINISHED])
-def test_a_steal_or_the_shards_end_ends_everything(given: OwnerInput) -> None:
+@pytest.mark.parametrize("given", [OE.LOST, OE.FINISHED])
+def test_a_steal_or_the_shards_end_ends_everything(given: OwnerEvent) -> None:
     for state in (O.HOLDING, O.OFFERING, O.DRAINING, O.DRAINING_TO_FREE):
         side = owner()
         if state in (O.OFFERING, O.DRAINING):
             side.offer("b", 0.0, cold=state is O.DRAINING)
         if state is O.DRAINING_TO_FREE:
-            side.tell(OI.FREE, 0.0)
+            side.handle(OE.FREE, 0.0)
         assert side.state is state
-        assert side.tell(given, 1.0) == ((OC.UNNAME,) if state in (O.OFFERING, O.DRAINING) else ())
+        assert side.handle(given, 1.0) == ((OC.UNNAME,) if state in (O.OFFERING, O.DRAINING) else ())
         assert (side.state, side.due_s) == (O.GONE, None)
 
 
@@ -216,7 +206,7 @@ def warm_receiver() -> ReceiverSide:
     assert side.want("a") == (RC.SAY_WANTED,)
     assert side.look_at_owner(naming(), 1.0) == (RC.WARM_UP,)
     assert looks(side, "a", 1.1) == ()
-    assert side.tell(RI.WARMED) == (RC.SAY_WARM,)
+    assert side.handle(RE.WARMED) == (RC.SAY_WARM,)
     return side
 
 
@@ -226,7 +216,7 @@ def test_a_receiver_delivers_when_the_row_names_it() -> None:
     assert looks(side, "a", 1.2) == ()
     assert looks(side, "b", 1.3) == (RC.RECEIVE,)
     assert side.unmoved_s == 1.2
-    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+    assert side.handle(RE.BEGAN) == (RC.UNSAY, RC.DELIVER)
     assert side.state is R.HOLDING
 
 
@@ -234,14 +224,14 @@ def test_a_tenure_that_has_to_be_claimed_after_all_and_is_not_to_be_had() -> Non
     """Its worker's own row was not confirmed for long, so that it cannot begin at once."""
     side = warm_receiver()
     looks(side, "b", 1.3)
-    assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
+    assert side.handle(RE.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
     assert side.state is R.IDLE
 
 
 def test_a_row_seen_too_late_is_claimed_before_anything_is_delivered() -> None:
     side = warm_receiver()
     assert looks(side, "b", 1.1 + F / 2) == (RC.TAKE,)
-    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+    assert side.handle(RE.BEGAN) == (RC.UNSAY, RC.DELIVER)
     cold = receiver()
     cold.want("a")
     cold.look_at_owner(naming(), 1.0)
@@ -274,7 +264,7 @@ def test_the_owner_dies_and_a_warm_receiver_takes_over() -> None:
     side = warm_receiver()
     assert looks(side, "a", 12.0, free=True) == (RC.TAKE,)
     assert looks(side, "a", 12.1, free=True) == (), "one write at a time"
-    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+    assert side.handle(RE.BEGAN) == (RC.UNSAY, RC.DELIVER)
 
 
 def test_a_kcl_worker_steals_it_from_the_owner() -> None:
@@ -286,14 +276,14 @@ def test_a_kcl_worker_steals_it_from_the_owner() -> None:
 def test_another_worker_was_faster() -> None:
     side = receiver()
     assert looks(side, None, 1.0, free=True, planned=True) == (RC.TAKE,)
-    assert side.tell(RI.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
+    assert side.handle(RE.NOT_TAKEN) == (RC.UNSAY, RC.DISCARD)
     assert side.state is R.IDLE
 
 
 def test_given_while_it_was_about_to_take() -> None:
     side = warm_receiver()
     looks(side, "a", 12.0, free=True)
-    assert side.tell(RI.GIVEN_INSTEAD) == (RC.TAKE,)
+    assert side.handle(RE.GIVEN_INSTEAD) == (RC.TAKE,)
     assert side.state is R.TAKING
 
 
@@ -348,7 +338,7 @@ def test_one_that_leaves_and_gets_the_lease_all_the_same() -> None:
     side = warm_receiver()
     side.drop()
     assert looks(side, "b", 2.0) == (RC.TAKE,)
-    assert side.tell(RI.BEGAN) == (RC.UNSAY, RC.DELIVER)
+    assert side.handle(RE.BEGAN) == (RC.UNSAY, RC.DELIVER)
 
 
 def test_a_lease_that_comes_unasked_is_adopted() -> None:
@@ -384,5 +374,5 @@ def test_every_state_is_reached_and_left() -> None:
 
 
 def test_every_input_counts_somewhere() -> None:
-    assert {given for _, given in OWNER} == set(OI)
-    assert {given for _, given in RECEIVER} == set(RI)
+    assert {given for _, given in OWNER} == set(OE)
+    assert {given for _, given in RECEIVER} == set(RE)

@@ -9,7 +9,8 @@ import pytest
 
 from shardway.core import worker as rounds
 from shardway.core.assignment import Fleet, WorkerView
-from shardway.core.handoff import OwnerInput, OwnerState, ReceiverState
+from shardway.core.handoff.owner import OwnerEvent, OwnerState
+from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Checkpoint
 from shardway.core.leases.membership import WorkerRow
 from shardway.core.worker import (
@@ -168,9 +169,9 @@ def test_a_worker_that_leaves_hands_over_to_one_that_is_warm() -> None:
     assert (mine.looks_closely, mine.looks_often, mine.is_done) == (True, True, False)
     warm = other(wants=frozenset({K}), warm=frozenset({K}), process="1/other")
     assert said(mine, view_of(rows, [warm]), 2.0) == [Stop(K, 2.0 + mine.terms.drain_deadline_s)]
-    assert said(mine, OwnerLearnt(K, OwnerInput.DRAINED), 2.5) == [EndTenure(K, "other", "1/other")]
+    assert said(mine, OwnerLearnt(K, OwnerEvent.DRAINED), 2.5) == [EndTenure(K, "other", "1/other")]
     assert mine.shown(2.5).given == {K: "other"}, "until the outcome of the write is known"
-    assert said(mine, OwnerLearnt(K, OwnerInput.ENDED), 3.0) == [SHOW]
+    assert said(mine, OwnerLearnt(K, OwnerEvent.ENDED), 3.0) == [SHOW]
     assert said(mine, Over(K, row(0, "other", counter=2)), 3.0) == [SHOW, STIR]
     assert mine.shown(3.0).given == {}
     assert mine.is_done
@@ -180,7 +181,7 @@ def test_a_worker_that_leaves_alone_frees_what_it_has() -> None:
     mine = holding(0)
     said(mine, Leave())
     assert said(mine, view_of([row(0, "me")])) == [Stop(K, mine.terms.drain_deadline_s)]
-    assert said(mine, OwnerLearnt(K, OwnerInput.DRAINED)) == [EndTenure(K, None, None)]
+    assert said(mine, OwnerLearnt(K, OwnerEvent.DRAINED)) == [EndTenure(K, None, None)]
 
 
 def test_what_another_worker_should_have_is_offered_when_it_asks() -> None:
@@ -222,7 +223,7 @@ def test_few_stop_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_leader_that_names_the_next_owner_is_followed_without_waiting() -> None:
     mine = holding(0)
     assert said(mine, LeaderNamed(K, "kcl"), 1.0) == [Stop(K, 1.0 + mine.terms.drain_deadline_s)]
-    assert said(mine, OwnerLearnt(K, OwnerInput.DRAINED), 2.0) == [EndTenure(K, "kcl", None)]
+    assert said(mine, OwnerLearnt(K, OwnerEvent.DRAINED), 2.0) == [EndTenure(K, "kcl", None)]
     said(mine, Over(K, row(0, "kcl")))
     assert mine.given == {}, "it has no row that could be seen to go"
 
@@ -242,7 +243,7 @@ def given_away() -> tuple[WorkerState, LeaseRow]:
     said(mine, Leave())
     said(mine, view_of(rows, [other()]), 0.0)
     said(mine, view_of(rows, [other(warm=frozenset({K}))]), 1.0)
-    said(mine, OwnerLearnt(K, OwnerInput.DRAINED), 1.0)
+    said(mine, OwnerLearnt(K, OwnerEvent.DRAINED), 1.0)
     given = row(0, "other", counter=7)
     said(mine, Over(K, given), 1.0)
     assert mine.given == {K: given}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.core.assignment import Fleet, WorkerView
-from shardway.core.handoff import OwnerInput
+from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.worker import (
     Began,
     Delivers,
@@ -174,7 +174,7 @@ class World:
             if one in self.begun:  # it has ended, or was stolen and is lost
                 self.ahead.discard(one)
             elif one in self.ending:
-                self.tell(OwnerLearnt(one, OwnerInput.ENDED))
+                self.tell(OwnerLearnt(one, OwnerEvent.ENDED))
             self.end(one, owner)
 
     def end(self, one: str, owner: str | None) -> None:
@@ -185,7 +185,7 @@ class World:
 
     def drained(self, one: str, _: str | None) -> None:
         if one in self.stopped:
-            self.tell(OwnerLearnt(one, OwnerInput.DRAINED))
+            self.tell(OwnerLearnt(one, OwnerEvent.DRAINED))
 
     def gave_up(self, one: str, _: str | None) -> None:
         self.tell(GaveUp(one, F))
@@ -202,7 +202,7 @@ class World:
 
     def lost(self, one: str) -> None:
         if one in self.held:
-            self.tell(OwnerLearnt(one, OwnerInput.LOST))
+            self.tell(OwnerLearnt(one, OwnerEvent.LOST))
             self.end(one, None)
 
 

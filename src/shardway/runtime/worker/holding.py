@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.assignment.kcl import Fleet
 from shardway.core.assignment.strategies import lease_view
-from shardway.core.handoff import OwnerInput
+from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases.membership import longest_unsettled
 from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
 from shardway.core.ledger.parts import PARTS_MAX
@@ -316,9 +316,9 @@ class HeldShard(ShardListener):
             self._tell(LeaderNamed(self._key, command.to))
         elif isinstance(command, Ended):
             reader.stop("the shard was handed over")
-            self._learnt(OwnerInput.ENDED)
+            self._learnt(OwnerEvent.ENDED)
         else:
-            self._learnt(OwnerInput.LOST)
+            self._learnt(OwnerEvent.LOST)
 
     def unsettled_s(self, now_s: float) -> float:
         """Return for how long the shard's oldest unsettled record has been the oldest, as the calls so far have seen
@@ -347,7 +347,7 @@ class HeldShard(ShardListener):
 
     def let_go(self, reader: ShardReader) -> None:
         """See `ShardListener`: the lease becomes free for any worker."""
-        self._learnt(OwnerInput.FREE)
+        self._learnt(OwnerEvent.FREE)
 
     def stop(self, due_s: float) -> None:
         """Deliver nothing more, and tell the worker when all is settled, or when it is ``due_s``."""
@@ -377,13 +377,13 @@ class HeldShard(ShardListener):
         if self._draining is not None:
             self._draining.cancel()
 
-    def _learnt(self, given: OwnerInput) -> None:
+    def _learnt(self, given: OwnerEvent) -> None:
         self._tell(OwnerLearnt(self._key, given))
 
     async def _drain(self, drained: asyncio.Future[bool]) -> None:
-        self._learnt(OwnerInput.DRAINED if await drained else OwnerInput.DRAIN_DEADLINE)
+        self._learnt(OwnerEvent.DRAINED if await drained else OwnerEvent.DRAIN_DEADLINE)
 
     def _drain_failed(self, error: BaseException) -> None:
         """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
-        self._learnt(OwnerInput.DRAIN_DEADLINE)
+        self._learnt(OwnerEvent.DRAIN_DEADLINE)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.assignment.kcl import Fleet
-from shardway.core.handoff import ReceiverState
+from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Done, writes
 from shardway.core.leases.membership import WRITES_PER_FAILOVER
 from shardway.core.leases.row import process_name
