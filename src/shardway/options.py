@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from shardway.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.events import Event
     from shardway.model import Record
     from shardway.policies import DeadLetterChoice, OnPending, UnreadablePolicy

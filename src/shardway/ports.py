@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
-    from shardway.core.assignment.kcl import Coordination, Place
+    from shardway.core.assignment.kcl.fleet import Coordination, Place
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing

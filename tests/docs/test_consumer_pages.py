@@ -31,7 +31,7 @@ from shardway import (
     errors,
 )
 from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
-from shardway.core.assignment.kcl import Place
+from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.membership import WorkerRow
 from shardway.options import ConsumerOptions, LeaseOptions

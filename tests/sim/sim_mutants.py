@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from shardway.core import worker as rounds
-from shardway.core.assignment import strategies
-from shardway.core.assignment.upkeep import Birth, births_at_end
+from shardway.core.assignment import decide, shardway_fleet, strategies, views
+from shardway.core.assignment.lease_births import Birth, births_at_end
 from shardway.core.leases import Done, Unknown, lease_row, writes
 from shardway.core.leases import tenure as machine
 from shardway.core.leases.membership import WorkerRows
@@ -70,7 +69,7 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
     def all_open(leases: Any) -> list[Any]:
         return [lease for lease in leases if not lease.ended]
 
-    patch.setattr(sys.modules["shardway.core.assignment.decide"], "startable", all_open)
+    patch.setattr(shardway_fleet, "startable", all_open)
     patch.setattr(rounds, "startable", all_open)
 
 
@@ -264,7 +263,7 @@ def the_last_write_of_a_tenure_stores_nothing(patch: pytest.MonkeyPatch) -> None
 
 
 def an_owner_that_renews_is_taken_for_one_that_let_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(strategies, "ABANDONED_FAILOVERS", 0.3)
+    patch.setattr(views, "ABANDONED_FAILOVERS", 0.3)
 
 
 def only_a_caller_that_asks_at_this_moment_is_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -327,13 +326,12 @@ def the_last_record_of_an_answer_is_overlooked(patch: pytest.MonkeyPatch) -> Non
 
 
 def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
-    deciding = sys.modules["shardway.core.assignment.decide"]
-    real = deciding.plan
+    real = shardway_fleet.plan
 
     def selfish(leases: Any, workers: Any, me: str, strategy: Any, **times: Any) -> Any:
         return real(leases, [one for one in workers if one.id == me], me, strategy, **times)
 
-    patch.setattr(deciding, "plan", selfish)
+    patch.setattr(decide, "plan", selfish)
 
 
 def children_begin_with_what_comes_from_now_on(patch: pytest.MonkeyPatch) -> None:

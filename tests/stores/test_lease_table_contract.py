@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws.dynamodb import DynamoLeaseTable
-from shardway.core.assignment.kcl import Place, metrics_row
+from shardway.core.assignment.kcl.fleet import Place
+from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, writes
 from shardway.core.leases.membership import WorkerRow
 from shardway.core.leases.writes import resolve

@@ -14,7 +14,8 @@ import pytest
 
 from shardway.aws.dynamodb import OWNER_INDEX, DynamoLeaseTable, plain, plain_item, typed, typed_item
 from shardway.aws.options import ConnectionOptions
-from shardway.core.assignment.kcl import Coordination, Place, metrics_row
+from shardway.core.assignment.kcl.fleet import Coordination, Place
+from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
 from shardway.core.leases.membership import WorkerRow
 from shardway.core.leases.tenure import (

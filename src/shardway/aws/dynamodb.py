@@ -14,7 +14,8 @@ import msgspec
 
 from shardway.aws.calls import NEVER, reading
 from shardway.aws.wire import Wire
-from shardway.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY, Place, coordination
+from shardway.core.assignment.kcl.fleet import Place
+from shardway.core.assignment.kcl.rows import COORDINATOR_KEY, METRICS_KEY, coordination
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from shardway.core.leases import row as names
 from shardway.core.leases.membership import PROCESS, WORKER_ID, WorkerRow, worker_rows
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from shardway.aws.calls import RetryPolicy
     from shardway.aws.options import ConnectionOptions
-    from shardway.core.assignment.kcl import Coordination
+    from shardway.core.assignment.kcl.fleet import Coordination
 
 
 # --- typed values ---------------------------------------------------------------------------------

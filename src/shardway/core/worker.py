@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shardway.core.assignment.decide import decide, receiver_for
-from shardway.core.assignment.kcl import Fleet, Step
-from shardway.core.assignment.strategies import is_free, startable, worker_view
+from shardway.core.assignment.decide import decide
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.kcl.kcl3 import Step
+from shardway.core.assignment.shardway_fleet import receiver_for
+from shardway.core.assignment.views import is_free, startable, worker_view
 from shardway.core.handoff.owner import OwnerCommand, OwnerEvent, OwnerSide
 from shardway.core.handoff.receiver import ReceiverCommand, ReceiverEvent, ReceiverSide, ReceiverState
 from shardway.core.leases.membership import WorkerRow
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.assignment.decide import Decision
-    from shardway.core.assignment.strategies import LeaseView, Strategy, WorkerView
+    from shardway.core.assignment.strategies import Strategy
+    from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.leases.row import Checkpoint, LeaseRow
 
 

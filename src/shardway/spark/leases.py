@@ -11,7 +11,7 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from shardway.core.assignment.upkeep import births
+from shardway.core.assignment.lease_births import births
 from shardway.core.leases import Done, Outcome, Unknown
 from shardway.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
 from shardway.core.leases.row import Checkpoint, StreamMark, told

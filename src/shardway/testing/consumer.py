@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
-    from shardway.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.ledger.letter import Letter
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.testing.memory_stream import Given, Put

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.assignment import EQUAL_COUNTS, Decision, Fleet, LeaseView, WorkerView, decide
-from shardway.core.assignment.kcl import Step
+from shardway.core.assignment.decide import Decision, decide
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.kcl.kcl3 import Step
+from shardway.core.assignment.strategies import EQUAL_COUNTS
+from shardway.core.assignment.views import LeaseView, WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,21 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.assignment import LeaseView, WorkerView
-from shardway.core.assignment.kcl import (
-    Coordination,
-    Finding,
-    Fleet,
-    FleetWatch,
-    Moves,
-    Place,
-    Step,
-    grants,
-    moves,
-    step,
-    steps,
-)
-from shardway.core.assignment.strategies import lease_view, shard_view, worker_view
+from shardway.core.assignment.kcl.fleet import Coordination, Finding, Fleet, FleetWatch, Place
+from shardway.core.assignment.kcl.kcl2 import Moves, grants, moves
+from shardway.core.assignment.kcl.kcl3 import Step, step, steps
+from shardway.core.assignment.views import LeaseView, WorkerView, lease_view, shard_view, worker_view
 from shardway.core.leases.membership import WorkerRow
 from shardway.core.leases.row import listing_of
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.dynamodb import plain_item
-from shardway.core.assignment.kcl import Coordination, Place, beside_leases, coordination, metrics_row
+from shardway.core.assignment.kcl.fleet import Coordination, Place
+from shardway.core.assignment.kcl.rows import beside_leases, coordination, metrics_row
 from shardway.core.leases.row import listing_of
 
 if TYPE_CHECKING:

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.assignment import (
-    HoleAudit,
-    LeaseView,
-    births,
-    births_at_end,
-    births_beyond_end,
-    children_of,
-    needs_search,
-    served,
-    startable,
-)
+from shardway.core.assignment.lease_births import births, births_at_end, births_beyond_end, children_of, needs_search
+from shardway.core.assignment.upkeep import HoleAudit, served
+from shardway.core.assignment.views import LeaseView, startable
 from shardway.core.hashkeys import even_ranges
 from shardway.core.lineage import Lineage
 from shardway.core.sequence import shard_id_of
@@ -29,7 +21,7 @@ from shardway.model import HASH_KEY_MAX, ListedShard, StartingPosition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardway.core.assignment import Birth
+    from shardway.core.assignment.lease_births import Birth
 
 TRIM_HORIZON, LATEST = StartingPosition.TRIM_HORIZON, StartingPosition.LATEST
 AT = StartingPosition("AT_TIMESTAMP")

@@ -12,23 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.core.assignment import (
-    ByThroughput,
-    Custom,
-    EqualCounts,
-    Fixed,
-    LeaseView,
-    WorkerView,
-    plan,
-    receiver_for,
-    startable,
-)
+from shardway.core.assignment.shardway_fleet import plan, receiver_for
+from shardway.core.assignment.strategies import ByThroughput, Custom, EqualCounts, Fixed
+from shardway.core.assignment.views import LeaseView, WorkerView, startable
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.core.assignment import Strategy
+    from shardway.core.assignment.strategies import Strategy
 
 F = 10.0
 EQUAL = EqualCounts()

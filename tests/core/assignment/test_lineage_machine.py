@@ -10,7 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardway.core.assignment import LeaseView, births, births_at_end, needs_search, served, startable
+from shardway.core.assignment.lease_births import births, births_at_end, needs_search
+from shardway.core.assignment.upkeep import served
+from shardway.core.assignment.views import LeaseView, startable
 from shardway.core.hashkeys import even_ranges
 from shardway.core.lineage import Lineage
 from shardway.core.sequence import shard_id_of

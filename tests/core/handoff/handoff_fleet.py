@@ -14,9 +14,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from shardway.core import worker as rounds
-from shardway.core.assignment import EqualCounts
-from shardway.core.assignment import Fleet as Kind
-from shardway.core.assignment.strategies import lease_view, worker_view
+from shardway.core.assignment.kcl.fleet import Fleet as Kind
+from shardway.core.assignment.strategies import EqualCounts
+from shardway.core.assignment.views import lease_view, worker_view
 from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases import LeaseRow, lease_row, writes
 from shardway.core.leases.membership import Observed, WorkerRow, WorkerRows

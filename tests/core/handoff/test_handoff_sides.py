@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardway.core.assignment import LeaseView, WorkerView
+from shardway.core.assignment.views import LeaseView, WorkerView
 from shardway.core.handoff.owner import OWNER, OwnerCommand, OwnerEvent, OwnerSide, OwnerState
 from shardway.core.handoff.receiver import RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverSide, ReceiverState
 from tests.momentary import now

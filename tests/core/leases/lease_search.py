@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.assignment import strategies
-from shardway.core.assignment.strategies import lease_view
+from shardway.core.assignment import views
+from shardway.core.assignment.views import lease_view
 from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
 from shardway.core.leases import membership as observing
 from shardway.core.leases import tenure as machine
@@ -350,7 +350,7 @@ class Search:
         name, process = self._name(ME), self._process(ME)
         if (twin := seen.row.twin_of(name, process)) is not None:
             lease = replace(lease, owner=twin)
-        if strategies.is_free(lease, {}, TIMES.failover_s) or lease.owner == name:
+        if views.is_free(lease, {}, TIMES.failover_s) or lease.owner == name:
             yield "claims", *self._said(table, machine.claim(seen.row, name, TIMES, 0, None, process), worker)
         came = _owner_of(row) == ME and row.checkpoint_owner is None
         if came and seen.row.counter < row.counter and _owner_of(seen.row) == OTHER:

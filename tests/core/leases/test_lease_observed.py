@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shardway.core.assignment.strategies import is_free, lease_view
+from shardway.core.assignment.views import is_free, lease_view
 from shardway.core.leases import LeaseRow
 from shardway.core.leases.membership import (
     FORGET_AFTER_FAILOVERS,

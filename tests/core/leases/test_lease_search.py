@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.assignment import strategies
+from shardway.core.assignment import views
 from shardway.core.leases import Kind, LeaseRow, writes
 from shardway.core.leases import tenure as machine
 from shardway.core.leases.row import CHECKPOINT, PROCESS
@@ -134,12 +134,12 @@ def a_take_that_is_found_made_is_trusted(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_worker_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(strategies, "is_free", lambda lease, workers, failover_s: True)
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
 def a_quarter_of_the_failover_time_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    real = strategies.is_free
-    patch.setattr(strategies, "is_free", lambda lease, workers, failover_s: real(lease, workers, failover_s / 4))
+    real = views.is_free
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: real(lease, workers, failover_s / 4))
 
 
 def the_same_counter_is_ones_own(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.assignment import strategies
+from shardway.core.assignment import views
 from shardway.core.leases import writes
 from shardway.core.leases.tenure import Tenure
 from tests.core.leases.exploring import BrokenRuleError
@@ -65,7 +65,7 @@ def conditions_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_worker_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(strategies, "is_free", lambda lease, workers, failover_s: True)
+    patch.setattr(views, "is_free", lambda lease, workers, failover_s: True)
 
 
 @pytest.mark.parametrize("spoil", [no_self_fence, conditions_ignored, no_worker_waits_for_the_failover_time])

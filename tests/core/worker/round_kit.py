@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.assignment import EqualCounts, Fleet, LeaseView, WorkerView
-from shardway.core.assignment.strategies import lease_view
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.strategies import EqualCounts
+from shardway.core.assignment.views import LeaseView, WorkerView, lease_view
 from shardway.core.leases import LeaseRow
 from shardway.core.worker import Terms, View, WorkerState
 

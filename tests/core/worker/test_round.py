@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core import worker as rounds
-from shardway.core.assignment import Fleet, WorkerView
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.views import WorkerView
 from shardway.core.handoff.owner import OwnerEvent, OwnerState
 from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Checkpoint

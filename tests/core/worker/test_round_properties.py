@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.core.assignment import Fleet, WorkerView
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.views import WorkerView
 from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.worker import (
     Began,

@@ -8,8 +8,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.assignment.kcl import Place, metrics_row, moves
-from shardway.core.assignment.strategies import lease_view
+from shardway.core.assignment.kcl.fleet import Place
+from shardway.core.assignment.kcl.kcl2 import moves
+from shardway.core.assignment.kcl.rows import metrics_row
+from shardway.core.assignment.views import lease_view
 from shardway.core.leases import Done, LeaseRow, Outcome, writes
 from shardway.core.leases.membership import Observed
 from shardway.stores.memory import MemoryLeaseTable
@@ -17,7 +19,7 @@ from shardway.stores.memory import MemoryLeaseTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.core.assignment.kcl import Coordination
+    from shardway.core.assignment.kcl.fleet import Coordination
 
 
 class KclTable(MemoryLeaseTable):

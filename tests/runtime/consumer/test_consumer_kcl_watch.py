@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.assignment.kcl import Coordination, Fleet, Place, metrics_row
+from shardway.core.assignment.kcl.fleet import Coordination, Fleet, Place
+from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Done, Outcome, Unknown
 from shardway.errors import UnavailableError
 from shardway.runtime.worker.sight import KclTimes, KclWatch, Processors

@@ -19,7 +19,7 @@ from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardway.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.views import LeaseView, WorkerView
 
 ZERO, ONE, TWO, THREE, FOUR = (f"shardId-{number:012d}" for number in range(5))
 STREAMS = {STREAM: 4}

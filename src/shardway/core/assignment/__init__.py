@@ -1,59 +1,8 @@
 """Assignment decides which worker reads which shard, and which leases there are, from what a worker sees, without any
 I/O.
+
+Read `views` first: leases and workers as they are seen. `strategies` say which worker should hold which lease, and
+`balance` places and moves them. `shardway_fleet` makes one worker's plan of that, `kcl` has the rules among KCL
+workers, and `decide` has one decision for every kind of fleet. `lease_births` finds the leases to create, and `upkeep`
+those to delete.
 """
-
-from shardway.core.assignment.decide import Decision, Plan, decide, plan, receiver_for
-from shardway.core.assignment.kcl import Coordination, Finding, Fleet, FleetWatch, Place
-from shardway.core.assignment.strategies import (
-    EQUAL_COUNTS,
-    ByThroughput,
-    Custom,
-    EqualCounts,
-    Fixed,
-    LeaseView,
-    Strategy,
-    WorkerView,
-    is_free,
-    startable,
-)
-from shardway.core.assignment.upkeep import (
-    Birth,
-    HoleAudit,
-    births,
-    births_at_end,
-    births_beyond_end,
-    children_of,
-    needs_search,
-    served,
-)
-
-__all__ = [
-    "EQUAL_COUNTS",
-    "Birth",
-    "ByThroughput",
-    "Coordination",
-    "Custom",
-    "Decision",
-    "EqualCounts",
-    "Finding",
-    "Fixed",
-    "Fleet",
-    "FleetWatch",
-    "HoleAudit",
-    "LeaseView",
-    "Place",
-    "Plan",
-    "Strategy",
-    "WorkerView",
-    "births",
-    "births_at_end",
-    "births_beyond_end",
-    "children_of",
-    "decide",
-    "is_free",
-    "needs_search",
-    "plan",
-    "receiver_for",
-    "served",
-    "startable",
-]

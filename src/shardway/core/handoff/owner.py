@@ -16,7 +16,7 @@ from shardway.core.leases.membership import WRITES_PER_FAILOVER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.core.assignment.strategies import WorkerView
+    from shardway.core.assignment.views import WorkerView
 
 
 class OwnerState(StrEnum):

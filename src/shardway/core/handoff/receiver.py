@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.views import LeaseView, WorkerView
 
 
 class ReceiverState(StrEnum):

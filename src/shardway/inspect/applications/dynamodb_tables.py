@@ -10,7 +10,7 @@ import msgspec
 
 from shardway.aws.calls import reading
 from shardway.aws.dynamodb import DynamoClient
-from shardway.core.assignment.kcl import COORDINATOR_KEY, METRICS_KEY
+from shardway.core.assignment.kcl.rows import COORDINATOR_KEY, METRICS_KEY
 from shardway.core.leases.membership import worker_rows
 from shardway.core.leases.row import KEY, listing_of
 from shardway.errors import NotFoundError, OptionError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.core.assignment.kcl import METRICS_ENTITY, coordination
+from shardway.core.assignment.kcl.rows import METRICS_ENTITY, coordination
 from shardway.core.leases.row import ENTITY, LEASE_ENTITY, NOTE, LeaseKey, LeaseRow
 from shardway.core.sequence import just_before, second_of
 from shardway.errors import OptionError
@@ -23,7 +23,7 @@ from shardway.spark.offsets import Kind, ShardPosition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardway.core.assignment.kcl import Coordination
+    from shardway.core.assignment.kcl.fleet import Coordination
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing
 

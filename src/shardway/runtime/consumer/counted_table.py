@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable, Mapping
 
-    from shardway.core.assignment.kcl import Coordination, Place
+    from shardway.core.assignment.kcl.fleet import Coordination, Place
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.row import Listing
     from shardway.ports import LeaseTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.assignment.kcl import Fleet
-from shardway.core.assignment.strategies import lease_view
+from shardway.core.assignment.kcl.fleet import Fleet
+from shardway.core.assignment.views import lease_view
 from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases.membership import longest_unsettled
 from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured

@@ -8,18 +8,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from shardway.core.assignment.strategies import shard_view
-from shardway.core.assignment.upkeep import (
+from shardway.core.assignment.lease_births import (
     Birth,
-    HoleAudit,
     births,
     births_at_end,
     births_beyond_end,
     children_of,
     missing_of,
     needs_search,
-    served,
 )
+from shardway.core.assignment.upkeep import HoleAudit, served
+from shardway.core.assignment.views import shard_view
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
 from shardway.core.leases.row import LeaseKey, NotALeaseError, told
 from shardway.core.lineage import Lineage

@@ -10,16 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardway.core.assignment.kcl import (
-    SAMPLES_MAX,
-    Coordination,
-    Finding,
-    Fleet,
-    FleetWatch,
-    beside_leases,
-    metrics_row,
-)
-from shardway.core.assignment.strategies import is_free, lease_view, startable, worker_view
+from shardway.core.assignment.kcl.fleet import Coordination, Finding, Fleet, FleetWatch
+from shardway.core.assignment.kcl.rows import SAMPLES_MAX, beside_leases, metrics_row
+from shardway.core.assignment.views import is_free, lease_view, startable, worker_view
 from shardway.core.leases import Done
 from shardway.core.leases.membership import Observed, WorkerRows
 from shardway.core.leases.row import NotALeaseError
@@ -29,8 +22,8 @@ from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from shardway.core.assignment.kcl import Place
-    from shardway.core.assignment.strategies import LeaseView, WorkerView
+    from shardway.core.assignment.kcl.fleet import Place
+    from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.assignment.kcl import Fleet
+from shardway.core.assignment.kcl.fleet import Fleet
 from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Done, writes
 from shardway.core.leases.membership import WRITES_PER_FAILOVER
