@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from shardway.core import worker as rounds
-from shardway.core.assignment import shardway_fleet, strategies, views
+from shardway.core.assignment import decide, shardway_fleet, strategies, views
 from shardway.core.assignment.lease_births import Birth, births_at_end
 from shardway.core.leases import Done, Unknown, lease_row, writes
 from shardway.core.leases import tenure as machine
@@ -331,7 +331,7 @@ def each_worker_plans_to_have_all(patch: pytest.MonkeyPatch) -> None:
     def selfish(leases: Any, workers: Any, me: str, strategy: Any, **times: Any) -> Any:
         return real(leases, [one for one in workers if one.id == me], me, strategy, **times)
 
-    patch.setattr(shardway_fleet, "plan", selfish)
+    patch.setattr(decide, "plan", selfish)
 
 
 def children_begin_with_what_comes_from_now_on(patch: pytest.MonkeyPatch) -> None:
