@@ -255,6 +255,8 @@ def _is_left_out(wait: _Wait, now_s: float) -> bool:
 BUSY_INTERVAL_S = 0.5
 """Seconds between two batches while there is data. A batch costs a shard up to two of the five GetRecords calls that
 all its readers have together each second: one of the driver, one of a task."""
+CARRIED_INTERVAL_S = 0.3
+"""Seconds between two batches whose records came with the driver's looks: such a batch costs a shard one call."""
 EARLY_SHARE = 0.2
 """The part of the interval by which a look may come too early: a trigger does not fire to the millisecond."""
 

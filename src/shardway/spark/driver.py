@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +27,7 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.model import epoch_ms
 from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.threads.loop_thread import LoopThread
-from shardway.spark.cut import BUSY_INTERVAL_S, Pace
+from shardway.spark.cut import BUSY_INTERVAL_S, CARRIED_INTERVAL_S, Pace
 from shardway.spark.leases import LeaseMirror
 from shardway.spark.lookahead import latest_ms, patience
 from shardway.spark.offsets import StreamOffset, is_initial
@@ -242,7 +243,8 @@ class Driver:
         if not planner.more and self._target_ms is None:
             has_data = offset is not before or planner.is_waiting
             idle_s = self._options.poll_interval_s
-            self._pace.looked(began_s, min(BUSY_INTERVAL_S, idle_s) if has_data else idle_s)
+            busy_s = CARRIED_INTERVAL_S if planner.is_carried else BUSY_INTERVAL_S
+            self._pace.looked(began_s, min(busy_s, idle_s) if has_data else idle_s)
             if has_data:
                 self._search_clock()
         return offset.to_dict()
@@ -303,7 +305,12 @@ class Driver:
     async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
         ranges = await planner.check(planner.ranges(end))
         chains = chains_of(ranges, planner.lineage)
-        return [ShardPartition(task, self._options.stream, self._task_options) for task in pack_tasks(end, chains)]
+        return [
+            ShardPartition(
+                task, self._options.stream, self._task_options, planner.carried.of(tuple(chain.from_iterable(task)))
+            )
+            for task in pack_tasks(end, chains)
+        ]
 
     async def _whole(self) -> list[ShardPartition]:
         planner = await self._begun(None)

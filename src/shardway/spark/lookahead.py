@@ -5,7 +5,8 @@ to the range. So nothing here assumes that arrival times grow along the log.
 
 The driver looks at the next records, at the first one after a time, and at the last one before silence. It shares the
 shard's five GetShardIterator and five GetRecords calls per second with the tasks and with other readers: it keeps a
-budget of its own and asks for few records. Nothing of a payload is kept.
+budget of its own and asks for few records. It keeps the payloads of some small ones, which a task then need not ask
+for (`shardway.spark.carried`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from shardway.aws.calls import RetryPolicy
-from shardway.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
+from shardway.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient, WireRecord
 from shardway.core.aggregation.reader import is_aggregate, open_aggregate
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import Sign
@@ -34,7 +35,7 @@ from shardway.tasks import awaited, give_up
 
 
 class KnownRecord(NamedTuple):
-    """A Kinesis record that the driver saw; its payload is not kept."""
+    """A Kinesis record that the driver saw."""
 
     sequence_number: int
     arrival_ms: int
@@ -42,6 +43,8 @@ class KnownRecord(NamedTuple):
     """The number of user records in it: 1 for a plain record."""
     size: int
     """Bytes of the record's data."""
+    entry: WireRecord | None = None
+    """The record as it came, where a task may be given it; None where it would take too much memory."""
 
 
 class Tail(enum.Enum):
@@ -72,6 +75,8 @@ class Lookahead:
     """The iterator behind the last record seen; None at the shard's end, or when one must be asked for."""
     asked_s: float = 0.0
     """The time at which the service was last asked, by the driver's monotonic clock."""
+    asked_ms: int = 0
+    """The service's time (at least) when it was last asked; 0 where that is not known."""
     tip_seen_ms: int = 0
     """The service's time (at least) when the tip was last seen."""
     quiet: bool = False
@@ -124,11 +129,28 @@ class Lookahead:
     def behind(self, bound: Bound) -> Lookahead:
         """Return what is left after a batch that ended at the bound."""
         if bound.kind is EndKind.SHARD_END:
-            return Lookahead([], Tail.END, None, self.asked_s, self.tip_seen_ms)
+            return Lookahead([], Tail.END, None, self.asked_s, tip_seen_ms=self.tip_seen_ms)
         assert bound.sequence_number is not None
         first_left = bound.sequence_number + (bound.kind is EndKind.INCLUSIVE)
         left = [seen for seen in self.records if seen.sequence_number >= first_left]
-        return Lookahead(left, self.beyond, self.iterator, self.asked_s, self.tip_seen_ms, reached_ms=self.reached_ms)
+        seen_ms, reached_ms = self.tip_seen_ms, self.reached_ms
+        return Lookahead(left, self.beyond, self.iterator, self.asked_s, tip_seen_ms=seen_ms, reached_ms=reached_ms)
+
+    def entries(self, bound: Bound) -> tuple[WireRecord, ...] | None:
+        """Return the records up to the bound as they came; None where the bound is none of the records that were seen,
+        or where a record before it was not kept.
+        """
+        entries: list[WireRecord] = []
+        for seen in self.records:
+            is_end = seen.sequence_number == bound.sequence_number
+            if is_end and bound.kind is EndKind.EXCLUSIVE:
+                return tuple(entries)
+            if seen.entry is None:
+                return None
+            entries.append(seen.entry)
+            if is_end:
+                return tuple(entries)
+        return None
 
     def rate(self) -> tuple[float, float] | None:
         """Return the (rows, bytes) per millisecond as sampled; None when fewer than two records were seen."""
@@ -221,6 +243,10 @@ def loss_at(shard_id: str, position: ShardPosition, look: Lookahead, horizon_ms:
 
 T = TypeVar("T")
 
+ENTRY_COST_BYTES = 200
+"""The cost of a record that is kept, beside its data and key, in bytes: its number, its time, and what Python adds."""
+ENTRIES_MAX = 500
+"""The most records of a shard that one look asks for where it shall see all of them."""
 CALLS_PER_S = 5.0
 """The number of GetShardIterator and of GetRecords calls that AWS takes per shard and second, each (Kinesis quotas)."""
 CROSSING_PAGES_MAX = 100
@@ -269,7 +295,16 @@ class Probes:
     a while.
     """
 
-    __slots__ = ("_concurrency", "client", "crossing_pages_max", "monotonic", "retry", "sample_bytes_max", "stream")
+    __slots__ = (
+        "_concurrency",
+        "client",
+        "crossing_pages_max",
+        "entry_bytes_max",
+        "monotonic",
+        "retry",
+        "sample_bytes_max",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -288,6 +323,8 @@ class Probes:
         self.retry = patience() if retry is None else retry
         self.sample_bytes_max = 64 * 1024
         """The most bytes that one look should bring, once the size of the shard's records is known."""
+        self.entry_bytes_max = 0
+        """The most bytes of records that are kept as they came, for each shard."""
         self._concurrency = concurrency
 
     async def iterator(self, shard_id: str, at: IteratorAt) -> str:
@@ -362,10 +399,12 @@ class ShardProbe:
             # The clock jumped (a laptop that slept), or the shard was left alone for long. An idle shard is opened by
             # time: a number may be trimmed by now.
             at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
+            # A record between the two iterators may be trimmed by now. A task notices that, so it reads this range.
+            look.records = [one._replace(entry=None) for one in look.records]
             more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
         if not more.records:
             more.reached_ms = max(look.reached_ms, more.reached_ms)
-        more.records = look.records + more.records
+        more.records = _within(look.records + more.records, self._shared.entry_bytes_max)
         more.tip_seen_ms = max(look.tip_seen_ms, more.tip_seen_ms)
         return more
 
@@ -427,6 +466,12 @@ class ShardProbe:
             return min(records_max, 10)
         return max(1, min(records_max, int(bytes_max / self._record_size)))
 
+    def records_to_keep(self) -> int:
+        """Return how many records can be kept as they came; 0 while their size is not known."""
+        if not self._record_size:
+            return 0
+        return min(ENTRIES_MAX, int(self._shared.entry_bytes_max / (self._record_size + ENTRY_COST_BYTES)))
+
     async def _open_at(
         self,
         at: IteratorAt,
@@ -440,7 +485,9 @@ class ShardProbe:
         while True:
             look = Lookahead(iterator=await self._iterator(at), reached_ms=reached_ms)
             try:
-                return await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
+                look = await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
+                look.records = _within(look.records, self._shared.entry_bytes_max)
+                return look
             except ExpiredIteratorError:
                 if look.reached_ms > reached_ms:  # the iterator was good for some pages: go on from there
                     openings, reached_ms = 0, look.reached_ms
@@ -481,17 +528,18 @@ class ShardProbe:
         return look
 
     def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
-        size = 0
+        size, keeps = 0, self._shared.entry_bytes_max > 0
         for record in page.records:
             number = int(record.sequence_number)
             size += len(record.data)
             if floor is None or number > floor:
                 arrival_ms = round(record.approximate_arrival_timestamp * 1000)
-                look.records.append(KnownRecord(number, arrival_ms, _user_records(record.data), len(record.data)))
+                rows, entry = _user_records(record.data), record if keeps else None
+                look.records.append(KnownRecord(number, arrival_ms, rows, len(record.data), entry))
                 look.reached_ms, look.stands = 0, False
         if page.records:
             self._record_size = size / len(page.records) or 1.0
-        look.iterator = page.next_shard_iterator
+        look.iterator, look.asked_ms = page.next_shard_iterator, seen_ms
         look.quiet = not page.records and page.millis_behind_latest == 0
         if page.next_shard_iterator is None:
             look.beyond = Tail.END
@@ -514,6 +562,21 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         return await asyncio.gather(*tasks)
     finally:
         await give_up(*tasks)
+
+
+def entry_bytes(entry: WireRecord) -> int:
+    """Return about how many bytes a record takes that is kept as it came."""
+    return len(entry.data) + len(entry.partition_key or "") + ENTRY_COST_BYTES
+
+
+def _within(records: list[KnownRecord], bytes_max: int) -> list[KnownRecord]:
+    """Return the records, of which the first ones keep what came: as many as ``bytes_max`` allows."""
+    held = 0
+    for index, seen in enumerate(records):
+        held += 0 if seen.entry is None else entry_bytes(seen.entry)
+        if held > bytes_max:
+            return records[:index] + [one._replace(entry=None) for one in records[index:]]
+    return records
 
 
 def _user_records(data: bytes) -> int:

@@ -1,8 +1,8 @@
 """The driver's planner finds the exact ends of the next batch from the shards' tips.
 
 In one plan it looks at the shards that may be read now (a child only after its parents), chooses the time at which the
-batch is cut, finds where each shard ends at that time, and writes both ends of every range into an offset. Nothing is
-read but a few records per shard.
+batch is cut, finds where each shard ends at that time, and writes both ends of every range into an offset. It reads a
+few records per shard, or all of them where they are few and small: then tasks need not read them again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shardway.core.leases.row import LeaseRow
 from shardway.core.lineage import Lineage
 from shardway.errors import InvalidArgumentError, NotFoundError
 from shardway.model import StartingPosition, StreamName
+from shardway.spark.carried import SPAN_MS_MAX, Carried, shard_bytes_max
 from shardway.spark.cut import (
     SHARD_ROWS_PER_MS,
     CutLag,
@@ -161,6 +162,10 @@ class Planner:
         self._written_s = monotonic()
         self.more = False
         """True where the newest batch was cut before all that could be read: the next one need not wait."""
+        self.carried = Carried()
+        """The records of the newest batch that its tasks need not read."""
+        self.is_carried = False
+        """True where tasks need not read anything of the newest batch."""
 
     @property
     def offset(self) -> StreamOffset | None:
@@ -224,7 +229,7 @@ class Planner:
             self.more, self._began_s = False, self._monotonic()
             self._book.doubt_old()
             await self._look_around()
-            latest_ms = until_ms if until_ms is not None else self.service_ms() - self._cut_lag.ms
+            latest_ms = until_ms if until_ms is not None else self._seen_until_ms() - self._cut_lag.ms
             waits = self._waits(latest_ms)
             if until_ms is None:
                 return await self._plan_live(latest_ms, waits, caps)
@@ -243,6 +248,16 @@ class Planner:
             standing += not searched
             if standing >= STANDING_PLANS_MAX:
                 raise nothing_came(unread[0].shard_id)
+
+    def _seen_until_ms(self) -> int:
+        """Return the service's time, at least, up to which no look of this plan can have missed a record."""
+        looks = (state.look for state in self._book.startable())
+        asked = (
+            look.asked_ms
+            for look in looks
+            if look is not None and look.records and look.beyond is Tail.TIP and look.asked_s >= self._began_s
+        )
+        return min(asked, default=self.service_ms())
 
     async def _plan_live(self, latest_ms: int, waits: WaitedShards, caps: Caps) -> StreamOffset:
         """Plan a batch that is cut a little before now, and decide by how much the next one is."""
@@ -359,6 +374,7 @@ class Planner:
         """Open what was never looked at, and poll the tips that are due; shards found empty and closed end here."""
         while True:
             startable = self._book.startable()
+            self._probes.entry_bytes_max = shard_bytes_max(len(startable))
             await together(self._look(state) for state in startable if self._look_due(state))
             # Some were found empty earlier, when their parents were not read to their ends yet.
             ended = [state for state in startable if state.look is not None and state.look.exhausted]
@@ -374,7 +390,7 @@ class Planner:
         if look is None:
             return True
         if look.beyond is not Tail.TIP:
-            return look.beyond is Tail.UNKNOWN and not look.records
+            return look.beyond is Tail.UNKNOWN and (not look.records or self._may_see_all(state))
         if state.probe.closed:  # it was open when its tip was seen
             return True
         return not look.quiet or state.pace.due(self._began_s)
@@ -382,15 +398,29 @@ class Planner:
     async def _look(self, state: ShardState) -> None:
         if state.look is None or not state.look.crossing:  # a shard that crosses a silence is followed, and not polled
             state.pace.looked(self._began_s, self._options.poll_interval_s)
+        records_max = self._look_records(state)
         if state.look is None or state.stored:
-            state.look = await self._book.open(state, LOOK_RECORDS)
+            state.look = await self._book.open(state, records_max)
             return
-        more = await state.probe.extend(state.look, state.stored_form(), LOOK_RECORDS)
+        more = await state.probe.extend(state.look, state.stored_form(), records_max)
         if self._book.overtaken(state):
             # The answer says how late it is: this machine stood still, and what was trimmed meanwhile is not in it.
             self._book.doubt(state)
             more = await self._book.open(state, LOOK_RECORDS)
         state.look = more
+
+    def _may_see_all(self, state: ShardState) -> bool:
+        """True when one look may bring all that is new in the shard: it is about caught up, and its records are small
+        and were few.
+        """
+        if not state.attempts.may(self._began_s) or state.probe.records_to_keep() <= LOOK_RECORDS:
+            return False
+        first = None if state.look is None else state.look.first
+        return first is None or first.arrival_ms >= self.service_ms() - SPAN_MS_MAX
+
+    def _look_records(self, state: ShardState) -> int:
+        state.attempts.asked_all = self._may_see_all(state)
+        return state.probe.records_to_keep() if state.attempts.asked_all else LOOK_RECORDS
 
     def _sample_records(self, caps: Caps, shards: int) -> int:
         if caps.none:
@@ -501,6 +531,9 @@ class Planner:
         bound = look.bound(cut_ms)
         if bound is not None:
             return _End(bound, look.behind(bound))
+        if state.attempts.asked_all:
+            state.attempts.failed(self._began_s)
+            state.attempts.asked_all = False
         first = _first(state).sequence_number
         after = await state.probe.at_time(cut_ms, records_max, floor=first)
         if after.records:
@@ -620,6 +653,7 @@ class Planner:
         if not ends:
             return self._without_rows(cut_ms)
         self._offset = self._draft(cut_ms, ends)
+        self._carry(ends)
         self._newest_ends = ends
         self._written_s = self._monotonic()
         for shard_id, end in ends.items():
@@ -627,6 +661,18 @@ class Planner:
             state.position = self._offset.shards[shard_id]
             state.look = end.behind
         return self._offset
+
+    def _carry(self, ends: dict[str, _End]) -> None:
+        """Keep the records of the batch for its tasks, where all of a range was seen."""
+        self.carried, self.is_carried = Carried(), True
+        for shard_id, end in ends.items():
+            state = self._book.states[shard_id]
+            look = _look(state)
+            entries = look.entries(end.bound)
+            if entries and self.carried.add(shard_id, look.records[0].sequence_number, end.bound, entries):
+                state.attempts.succeeded()
+            else:
+                self.is_carried = False
 
     def _without_rows(self, cut_ms: int) -> StreamOffset:
         """Return the offset as it was; or, before the first batch and when old positions must be refreshed, the end of

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import heapq
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from shardway.model import ListedShard, OutsidePolicy
 from shardway.spark.offsets import Kind, StreamOffset
 
 if TYPE_CHECKING:
+    from shardway.aws.kinesis import WireRecord
     from shardway.aws.options import ConnectionOptions
     from shardway.model import StreamName
 
@@ -135,22 +137,39 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which a range that has come no nearer to its end fails its task."""
 
 
-class ShardPartition(InputPartition):
-    """One Spark task: chains that are independent of each other and are read concurrently."""
+NOTHING_CARRIED: Mapping[str, tuple[WireRecord, ...]] = MappingProxyType({})
 
-    def __init__(self, chains: tuple[Chain, ...], stream: StreamName, options: TaskOptions) -> None:
+
+class ShardPartition(InputPartition):
+    """One Spark task: chains that are independent of each other and are read concurrently.
+
+    ``carried`` has all records of some of the ranges, by shard, which the task need not read then. They say nothing of
+    what the partition is: without them the task has the same rows.
+    """
+
+    def __init__(
+        self,
+        chains: tuple[Chain, ...],
+        stream: StreamName,
+        options: TaskOptions,
+        carried: Mapping[str, tuple[WireRecord, ...]] = NOTHING_CARRIED,
+    ) -> None:
         self.chains = chains
         self.stream = stream
         self.options = options
+        self.carried = dict(carried)
 
     def __reduce__(self) -> tuple[type[ShardPartition], tuple[Any, ...]]:
-        return ShardPartition, (self.chains, self.stream, self.options)
+        return ShardPartition, (self.chains, self.stream, self.options, self.carried)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShardPartition) and self.__reduce__() == other.__reduce__()
+        return isinstance(other, ShardPartition) and self._what() == other._what()
 
     def __hash__(self) -> int:
         return hash((self.chains, self.stream))
+
+    def _what(self) -> tuple[tuple[Chain, ...], StreamName, TaskOptions]:
+        return self.chains, self.stream, self.options
 
     def __repr__(self) -> str:
         ranges = sum(len(chain) for chain in self.chains)

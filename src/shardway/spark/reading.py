@@ -4,7 +4,7 @@ the records alone.
 ::
 
     chains  ──►  window of at most chains_max chains, each with one call under way     (event loop, own thread)
-                     │ answers, as they come
+                     │ answers, as they come; or records that the partition brought
                      ▼
                  decoded, judged by the range's cursor, kept as records                 (this thread)
                      │ turns: a fixed amount of one chain, then of the next
@@ -272,13 +272,16 @@ class _ChainReader:
         return True
 
     def _next_range(self) -> None:
-        range_ = next(self._ranges, None)
-        if range_ is None:
-            self.cursor = None
-            return
+        """Go on to the next range that must be fetched; what came with the partition lies before it."""
+        self.cursor = None
         options = self._partition.options
-        self.cursor = RangeCursor(range_, str(self._partition.stream), options)
-        self._maker = RowMaker(range_, options, self._tally)
+        for range_ in self._ranges:
+            self._maker = RowMaker(range_, options, self._tally)
+            carried = self._partition.carried.get(range_.shard_id)
+            if carried is None:
+                self.cursor = RangeCursor(range_, str(self._partition.stream), options)
+                return
+            self._pages.append(_Page(self._maker, list(carried), 0))
 
 
 class _Reading:

@@ -13,6 +13,7 @@ from shardway.core.leases.row import LeaseRow, StreamMark
 from shardway.core.lineage import Lineage
 from shardway.errors import NotFoundError, OptionError, ShardwayError, StalledError
 from shardway.model import ListedShard, StartingPosition, StreamName, epoch_ms
+from shardway.spark.carried import Attempts
 from shardway.spark.cut import Pace
 from shardway.spark.leases import LeaseStarts
 from shardway.spark.lookahead import (
@@ -60,6 +61,8 @@ class ShardState:
     look: Lookahead | None = None
     pace: Pace = field(default_factory=Pace)
     """The pace of looks while nothing comes."""
+    attempts: Attempts = field(default_factory=Attempts)
+    """The attempts to see all that is new in one look."""
 
     @property
     def shard_id(self) -> str:
