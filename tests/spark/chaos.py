@@ -183,10 +183,15 @@ class Chaos:
         """The rows of each task of a batch, read by the real task code."""
         ranges = await self.planner.check(self.planner.ranges(offset))
         wire = ConnectionOptions(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
-        partitions = [
-            ShardPartition(task, self.stream, TaskOptions(connection=wire))
-            for task in pack_tasks(offset, chains_of(ranges, self.planner.lineage))
-        ]
+        carried = self.planner.carried.of(tuple(ranges))
+        options = TaskOptions(connection=wire)
+        tasks = pack_tasks(offset, chains_of(ranges, self.planner.lineage))
+        partitions = [ShardPartition(task, self.stream, options, carried) for task in tasks]
+        if carried and self.rng.random() < 0.5:  # a task reads the same that the driver saw
+            plain = [ShardPartition(task, self.stream, options) for task in tasks]
+            rows = await asyncio.gather(*(asyncio.to_thread(_rows, one) for one in [*partitions, *plain]))
+            assert rows[: len(plain)] == rows[len(plain) :]
+            return list(rows[: len(plain)])
         return list(await asyncio.gather(*(asyncio.to_thread(_rows, one) for one in partitions)))
 
     async def resume(self) -> None:

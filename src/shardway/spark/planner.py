@@ -165,7 +165,11 @@ class Planner:
         self.carried = Carried()
         """The records of the newest batch that its tasks need not read."""
         self.is_carried = False
-        """True where tasks need not read anything of the newest batch."""
+        """True where a look at each shard brought the whole of the newest batch: tasks need no calls, and the driver
+        made no more of them. So the next batch may follow sooner.
+        """
+        self._has_searched = False
+        """True where this plan asked for more than one look at each shard brings."""
 
     @property
     def offset(self) -> StreamOffset | None:
@@ -226,7 +230,7 @@ class Planner:
     async def _plan(self, until_ms: int | None, caps: Caps, at_once: bool) -> StreamOffset:
         standing = 0
         while True:
-            self.more, self._began_s = False, self._monotonic()
+            self.more, self._has_searched, self._began_s = False, False, self._monotonic()
             self._book.doubt_old()
             await self._look_around()
             latest_ms = until_ms if until_ms is not None else self._seen_until_ms() - self._cut_lag.ms
@@ -480,11 +484,13 @@ class Planner:
         return min(wanted_ms, sure_ms), sure_ms
 
     async def _look_further(self, state: ShardState, records_max: int) -> None:
+        self._has_searched = True
         state.look = await state.probe.extend(_look(state), state.position, min(records_max, LOOK_RECORDS_MAX))
 
     async def _sample(self, state: ShardState, records_max: int) -> None:
         look = _look(state)
         if look.beyond is Tail.UNKNOWN and len(look.records) < records_max // 2 and not look.reached_ms:
+            self._has_searched = True
             state.look = await state.probe.extend(look, state.position, records_max, pages_max=PROBE_PAGES_MAX)
 
     async def _ends(
@@ -531,6 +537,7 @@ class Planner:
         bound = look.bound(cut_ms)
         if bound is not None:
             return _End(bound, look.behind(bound))
+        self._has_searched = True
         if state.attempts.asked_all:
             state.attempts.failed(self._began_s)
             state.attempts.asked_all = False
@@ -664,7 +671,7 @@ class Planner:
 
     def _carry(self, ends: dict[str, _End]) -> None:
         """Keep the records of the batch for its tasks, where all of a range was seen."""
-        self.carried, self.is_carried = Carried(), True
+        self.carried, self.is_carried = Carried(), not self._has_searched
         for shard_id, end in ends.items():
             state = self._book.states[shard_id]
             look = _look(state)
