@@ -28,6 +28,7 @@ from bench.wire import CREDENTIALS, REGION, set_environment
 from shardway.aws.options import ConnectionOptions
 from shardway.errors import ShardwayError
 from shardway.events import ConsumerMetrics
+from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.model import OutRecord
 from shardway.options import BufferOptions, ProducerOptions
 from shardway.runtime.consumer.consumer import Consumer
@@ -37,7 +38,6 @@ from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExpor
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, datums
 from shardway.telemetry.cloudwatch_requests import requests
 from shardway.telemetry.consumer_meter import ConsumerMeter
-from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 from shardway.testing import Fault, LocalKinesis
 
 if TYPE_CHECKING:

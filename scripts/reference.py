@@ -19,9 +19,9 @@ import msgspec
 
 from shardway import events
 from shardway.core.signatures import UNITS
+from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
 from shardway.options import MIB, ProducerOptions
 from shardway.runtime.producer import metrics as producer_metrics
-from shardway.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
 from shardway.telemetry.log import LINES
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from scripts.reference import attribute_docs, renew_files, renewed_with, struct_table, table
 
+from shardway.events.consumer_snapshot import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from shardway.events.query_snapshot import QuerySnapshot
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice
-from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
 from shardway.telemetry.metric_table import AGE, LOSSES, TABLE
 from shardway.telemetry.metrics import Reporter
-from shardway.telemetry.snapshots import QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
+    from shardway.events.consumer_snapshot import ConsumerSnapshot
+    from shardway.events.producer_snapshot import ProducerSnapshot
+    from shardway.events.query_snapshot import QuerySnapshot
     from shardway.options import MetricsOptions
     from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-    from shardway.runtime.producer.metrics import ProducerSnapshot
-    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
-    from shardway.telemetry.snapshots import QuerySnapshot
 
 __all__ = [
     "ConsumerSnapshot",
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConsumerSnapshot": "shardway.telemetry.consumer_metrics",
+    "ConsumerSnapshot": "shardway.events.consumer_snapshot",
     "ConsumerStatistics": "shardway.runtime.consumer.statistics",
     "MetricsOptions": "shardway.options",
-    "ProducerSnapshot": "shardway.runtime.producer.metrics",
-    "QuerySnapshot": "shardway.telemetry.snapshots",
+    "ProducerSnapshot": "shardway.events.producer_snapshot",
+    "QuerySnapshot": "shardway.events.query_snapshot",
     "ShardStatistics": "shardway.runtime.consumer.statistics",
 }
 """The module of each name: that one is loaded for it, and no other."""

@@ -15,12 +15,12 @@ from scripts.monitoring import ALARMS, APPLICATION, FOLDER, STREAM
 
 from scripts import monitoring
 from shardway import events
+from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.runtime.producer.metrics import ProducerMeter
 from shardway.telemetry import prometheus_page
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, datums
 from shardway.telemetry.cloudwatch_requests import requests
 from shardway.telemetry.consumer_meter import ConsumerMeter
-from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 from shardway.telemetry.exporting import Totals
 from tests.telemetry.cloudwatch_stand_in import CloudWatch, evaluate
 from tests.telemetry.number_kit import consumer_event, producer_event

@@ -12,6 +12,7 @@ import pytest
 from shardway.core.leases.row import Checkpoint
 from shardway.errors import OptionError
 from shardway.events import QueryMetrics
+from shardway.events.query_snapshot import QuerySnapshot
 from shardway.inspect import JobBatch, JobLook, JobState, JobView, Look, State, check_leases, jobs_at, judge, judge_job
 from shardway.inspect.applications.views import ApplicationRows, application_view, query_position
 from shardway.inspect.jobs.jobs import place_of
@@ -26,7 +27,6 @@ from shardway.tasks import logged, thread
 from shardway.telemetry.metric_table import AGE
 from shardway.telemetry.points import Point, common_to, points
 from shardway.telemetry.prometheus_page import encode
-from shardway.telemetry.snapshots import QuerySnapshot
 from tests.inspect.job_places import NUMBER, committed, offset, planned, query_rows, text_of
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pyspark.sql import Row
 
 from shardway.aws.kinesis import PutEntry
 from shardway.core.aggregation.writer import encode_aggregate
+from shardway.events.query_snapshot import QuerySnapshot
 from shardway.local import LocalKinesis
 from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
 from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from shardway.telemetry.snapshots import QuerySnapshot
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from shardway import events
 from shardway.errors import FlushTimeoutError, RecordExpiredError, RecordRefusedError
 from shardway.events import PaceChanged, ProducerMetrics, PutRecordsDone, RecordsRefused
+from shardway.events.producer_snapshot import ProducerSnapshot
 from shardway.model import HASH_KEY_MAX, OutRecord
 from shardway.options import MetricsOptions
-from shardway.runtime.producer.metrics import ProducerSnapshot
 from shardway.runtime.producer.producer import Producer
 from shardway.testing import Fault
 from tests.runtime.producing import STREAM, Heard, numbered, quick, read_all, split, until, wire_of

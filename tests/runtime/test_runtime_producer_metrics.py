@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.core.histogram import Histogram
+from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
 from shardway.runtime.producer import metrics as producer_metrics
-from shardway.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter, ProducerSnapshot, ShardSnapshot
+from shardway.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter
 
 counts = st.integers(1, 500)
 times = st.floats(0, 30)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shardway import events
+from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
+from shardway.events.query_snapshot import QuerySnapshot
 from shardway.runtime.producer.metrics import ProducerMeter
 from shardway.telemetry.consumer_meter import ConsumerMeter
-from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
-from shardway.telemetry.snapshots import QuerySnapshot
 
 
 def consumer_event(*, shards: int = 2, stream: str = "orders", application: str = "billing") -> events.ConsumerMetrics:

@@ -18,9 +18,9 @@ import pytest
 
 from shardway import ConnectionOptions, Credentials, events
 from shardway.errors import TransportError
+from shardway.events.consumer_snapshot import OTHERS, SHARDS_MAX, WorkerLevels
 from shardway.telemetry import CloudWatchExporter, OtlpExporter, PrometheusExporter, prometheus_page
 from shardway.telemetry.consumer_meter import ConsumerMeter
-from shardway.telemetry.consumer_metrics import OTHERS, SHARDS_MAX, WorkerLevels
 from shardway.telemetry.exporting import Totals
 from shardway.testing import VirtualLoop
 from tests.telemetry.http_kit import Collector, get, until

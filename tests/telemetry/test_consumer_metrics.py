@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway import Position, events
+from shardway.events.consumer_snapshot import CODES_MAX, OTHERS, ShardLevels, Spread, WorkerLevels
 from shardway.statistics import ConsumerSnapshot
 from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
-from shardway.telemetry.consumer_metrics import CODES_MAX, OTHERS, ShardLevels, Spread, WorkerLevels
 
 AT = Position(1, 0)
 calls = st.lists(

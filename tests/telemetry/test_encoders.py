@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from shardway import OptionError, events
 from shardway.core.histogram import Histogram
+from shardway.events.consumer_snapshot import Spread
 from shardway.telemetry import cloudwatch_datums, prometheus_page
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, Datum, datums, values_of
 from shardway.telemetry.cloudwatch_requests import requests
-from shardway.telemetry.consumer_metrics import Spread
 from shardway.telemetry.emf import emf_lines
 from shardway.telemetry.metric_table import TABLE
 from shardway.telemetry.metrics import Metric

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import OptionError, events
+from shardway.events.consumer_snapshot import WorkerLevels
 from shardway.local.server import make_certificate
 from shardway.telemetry import (
     CloudWatchChoice,
@@ -27,7 +28,6 @@ from shardway.telemetry import (
     together,
 )
 from shardway.telemetry.consumer_meter import ConsumerMeter
-from shardway.telemetry.consumer_metrics import WorkerLevels
 from shardway.telemetry.exporting import Exporter
 from shardway.telemetry.health import SILENCE_MIN_S, Health
 from shardway.telemetry.prometheus import WAITING_MAX

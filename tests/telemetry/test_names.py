@@ -8,8 +8,8 @@ import pytest
 
 from scripts import reference_telemetry
 from shardway.core.histogram import Histogram
-from shardway.runtime.producer.metrics import ProducerSnapshot, ShardSnapshot
-from shardway.telemetry.consumer_metrics import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from shardway.events.consumer_snapshot import ConsumerShardSnapshot, ConsumerSnapshot, ShardLevels, WorkerLevels
+from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
 from shardway.telemetry.metric_table import TABLE
 from shardway.telemetry.metrics import APPLICATION, SHARD, STREAM, Kind, Metric, Reporter, prometheus_label
 from shardway.telemetry.points import points, stream_label

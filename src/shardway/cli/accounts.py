@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from shardway.cli.output import of_bytes, of_seconds
-from shardway.errors import (
-    PutError,
-    RecordExpiredError,
-    RecordRefusedError,
-    RecordWithdrawnError,
-)
+from shardway.errors import PutError, RecordExpiredError, RecordRefusedError, RecordWithdrawnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.model import OutRecord
-    from shardway.runtime.producer.metrics import ProducerSnapshot
 
 
 RANGES_MAX = 100

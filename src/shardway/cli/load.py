@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from shardway.cli.accounts import Batch
-    from shardway.runtime.producer.metrics import ProducerSnapshot
+    from shardway.events.producer_snapshot import ProducerSnapshot
 
 
 MIB = 1024 * 1024

@@ -13,10 +13,7 @@ from shardway.cli.completing import complete_streams
 from shardway.cli.delivery import PROGRESS_INTERVAL_S, Delivery
 from shardway.cli.interrupt import StoppedError, Stopping
 from shardway.cli.output import show, warn
-from shardway.errors import (
-    FlushTimeoutError,
-    OptionError,
-)
+from shardway.errors import FlushTimeoutError, OptionError
 from shardway.events import ProducerMetrics, RecordsExpired, RecordsFailed
 from shardway.telemetry.log import log_events
 from shardway.wiring import ConnectionOptions
@@ -25,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from shardway.events import Event
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.options import ProducerOptions
-    from shardway.runtime.producer.metrics import ProducerSnapshot
     from shardway.runtime.producer.producer import Producer
 
 

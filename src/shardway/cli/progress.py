@@ -17,7 +17,7 @@ from shardway.tasks import drop, logged, spawn
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from shardway.runtime.producer.metrics import ProducerSnapshot
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.runtime.producer.producer import Producer
 
 

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.events import ProducerMetrics, QueryMetrics
-from shardway.runtime.producer.metrics import ProducerSnapshot
-from shardway.telemetry.snapshots import LEVELS, QuerySnapshot
+from shardway.events.producer_snapshot import ProducerSnapshot
+from shardway.events.query_snapshot import LEVELS, QuerySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

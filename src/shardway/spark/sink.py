@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardway.aws.options import ConnectionOptions
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.runtime.producer.handles import SyncPuts
-    from shardway.runtime.producer.metrics import ProducerSnapshot
     from shardway.spark.options import SinkColumns, SinkOptions
 
 # --- labels that a task has had -------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 from shardway import events
 from shardway.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
 from shardway.errors import OptionError
-from shardway.telemetry.consumer_metrics import OTHERS, Spread
+from shardway.events.consumer_snapshot import OTHERS, Spread
 from shardway.telemetry.metric_table import TABLE
 from shardway.telemetry.metrics import CloudWatchName, Kind, Level, Metric
 from shardway.telemetry.points import of_event, stream_label

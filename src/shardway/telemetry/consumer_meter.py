@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from shardway import events
-from shardway.telemetry.consumer_metrics import (
+from shardway.events.consumer_snapshot import (
     CHECKPOINTS_MAX,
     CODES_MAX,
     OTHERS,
@@ -18,7 +18,7 @@ from shardway.telemetry.consumer_metrics import (
 )
 
 if TYPE_CHECKING:
-    from shardway.telemetry.consumer_metrics import WorkerLevels
+    from shardway.events.consumer_snapshot import WorkerLevels
 
 
 class ConsumerMeter:

@@ -8,7 +8,7 @@ from shardway.events import ConsumerMetrics
 from shardway.telemetry.points import stream_label
 
 if TYPE_CHECKING:
-    from shardway.telemetry.consumer_metrics import WorkerLevels
+    from shardway.events.consumer_snapshot import WorkerLevels
 
 
 SILENCE_MIN_S = 15.0

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from shardway.core.histogram import SCALE, VALUE_MIN, Histogram
-from shardway.telemetry.consumer_metrics import Spread
+from shardway.events.consumer_snapshot import Spread
 from shardway.telemetry.metrics import Kind
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from shardway import events
 from shardway.core.histogram import Histogram
-from shardway.telemetry.consumer_metrics import Spread
+from shardway.events.consumer_snapshot import Spread
 from shardway.telemetry.metric_table import OF_SHARDS, TABLE
 from shardway.telemetry.metrics import APPLICATION, SHARD, STREAM, SYSTEM, Metric, Reporter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardway.core.histogram import BUCKETS_PER_DOUBLING, Histogram
-from shardway.telemetry.consumer_metrics import Spread
+from shardway.events.consumer_snapshot import Spread
 from shardway.telemetry.metrics import Kind, Metric, prometheus_label
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
 
+    from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.model import Position, Record, StartingPosition
     from shardway.ports import RecordSource
     from shardway.runtime.consumer.collection import Collection
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.batch import Batch, Delivered
     from shardway.runtime.shard.pending import PendingCheckpoint
-    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
     T = DefaultedTypeVar("T", default=bytes)
 else:

@@ -51,6 +51,7 @@ from shardway.wiring import ConnectionOptions
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
+    from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.policies import DeadLetterChoice, OrderPolicy
     from shardway.ports import LeaseTable, RecordSource, Tracer
     from shardway.runtime.consumer.concurrency import Concurrency
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard
-    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
 
 R = TypeVar("R")

@@ -8,18 +8,18 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from shardway.events import ConsumerMetrics
+from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.options import metrics_for
 from shardway.runtime.shard.listener import ShardListener
 from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
-from shardway.telemetry.consumer_metrics import ShardLevels, WorkerLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.options import MetricsOptions
     from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.shard_reader import ShardReader
-    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
 
 log = logging.getLogger("shardway.telemetry")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
 
     from shardway.core.leases.row import Checkpoint
+    from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.model import Position, Record, StartingPosition
     from shardway.ports import RecordSource
     from shardway.runtime.consumer.collection import Collection
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from shardway.runtime.shard.batch import Batch
     from shardway.runtime.shard.pending import PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
-    from shardway.telemetry.consumer_metrics import ConsumerSnapshot
 
     Callback = Callable[[Sequence[AssignedShard]], object]
     T = DefaultedTypeVar("T", default=bytes)

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from shardway.core.producer.chunk import Chunk
     from shardway.core.producer.request import Request
     from shardway.events import Event
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.model import Tags
     from shardway.options import ProducerArguments, ProducerOptions
     from shardway.ports import RecordSink, Tracer
     from shardway.runtime.producer.intake import AnyFuture, CheckedRecord, Portion
-    from shardway.runtime.producer.metrics import ProducerSnapshot
     from shardway.runtime.producer.sync_producer import Errands
 
 F = TypeVar("F", bound="AnyFuture")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from shardway.core.producer.chunk import Chunk
+    from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.model import OutRecord, PutResult
     from shardway.ports import RecordSink
     from shardway.runtime.producer.core import ProducerCore
-    from shardway.runtime.producer.metrics import ProducerSnapshot
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from shardway.core.histogram import Histogram
-from shardway.telemetry.snapshots import Snapshot, sum_of_fields
+from shardway.events.snapshots import Snapshot, sum_of_fields
 
 SHARDS_MAX = 10_000
 """The shards that ``per_shard`` tells apart. Shards that were left stay in it."""
