@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 
 CONSTANTS = {
     "shardway.runtime.consumer.core": "consumer",
-    "shardway.core.worker": "consumer",
+    "shardway.core.worker.state": "consumer",
+    "shardway.core.worker.held": "consumer",
+    "shardway.core.worker.upkeep": "consumer",
     "shardway.runtime.worker.worker": "membership",
     "shardway.runtime.worker.sight": "leases",
     "shardway.runtime.worker.shard_leases": "leases",

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from shardway.core import worker as rounds
 from shardway.core.assignment import decide, shardway_fleet, strategies, views
 from shardway.core.assignment.lease_births import Birth, births_at_end
 from shardway.core.leases import Done, Unknown, lease_row, writes
@@ -24,7 +23,8 @@ from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.machine import LetterWritten
-from shardway.core.worker import WorkerState
+from shardway.core.worker import awaited
+from shardway.core.worker.state import WorkerState
 from shardway.model import Position
 from shardway.policies import Retry
 from shardway.runtime.consumer.streams import OpenStream
@@ -70,7 +70,7 @@ def parents_not_awaited(patch: pytest.MonkeyPatch) -> None:
         return [lease for lease in leases if not lease.ended]
 
     patch.setattr(shardway_fleet, "startable", all_open)
-    patch.setattr(rounds, "startable", all_open)
+    patch.setattr(awaited, "startable", all_open)
 
 
 def children_without_a_lease(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """A whole fleet in virtual time: assignment, both sides of handoffs, tenures and rows. Only the wire is made up.
 
-What a worker does is decided by the shipped function (`shardway.core.worker.step`); here its actions are carried
-out. A request takes effect a little later than it is sent, and is answered a little later than that; some are lost,
+The shipped function (`shardway.core.worker.machine.step`) decides what a worker does; here its actions are carried out.
+A request takes effect a little later than it is sent, and is answered a little later than that; some are lost,
 some take effect long after their sender has given up. Workers tick, pause for longer than they may, crash, come and
 leave.
 """
@@ -13,7 +13,6 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from shardway.core import worker as rounds
 from shardway.core.assignment.kcl.fleet import Fleet as Kind
 from shardway.core.assignment.strategies import EqualCounts
 from shardway.core.assignment.views import lease_view, worker_view
@@ -40,7 +39,8 @@ from shardway.core.leases.tenure import (
     step,
 )
 from shardway.core.leases.writes import Done, Refused, Unknown
-from shardway.core.worker import Terms, WorkerState
+from shardway.core.worker import actions, events, machine
+from shardway.core.worker.state import Terms, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,7 @@ class Node:
             drain_deadline_s=5.0,
             upkeep_interval_s=1e9,
         )
-        self.mine = WorkerState(terms, EqualCounts(), fleet.rng)
+        self.state = WorkerState(terms, EqualCounts(), fleet.rng)
         self.members = WorkerRows(name, F)
         self.observed = Observed()
         self.leases: dict[str, LeaseRow] = {}
@@ -157,7 +157,7 @@ class Node:
         self.tenures: dict[str, Tenure] = {}
         self.timers: dict[tuple[str, str], float] = {}
         self.inbox: list[Callable[[float], None]] = []
-        self.todo: deque[rounds.Action] = deque()
+        self.todo: deque[actions.Action] = deque()
         self.is_doing = self.gone = False
         self.paused_until_s = self.cut_until_s = 0.0
         self.cut: tuple[str, ...] = ()  # what it cannot write to: "leases", "workers"
@@ -170,15 +170,15 @@ class Node:
 
     @property
     def leaving(self) -> bool:
-        return self.mine.leaving
+        return self.state.leaving
 
     def leave(self) -> None:
-        self.tell(rounds.Leave(), self.fleet.now_s)
+        self.handle(events.LeaveAsked(), self.fleet.now_s)
 
     def delivers(self, now_s: float) -> list[str]:
         if self.gone or now_s < self.paused_until_s:
             return []
-        held = self.mine.held.items()
+        held = self.state.held.items()
         return [key for key, owned in held if owned.side.delivers and self.tenures[key].may_deliver(now_s)]
 
     def run(self) -> None:
@@ -200,8 +200,8 @@ class Node:
         for (key, what), at_s in list(self.timers.items()):
             if now_s >= at_s and (key, what) in self.timers:
                 del self.timers[key, what]
-                drained = rounds.OwnerLearnt(key, OwnerEvent.DRAINED)
-                self.tell(rounds.Warmed(key) if what == "warm" else drained, now_s)
+                drained = events.OwnerSideLearned(key, OwnerEvent.DRAINED)
+                self.handle(events.WarmUpDone(key) if what == "warm" else drained, now_s)
         self.show(now_s)
         self.look(now_s)
 
@@ -211,7 +211,7 @@ class Node:
         if self.writing or not (self.changed or now_s >= self.row_at_s + F / 5):
             return
         self.counter += 1
-        row = self.mine.shown(now_s, self.counter)
+        row = self.state.row(now_s, self.counter)
         self.row_at_s, self.changed, self.writing = now_s, False, True
 
         def answered(done: Any) -> None:
@@ -237,7 +237,7 @@ class Node:
         """Read the leases, and then the workers' rows; a round follows."""
         if self.looks or now_s < self.look_at_s:
             return
-        self.looks, given = 1, {*self.mine.given}
+        self.looks, given = 1, {*self.state.given}
 
         def leases_read(leases: Any) -> None:
             def act(then_s: float) -> None:
@@ -249,7 +249,7 @@ class Node:
             def seen(answered_s: float, rows: Any) -> Callable[[float], None]:
                 def act(later_s: float) -> None:
                     if rows is not None:
-                        self.tell(rounds.WorkersSeen(given, rows, leases), later_s)
+                        self.handle(events.WorkersSeen(given, rows, leases), later_s)
                         self.round(leases, rows, now_s, answered_s, later_s)
                     self.looked(later_s)
 
@@ -271,9 +271,9 @@ class Node:
         self.observed.look_at_leases(leases.values(), now_s)
         self.members.look(rows.values(), now_s)
         silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=answered_s, now_s=now_s)
-        for key in list(self.mine.held):
+        for key in list(self.state.held):
             self.tenure(key, Saw(leases[key]), now_s)
-        view = rounds.View(
+        view = events.View(
             fleet=Kind.ALONE,
             leases={key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()},
             rows=leases,
@@ -281,20 +281,20 @@ class Node:
                 one: worker_view(row, alive=one not in silent, unmoved_s=self.members.unmoved_s(one, now_s))
                 for one, row in self.members.rows.items()
             },
-            named={key for key, row in leases.items() if row.owner == self.id and key not in self.mine},
+            named={key for key, row in leases.items() if row.owner == self.id and key not in self.state},
             scanned_s=answered_s,
             scan_sent_s=sent_s,
             before=before,
         )
-        self.tell(view, now_s)
+        self.handle(view, now_s)
 
     def looked(self, now_s: float) -> None:
         """One look of a round is over; the next round waits for all of them."""
         self.looks -= 1
         if self.looks:
             return
-        self.look_at_s = now_s + (TICK_S if self.mine.looks_often else 0.5)
-        if self.mine.is_done and not self.gone:
+        self.look_at_s = now_s + (TICK_S if self.state.looks_often else 0.5)
+        if self.state.is_done and not self.gone:
             self.gone = True
             self.fleet.request(lambda: self.fleet.rows.pop(self.id, None), self.row_is_gone)
 
@@ -304,7 +304,7 @@ class Node:
         def free() -> None:
             for row in [row for row in self.fleet.leases.values() if row.owner == self.id]:
                 self.fleet.write(writes.free(row))
-            for row in self.mine.given.values():
+            for row in self.state.given.values():
                 if row.owner not in self.fleet.rows:
                     self.fleet.write(writes.free(row))
 
@@ -319,7 +319,7 @@ class Node:
                     known = self.leases.get(key)
                     self.saw(row, later_s)
                     lease = lease_view(row, self.observed.unmoved_s(key, later_s))
-                    self.tell(rounds.LeaseSeen(key=key, row=row, lease=lease, known=known, sent_s=now_s), later_s)
+                    self.handle(events.LeaseSeen(key=key, row=row, lease=lease, known=known, sent_s=now_s), later_s)
                 self.looked(later_s)
 
             self.inbox.append(act)
@@ -336,7 +336,7 @@ class Node:
         def answered(outcome: Any) -> None:
             def act(now_s: float) -> None:
                 if outcome is not None:
-                    self.tell(rounds.Freed([row.key]), now_s)
+                    self.handle(events.RowsFreed([row.key]), now_s)
                 self.looked(now_s)
 
             self.inbox.append(act)
@@ -345,9 +345,9 @@ class Node:
 
     # --- what follows -----------------------------------------------------------------------------------
 
-    def tell(self, given: rounds.Input, now_s: float) -> None:
-        said = rounds.step(self.mine, given, now_s)
-        self.todo += sorted(said, key=lambda action: isinstance(action, rounds.SLOW))
+    def handle(self, event: events.Event, now_s: float) -> None:
+        todo = machine.step(self.state, event, now_s)
+        self.todo += sorted(todo, key=lambda action: isinstance(action, actions.TABLE_CALLS))
         if self.is_doing:
             return
         self.is_doing = True
@@ -355,13 +355,13 @@ class Node:
             self.act(self.todo.popleft(), now_s)
         self.is_doing = False
 
-    def act(self, action: rounds.Action, now_s: float) -> None:
+    def act(self, action: actions.Action, now_s: float) -> None:
         match action:
-            case rounds.PublishRow():
+            case actions.PublishRow():
                 self.changed = True
-            case rounds.Wake():
+            case actions.Wake():
                 self.look_at_s = now_s
-            case rounds.Take(key, receives, unmoved_s):
+            case actions.Take(key, receives, unmoved_s):
                 row = self.leases[key]
                 if receives:
                     # The table of states sees to it that it is known; a test takes that away, and must find another
@@ -370,19 +370,19 @@ class Node:
                     self.begin(key, receive(row, self.id, TIMES, now_s, known_s, self.alive_s), now_s)
                 else:
                     self.begin(key, claim(row, self.id, TIMES, now_s, self.alive_s), now_s)
-            case rounds.WarmUp(key):
+            case actions.WarmUp(key):
                 self.timers[key, "warm"] = now_s + self.fleet.rng.uniform(0.1, 0.5)
-            case rounds.Discard(key):
+            case actions.Discard(key):
                 self.timers.pop((key, "warm"), None)
-            case rounds.Stop(key):
+            case actions.StopDelivering(key):
                 self.timers[key, "drained"] = now_s + self.fleet.rng.uniform(0.0, 0.2)
-            case rounds.Resume(key):
+            case actions.ResumeDelivering(key):
                 self.timers.pop((key, "drained"), None)
-            case rounds.EndTenure(key, to, process):
+            case actions.EndTenure(key, to, process):
                 self.tenure(key, End(to, process), now_s)
-            case rounds.LookAt(key):
+            case actions.LookAt(key):
                 self.look_at(key, now_s)
-            case rounds.FreeRows(rows):
+            case actions.FreeRows(rows):
                 for row in rows:
                     self.free(row)
 
@@ -404,25 +404,25 @@ class Node:
                 case Began():
                     self.moves += 1
                     self.saw(self.tenures[key].row, now_s)
-                    self.tell(rounds.Began(key, True), now_s)
-                    self.tell(rounds.Delivers(key), now_s)
+                    self.handle(events.TakeAnswered(key, True), now_s)
+                    self.handle(events.ReadingBegan(key), now_s)
                 case NotTaken():
-                    self.tell(rounds.Began(key, False), now_s)
+                    self.handle(events.TakeAnswered(key, False), now_s)
                     self.over(key, now_s)
                 case Lost(why=why):
                     if why is Loss.UNCONFIRMED:
-                        self.tell(rounds.Unconfirmed(), now_s)
-                    self.tell(rounds.OwnerLearnt(key, OwnerEvent.LOST), now_s)
+                        self.handle(events.LeaseUnconfirmed(), now_s)
+                    self.handle(events.OwnerSideLearned(key, OwnerEvent.LOST), now_s)
                     self.over(key, now_s)
                 case Ended():
-                    self.tell(rounds.OwnerLearnt(key, OwnerEvent.ENDED), now_s)
+                    self.handle(events.OwnerSideLearned(key, OwnerEvent.ENDED), now_s)
                     self.over(key, now_s)
 
     def over(self, key: str, now_s: float) -> None:
         self.timers.pop((key, "drained"), None)
         row = self.tenures.pop(key).row
         self.saw(row, now_s)
-        self.tell(rounds.Over(key, row), now_s)
+        self.handle(events.TenureOver(key, row), now_s)
 
     def send(self, key: str, write: Any) -> None:
         tenure = self.tenures[key]

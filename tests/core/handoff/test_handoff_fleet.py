@@ -5,16 +5,16 @@ from random import Random
 
 import pytest
 
-from shardway.core import worker as rounds
 from shardway.core.handoff import receiver
 from shardway.core.handoff.receiver import RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverState
 from shardway.core.leases.tenure import State, Tenure, receive
+from shardway.core.worker import awaited
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states
 
 
 def settled(fleet: Fleet) -> Counter[str]:
-    return Counter(owner for node in fleet.workers if not node.gone for owner in [node.id] for _ in node.mine.held)
+    return Counter(owner for node in fleet.workers if not node.gone for owner in [node.id] for _ in node.state.held)
 
 
 def at_rest(fleet: Fleet, worker_count: int) -> None:
@@ -29,7 +29,7 @@ def at_rest(fleet: Fleet, worker_count: int) -> None:
     assert delivered == set(fleet.leases), states(fleet)
     assert max(held.values()) - min(held[node.id] for node in present) <= 1
     for node in present:
-        row = node.mine.shown(fleet.now_s)
+        row = node.state.row(fleet.now_s)
         assert (row.wanted, row.warm, dict(row.given)) == (frozenset(), frozenset(), {})
 
 
@@ -76,7 +76,7 @@ def test_blue_green() -> None:
 def test_a_spare_that_holds_nothing_gets_what_the_last_owner_leaves() -> None:
     fleet = started(1, 1, 2)
     fleet.run(2 * F)
-    (owner,) = [node for node in fleet.workers if node.mine.held]
+    (owner,) = [node for node in fleet.workers if node.state.held]
     owner.leave()
     fleet.run(F)
     assert owner.gone
@@ -132,11 +132,11 @@ def test_a_worker_whose_leases_cannot_be_written_gets_none_for_a_while() -> None
     fleet.run(2 * F)
     victim = fleet.workers[0]
     victim.cut, victim.cut_until_s = ("leases",), float("inf")
-    while not victim.mine.retreats:
+    while not victim.state.retreats:
         fleet.run(TICK_S)
-    moves, until_s = victim.moves, victim.mine.retreats_until_s
+    moves, until_s = victim.moves, victim.state.retreats_until_s
     fleet.run(until_s - fleet.now_s - TICK_S)
-    assert victim.mine.retreats
+    assert victim.state.retreats
     assert victim.moves == moves
 
 
@@ -208,6 +208,6 @@ def test_a_lease_that_no_worker_adopts_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_that_does_not_take_what_has_its_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_unasked", lambda mine, view, now_s, said: [])
+    monkeypatch.setattr(awaited, "_unasked", lambda worker, view, now_s: [])
     with pytest.raises(AssertionError):
         chaos()

@@ -9,7 +9,8 @@ from shardway.core.assignment.kcl.fleet import Fleet
 from shardway.core.assignment.strategies import EqualCounts
 from shardway.core.assignment.views import LeaseView, WorkerView, lease_view
 from shardway.core.leases import LeaseRow
-from shardway.core.worker import Terms, View, WorkerState
+from shardway.core.worker import events
+from shardway.core.worker.state import Terms, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 F = 10.0
 
 
-def mine_of(worker_id: str = "me", failover_s: float = F, **more: Any) -> WorkerState:
+def worker_of(worker_id: str = "me", failover_s: float = F, **more: Any) -> WorkerState:
     """A worker that has just started."""
     times = {"warm_deadline_s": 3.0, "drain_deadline_s": 5.0, "upkeep_interval_s": 60.0}
     terms = Terms(**{"worker_id": worker_id, "failover_s": failover_s, **times, **more})
@@ -41,9 +42,11 @@ def view_of(
     named: Iterable[str] = (),
     unmoved_s: float = 0.0,
     **more: Any,
-) -> View:
+) -> events.View:
     """All leases as one scan showed them just now."""
     listed = {one.key: one for one in rows}
     leases: dict[str, LeaseView] = {one.key: lease_view(one, unmoved_s) for one in listed.values()}
     given = {"fleet": Fleet.ALONE, "scanned_s": 0.0, "scan_sent_s": 0.0, "before": listed, **more}
-    return View(leases=leases, rows=listed, workers={one.id: one for one in workers}, named=frozenset(named), **given)
+    return events.View(
+        leases=leases, rows=listed, workers={one.id: one for one in workers}, named=frozenset(named), **given
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import AssignedShard, Consumer
-from shardway.core import worker as rounds
+from shardway.core.worker import held, state
 from shardway.events import ShardLeft
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.shard.listener import Origin
@@ -73,17 +73,17 @@ async def test_the_leases_on_their_way_are_looked_at_side_by_side_and_none_is_fr
 
 
 async def test_many_that_are_awaited_are_seen_in_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "READS_MAX", 0)
-    monkeypatch.setattr(rounds, "LEASES_PER_READ_MAX", SHARDS)
+    monkeypatch.setattr(state, "READS_MAX", 0)
+    monkeypatch.setattr(state, "LEASES_PER_READ_MAX", SHARDS)
     table = CountingTable()
     assert await deploy(table) == {Origin.HANDED_OVER: SHARDS}
     assert table.reads <= 3 * SHARDS  # to warm up, and when the offer is seen
 
 
 async def test_few_stop_at_a_time_so_that_none_waits_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "STOPS_AT_ONCE", 4)
-    monkeypatch.setattr(rounds, "STOPPING_TURNS_MAX", SHARDS)
-    monkeypatch.setattr(rounds, "STOP_COUNTS_S", float("inf"))
+    monkeypatch.setattr(held, "STOPS_AT_ONCE", 4)
+    monkeypatch.setattr(held, "STOPPING_TURNS_MAX", SHARDS)
+    monkeypatch.setattr(held, "STOP_COUNTS_S", float("inf"))
     stopped, most = 0, 0
 
     async def goes(shards: Sequence[AssignedShard]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import LeaseRow
-from shardway.core.worker import Discard, FreeRows, LeaseSeen, Leave, LookAt, PublishRow, WarmUp
+from shardway.core.worker import actions, events
 from shardway.errors import UnavailableError
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.worker import worker as workers
@@ -44,24 +44,30 @@ def worker_of(table: MemoryLeaseTable) -> Worker:
 
 async def test_what_an_action_leads_to_comes_behind_the_other_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, done = worker_of(MemoryLeaseTable()), list[str]()
-    answers = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [Discard("c")]}
-    monkeypatch.setattr(workers, "step", lambda mine, given, now_s: answers[type(given)])
+    answers = {
+        events.LeaseSeen: [actions.Discard("a"), actions.Discard("b")],
+        events.LeaveAsked: [actions.Discard("c")],
+    }
+    monkeypatch.setattr(workers, "step", lambda state, event, now_s: answers[type(event)])
 
     def discard(key: str) -> None:
         done.append(key)
         if key == "a":
-            worker._hear(Leave())
+            worker._handle_between_rounds(events.LeaveAsked())
 
     monkeypatch.setattr(worker._ahead, "discard", discard)
-    assert worker._tell(LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0)) == []
+    assert worker._handle(events.LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0)) == []
     assert done == ["a", "b", "c"]
 
 
 async def test_an_action_that_fails_keeps_none_of_the_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are done with the next input: what the machine has counted on must come to pass."""
     worker, done = worker_of(MemoryLeaseTable()), list[str]()
-    answers: dict[type[Any], list[Any]] = {LeaseSeen: [Discard("a"), Discard("b")], Leave: [PublishRow()]}
-    monkeypatch.setattr(workers, "step", lambda mine, given, now_s: answers[type(given)])
+    answers: dict[type[Any], list[Any]] = {
+        events.LeaseSeen: [actions.Discard("a"), actions.Discard("b")],
+        events.LeaveAsked: [actions.PublishRow()],
+    }
+    monkeypatch.setattr(workers, "step", lambda state, event, now_s: answers[type(event)])
 
     def discard(key: str) -> None:
         if key == "a":
@@ -70,8 +76,8 @@ async def test_an_action_that_fails_keeps_none_of_the_others_from_being_done(mon
 
     monkeypatch.setattr(worker._ahead, "discard", discard)
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        worker._tell(LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0))
-    worker._tell(Leave())
+        worker._handle(events.LeaseSeen(key=K, row=None, lease=None, known=None, sent_s=0.0))
+    worker._handle(events.LeaveAsked())
     assert done == ["b"]
 
 
@@ -88,7 +94,7 @@ async def test_a_lease_that_cannot_be_freed_keeps_no_other_from_being_looked_at(
 
     monkeypatch.setattr(worker, "_look_at", look_at)
     with pytest.raises(UnavailableError):
-        await worker._do([FreeRows([LeaseRow(key="given")]), LookAt(K)])
+        await worker._do([actions.FreeRows([LeaseRow(key="given")]), actions.LookAt(K)])
     assert looked == [K]
 
 
@@ -99,5 +105,5 @@ async def test_a_shard_that_does_not_come_any_more_is_not_read_ahead(monkeypatch
     await table.create(LeaseRow(key=K))
     worker = worker_of(table)
     monkeypatch.setattr(worker._ahead, "come", begun.append)
-    await worker._do([WarmUp(K)])
+    await worker._do([actions.WarmUp(K)])
     assert begun == []

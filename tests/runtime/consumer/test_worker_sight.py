@@ -10,7 +10,7 @@ from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.core.leases.membership import WorkerRow
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.worker.sight import MOVING_FAILOVERS, SeenTables
-from tests.core.worker.round_kit import mine_of
+from tests.core.worker.round_kit import worker_of
 
 F = 10.0
 
@@ -22,7 +22,7 @@ class Eyes:
         self.now_s = 0.0
         self.table = MemoryLeaseTable()
         self.sight = SeenTables(
-            mine_of("ours", F, process="1"), self.table, streams={None}, clock=lambda: self.now_s, kcl=None
+            worker_of("ours", F, process="1"), self.table, streams={None}, clock=lambda: self.now_s, kcl=None
         )
 
     def saw(self, owner: str | None, counter: int, **more: str) -> None:

@@ -11,7 +11,7 @@ from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases.membership import longest_unsettled
 from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
 from shardway.core.ledger.parts import PARTS_MAX
-from shardway.core.worker import Began, Delivers, GaveUp, Inherited, LeaderNamed, Over, OwnerLearnt, Unconfirmed
+from shardway.core.worker import events
 from shardway.runtime.dead_letters.shard_letters import LetterWriter
 from shardway.runtime.feeds.admission import Admission
 from shardway.runtime.feeds.pages import Pages
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.log.pages import ChildShard
-    from shardway.core.worker import Input, WorkerState
+    from shardway.core.worker.state import WorkerState
     from shardway.model import Position
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
@@ -101,33 +101,33 @@ class Readers:
 
 class HeldLeases(ShardListener):
     """Begins tenures, has their shards read, and clears away after them. The worker decides what is held, and what
-    becomes of it (`shardway.core.worker`): it is told what happens here.
+    becomes of it (`shardway.core.worker`): it handles the events that happen here.
     """
 
     def __init__(
         self,
-        mine: WorkerState,
+        state: WorkerState,
         *,
         readers: Readers,
         ahead: ReadingAhead,
         sight: SeenTables,
         shards: ShardLeases,
         chores: Chores,
-        tell: Callable[[Input], None],
+        handle: Callable[[events.Event], None],
     ) -> None:
-        """``tell`` hears of each tenure: that it has begun, that its shard is read, that it is over."""
+        """``handle`` takes the events of each tenure: that it has begun, that its shard is read, that it is over."""
         self.held: dict[str, HeldShard] = {}
         """The shards that are read, by the keys of their leases."""
         self.claims: dict[str, TenureKeeper] = {}
         """The tenures of leases on their way to be held, by the keys of the leases."""
-        self._mine = mine
+        self._state = state
         self._readers = readers
         self._ahead = ahead
         self._sight = sight
         self._shards = shards
         self._chores = chores
         self._clock = sight.clock
-        self._tell = tell
+        self._handle = handle
 
     def alive(self, sent_s: float) -> None:
         """Note that a write to the worker's own row was confirmed."""
@@ -145,7 +145,7 @@ class HeldLeases(ShardListener):
 
     def _origin(self, key: str) -> Origin:
         """Return the way in which the shard comes here."""
-        row, me = self._sight.leases[key], self._mine.terms.worker_id
+        row, me = self._sight.leases[key], self._state.terms.worker_id
         if row.actual_owner not in (None, me):
             return Origin.TAKEN
         if row.actual_owner == me:
@@ -163,14 +163,14 @@ class HeldLeases(ShardListener):
         try:
             began = await keeper.began
             self._sight.saw(keeper.row)
-            self._tell(Began(key, began))
+            self._handle(events.TakeAnswered(key, began))
             if not began:
                 return
             if keeper.row.ended:  # An old look showed it as unread.
                 keeper.abandon()
                 self._ahead.discard(key)
                 return
-            if key in self._mine.stolen and not await self._victim_has_heard(keeper):
+            if key in self._state.stolen and not await self._victim_has_heard(keeper):
                 self._ahead.discard(key)
                 await asyncio.wait((keeping,))
                 return
@@ -179,7 +179,7 @@ class HeldLeases(ShardListener):
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
                 # Nothing here reads the shard any more: another worker may be able to, with another program.
-                self._tell(GaveUp(key, COOL_DOWN_S))
+                self._handle(events.LeaseGivenUp(key, COOL_DOWN_S))
                 one.cut(one.reader.over_because)
             await asyncio.wait((keeping,))
         except Exception as error:
@@ -207,7 +207,7 @@ class HeldLeases(ShardListener):
             self._sight.saw(keeper.row)
         if not keeper.row.ended:
             self._sight.forget_scan()
-        self._tell(Over(key, keeper.row))
+        self._handle(events.TenureOver(key, keeper.row))
 
     async def _victim_has_heard(self, keeper: TenureKeeper) -> bool:
         """Wait until the KCL worker from which a lease was stolen has renewed in vain, as it reads on until then, and
@@ -215,12 +215,12 @@ class HeldLeases(ShardListener):
         """
         self._ahead.expect(keeper.row)
         over = self._chores.spawn(keeper.over())
-        until_s = self._clock() + self._mine.terms.steal_wait_s
+        until_s = self._clock() + self._state.terms.steal_wait_s
         while (left_s := until_s - self._clock()) > 0 and not over.done():
-            if self._mine.leaving:
+            if self._state.leaving:
                 keeper.tell(End(None))
                 await over
-            await asyncio.wait((over,), timeout=min(left_s, self._mine.terms.look_interval_s))
+            await asyncio.wait((over,), timeout=min(left_s, self._state.terms.look_interval_s))
         lost = over.done()
         over.cancel()
         return not lost
@@ -230,15 +230,15 @@ class HeldLeases(ShardListener):
         reader = self._readers.open(keeper, warming)
         reader.listen(self)
         reader.origin = origin
-        held = self.held[key] = HeldShard(keeper, reader, tell=self._tell, clock=self._clock)
+        held = self.held[key] = HeldShard(keeper, reader, handle=self._handle, clock=self._clock)
         self.claims.pop(key, None)
-        self._tell(Delivers(key))
+        self._handle(events.ReadingBegan(key))
         return held
 
     def gave_up(self, reader: ShardReader, ending: GiveUpReason) -> None:
         """See `ShardListener`: another worker is to try, unless the shard is to stand still."""
         if not ending.stops:
-            self._tell(GaveUp(reader.row.key, ending.cool_down_s))
+            self._handle(events.LeaseGivenUp(reader.row.key, ending.cool_down_s))
 
     def over(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
@@ -247,7 +247,7 @@ class HeldLeases(ShardListener):
     def _retreat(self, why: Loss | None) -> None:
         """Leave leases to others for a while, where this worker cannot write to the table."""
         if why is Loss.UNCONFIRMED:
-            self._tell(Unconfirmed())
+            self._handle(events.LeaseUnconfirmed())
 
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:
         """See `ShardListener`: the children's leases are made here, and known without another look."""
@@ -264,7 +264,7 @@ class HeldLeases(ShardListener):
                 continue
             others = {*lease_view(row).parents} - {key}
             parents_ended = all(sight.leases[other].ended for other in others & sight.leases.keys())
-            self._tell(Inherited(row.key, may_start=parents_ended))
+            self._handle(events.ChildFound(row.key, may_start=parents_ended))
 
     async def _read(self, held: HeldShard) -> None:
         """Fetch until the tenure is over. The row of a shard that has ended stays as it is, with its last owner's name:
@@ -285,17 +285,17 @@ class HeldLeases(ShardListener):
 
 
 class HeldShard(ShardListener):
-    """Does what the worker decides on the owner's side of a handoff, and tells what the shard and its lease say."""
+    """Does what the worker decides on the owner's side of a handoff, and reports what the shard and its lease say."""
 
     def __init__(
         self,
         keeper: TenureKeeper,
         reader: ShardReader,
         *,
-        tell: Callable[[Input], None],
+        handle: Callable[[events.Event], None],
         clock: Callable[[], float],
     ) -> None:
-        """``tell`` takes inputs of the worker's machine."""
+        """``handle`` takes the events of the worker's machine."""
         self.keeper = keeper
         self.reader = reader
         reader.listen(self)
@@ -306,19 +306,19 @@ class HeldShard(ShardListener):
         self._measured_s = clock()
         self._measured_bytes = cursor.payload_bytes
         self._throughput_kib_s: float | None = None
-        self._tell = tell
+        self._handle = handle
         self._clock = clock
         self._draining: asyncio.Task[None] | None = None
 
     def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
         """See `ShardListener`."""
         if isinstance(command, HandoffAsked):
-            self._tell(LeaderNamed(self._key, command.to))
+            self._handle(events.LeaderNamedReceiver(self._key, command.to))
         elif isinstance(command, Ended):
             reader.stop("the shard was handed over")
-            self._learnt(OwnerEvent.ENDED)
+            self._inform_side(OwnerEvent.ENDED)
         else:
-            self._learnt(OwnerEvent.LOST)
+            self._inform_side(OwnerEvent.LOST)
 
     def unsettled_s(self, now_s: float) -> float:
         """Return for how long the shard's oldest unsettled record has been the oldest, as the calls so far have seen
@@ -347,11 +347,11 @@ class HeldShard(ShardListener):
 
     def let_go(self, reader: ShardReader) -> None:
         """See `ShardListener`: the lease becomes free for any worker."""
-        self._learnt(OwnerEvent.FREE)
+        self._inform_side(OwnerEvent.FREE)
 
-    def stop(self, due_s: float) -> None:
-        """Deliver nothing more, and tell the worker when all is settled, or when it is ``due_s``."""
-        drained = self.reader.drain(max(0.0, due_s - self._clock()))
+    def stop(self, deadline_s: float) -> None:
+        """Deliver nothing more, and inform the worker when all is settled, or at the deadline."""
+        drained = self.reader.drain(max(0.0, deadline_s - self._clock()))
         self._draining = spawn(self._drain(drained), self._drain_failed)
 
     def resume(self) -> None:
@@ -377,13 +377,13 @@ class HeldShard(ShardListener):
         if self._draining is not None:
             self._draining.cancel()
 
-    def _learnt(self, given: OwnerEvent) -> None:
-        self._tell(OwnerLearnt(self._key, given))
+    def _inform_side(self, event: OwnerEvent) -> None:
+        self._handle(events.OwnerSideLearned(self._key, event))
 
     async def _drain(self, drained: asyncio.Future[bool]) -> None:
-        self._learnt(OwnerEvent.DRAINED if await drained else OwnerEvent.DRAIN_DEADLINE)
+        self._inform_side(OwnerEvent.DRAINED if await drained else OwnerEvent.DRAIN_DEADLINE)
 
     def _drain_failed(self, error: BaseException) -> None:
         """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
         self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
-        self._learnt(OwnerEvent.DRAIN_DEADLINE)
+        self._inform_side(OwnerEvent.DRAIN_DEADLINE)

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases.row import goes_on
-from shardway.core.worker import NotReadable, Warmed
+from shardway.core.worker import events
 from shardway.errors import OptionError
 from shardway.runtime.background import emits_failure
 from shardway.runtime.worker.shard_leases import shard_id_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.row import Checkpoint
     from shardway.core.log.feed_cursor import PageMeaning
-    from shardway.core.worker import Input
     from shardway.model import Position
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
@@ -91,7 +90,7 @@ class WarmUp:
                 self._hold(taken.records.held_bytes)
             if not taken.millis_behind_latest or taken.ended or self._bytes >= self._bytes_max:
                 self._read_enough = True
-                self._tell()
+                self._check_warm()
             if taken.ended:
                 return
             while self._bytes >= self._bytes_max:
@@ -101,7 +100,7 @@ class WarmUp:
     async def _when_known(self, window: WindowRead) -> None:
         await window.over()
         if window.failure is None:
-            self._tell()
+            self._check_warm()
         else:
             drop(self._task)
             self._on_failed(window.failure)
@@ -111,7 +110,7 @@ class WarmUp:
         if self._share is not None:
             self._share.change(held_bytes)
 
-    def _tell(self) -> None:
+    def _check_warm(self) -> None:
         if self._read_enough and (self.window is None or self.window.is_known):
             self._on_warm()
 
@@ -126,14 +125,14 @@ class ReadingAhead:
         chores: Chores,
         *,
         on_event: Callable[[Any], None],
-        tell: Callable[[Input], None],
+        handle: Callable[[events.Event], None],
     ) -> None:
-        """``tell`` hears that a shard is warm, or that a shard cannot be read."""
+        """``handle`` takes the events of shards that are warm, or cannot be read."""
         self._parts = parts
         self._options = options
         self._chores = chores
         self._on_event = on_event
-        self._tell = tell
+        self._handle = handle
         self._warming: dict[str, WarmUp] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -144,8 +143,8 @@ class ReadingAhead:
         self._begin(
             row,
             follows,
-            on_warm=lambda: self._tell(Warmed(row.key)),
-            leave_it=lambda _: self._tell(NotReadable(row.key)),
+            on_warm=lambda: self._handle(events.WarmUpDone(row.key)),
+            leave_it=lambda _: self._handle(events.WarmUpFailed(row.key)),
         )
 
     def expect(self, row: LeaseRow) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing
-    from shardway.core.worker import WorkerState
+    from shardway.core.worker.state import WorkerState
     from shardway.ports import LeaseTable, SharedWithKcl
 
 
@@ -49,7 +49,7 @@ class SeenTables:
 
     def __init__(
         self,
-        mine: WorkerState,
+        state: WorkerState,
         table: LeaseTable,
         *,
         streams: Collection[str | None],
@@ -57,11 +57,11 @@ class SeenTables:
         clock: Callable[[], float],
         kcl: KclWatch | None,
     ) -> None:
-        """``mine`` has what this worker holds, or has claimed. ``streams``: what the leases of its streams have as
+        """``state`` has what this worker holds, or has claimed. ``streams``: what the leases of its streams have as
         ``streamName``; other leases are left alone. ``kcl`` is None where there can be no KCL workers.
         """
-        self.id = mine.terms.worker_id
-        self.process = mine.terms.process
+        self.id = state.terms.worker_id
+        self.process = state.terms.process
         self.leases: dict[str, LeaseRow] = {}
         self.scanned_s = float("-inf")
         """The time at which the last scan was answered."""
@@ -69,15 +69,15 @@ class SeenTables:
         """The time at which the last scan was sent."""
         self.before: Mapping[str, LeaseRow] = {}
         """The leases as they were known before the last scan."""
-        self.members = WorkerRows(self.id, mine.terms.failover_s)
+        self.members = WorkerRows(self.id, state.terms.failover_s)
         self._former: set[str] | None = None  # The leases that had this worker's name when it came.
         self._saw_s: dict[str, float] = {}
         self._came_from: dict[str, tuple[str, bool]] = {}
-        self._held = mine
+        self._held = state
         self._kcl = kcl
         self._glanced_s = float("-inf")
         self._looked_s = float("-inf")
-        self._failover_s = mine.terms.failover_s
+        self._failover_s = state.terms.failover_s
         self._scan_interval_s = scan_interval_s
         self._table = table
         self._streams = streams

@@ -21,36 +21,9 @@ from shardway.core.leases import Done, writes
 from shardway.core.leases.membership import WRITES_PER_FAILOVER
 from shardway.core.leases.row import process_name
 from shardway.core.leases.tenure import claim, receive
-from shardway.core.worker import (
-    SLOW,
-    CreateMissing,
-    Deliver,
-    Discard,
-    EndTenure,
-    Follow,
-    Freed,
-    FreeRows,
-    GaveUp,
-    KeepUp,
-    LeaseSeen,
-    Leave,
-    LookAt,
-    Measure,
-    PublishRow,
-    ReadAhead,
-    Resume,
-    Stop,
-    Take,
-    Terms,
-    UpkeepOver,
-    View,
-    Wake,
-    WarmUp,
-    Work,
-    WorkersSeen,
-    WorkerState,
-    step,
-)
+from shardway.core.worker import actions, events
+from shardway.core.worker.machine import step
+from shardway.core.worker.state import Terms, Work, WorkerState
 from shardway.errors import ServiceError, ShardwayError
 from shardway.events import FleetChanged, LeasesBegunAnew, LeaseUnreadable, LeaseUpkeepFailed
 from shardway.ports import SharedWithKcl
@@ -69,7 +42,6 @@ if TYPE_CHECKING:
 
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.membership import WorkerRow
-    from shardway.core.worker import Action, Input, Slow
     from shardway.options import ConsumerOptions
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.shard_reader import ShardReader
@@ -108,34 +80,34 @@ class Worker:
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
         self._unreadable: set[str] = set()
-        self._todo: deque[Action] = deque()
+        self._todo: deque[actions.Action] = deque()
         self._is_doing = False
-        self._mine = mine = WorkerState(_terms(worker_id, options), options.leases.assignment, rng)
+        self._state = state = WorkerState(_terms(worker_id, options), options.leases.assignment, rng)
         self._chores = chores = Chores(self._fail)
-        self._presence = Presence(table, mine, self._shown, retry_s=retry_s, clock=clock)
+        self._presence = Presence(table, state, self._shown, retry_s=retry_s, clock=clock)
         self._kcl = _kcl_watch(worker_id, table, options, clock)
         self._sight = SeenTables(
-            mine, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
+            state, table, streams=parts.keys(), scan_interval_s=self._times.scan_interval_s, clock=clock, kcl=self._kcl
         )
         self._shards = ShardLeases(
             table, parts, options.starting_position, retry_s=retry_s, changed=self._rescan, owned=self._owned
         )
-        self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, tell=self._hear)
+        self._ahead = ReadingAhead(parts, options, chores, on_event=on_event, handle=self._handle_between_rounds)
         self._holding = HeldLeases(
-            mine,
+            state,
             readers=readers,
             ahead=self._ahead,
             sight=self._sight,
             shards=self._shards,
             chores=chores,
-            tell=self._hear,
+            handle=self._handle_between_rounds,
         )
         self.held = self._holding.held
 
     def _shown(self, now_s: float, counter: int) -> WorkerRow:
         """Return the worker's own row as it is written now, with what those want to know that look from outside."""
         service_s = next(iter(self._parts.values())).stream.now_s
-        row = self._mine.shown(now_s, counter)
+        row = self._state.row(now_s, counter)
         return replace(row, written_ms=int(service_s * 1000), unsettled=self._holding.unsettled(now_s))
 
     # --- life -----------------------------------------------------------------------------------
@@ -169,7 +141,7 @@ class Worker:
         end the workers that start meanwhile.
         """
         begins_anew, retry_s = self.options.leases.other_stream_begins_anew, self._times.lease.retry_s
-        while not self._mine.leaving:
+        while not self._state.leaving:
             self._look_now.clear()
             try:
                 await self._table.ensure()
@@ -196,7 +168,7 @@ class Worker:
             "opening the place for dead letters",
             "it is tried again; no shard is read before that",
         )
-        while not self._mine.leaving:
+        while not self._state.leaving:
             self._look_now.clear()
             try:
                 await self._letters.start()
@@ -213,7 +185,7 @@ class Worker:
         """Look and act, round after round, until nothing is held any more by a worker that leaves."""
         announcing = self._chores.spawn(self._presence.run(self._holding.alive))
         announcing.add_done_callback(lambda _: self._look_now.set())
-        while self._presence.alive_s is None and not self._mine.leaving:
+        while self._presence.alive_s is None and not self._state.leaving:
             if announcing.done():
                 await announcing  # A worker that the others cannot see must hold no lease.
             await wait_set(self._look_now, 0.01)
@@ -238,7 +210,7 @@ class Worker:
 
     async def stop(self) -> None:
         """Hand over everything, and leave: `run` ends when the worker holds nothing any more."""
-        self._hear(Leave())
+        self._handle_between_rounds(events.LeaveAsked())
         await self._over.wait()
 
     def leases(self) -> Collection[LeaseRow]:
@@ -251,7 +223,7 @@ class Worker:
 
     def give_up(self, key: str, cool_down_s: float) -> None:
         """Let another worker have a lease, or free it, and do not take it again for a while."""
-        self._hear(GaveUp(key, cool_down_s))
+        self._handle_between_rounds(events.LeaseGivenUp(key, cool_down_s))
 
     async def _leave(self) -> None:
         """Take away this worker's row, and free what was given to it while it left.
@@ -263,9 +235,9 @@ class Worker:
             await self._kcl.leave()
         await self._table.delete_worker(self.id)
         listing = await self._table.scan(consistent=True)
-        mine = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
-        await self._free(mine)
-        if given := {*self._mine.given}:
+        ours = [row for row in listing.rows if row.stream in self._parts and not row.ended and self._sight.is_mine(row)]
+        await self._free(ours)
+        if given := {*self._state.given}:
             rows = await self._table.workers(consistent=True)
             await self._take_back(given, {row.worker_id: row for row in rows})
 
@@ -273,26 +245,26 @@ class Worker:
         """Hand over the rest, then raise the error: reading has met what repeating does not mend."""
         if self._failure is None:
             self._failure = error
-        self._hear(Leave())
+        self._handle_between_rounds(events.LeaveAsked())
 
     # --- a round --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
         """Look, decide, act. Return True while something is waited for that may come at any moment."""
-        slow = self._tell(self._view(await self._look()))
-        if any(isinstance(one, CreateMissing) for one in slow):
+        slow = self._handle(self._view(await self._look()))
+        if any(isinstance(one, actions.CreateMissing) for one in slow):
             await self._shards.missing(self._sight.leases)
             return True
         await self._do(slow)
-        if self._mine.is_done:
+        if self._state.is_done:
             self._stopped.set()
-        return self._mine.looks_often
+        return self._state.looks_often
 
     async def _look(self) -> list[str]:
         """Look at the tables, and tell tenures what was seen of their leases. Returns the workers that are silent."""
-        sight, mine, before, fleet = self._sight, self._mine, self._sight.scanned_s, self._sight.fleet
-        given = {*mine.given}
-        silent = await sight.look(closely=mine.looks_closely, scans=mine.waits_for_many(len(sight.leases)))
+        sight, state, before, fleet = self._sight, self._state, self._sight.scanned_s, self._sight.fleet
+        given = {*state.given}
+        silent = await sight.look(closely=state.looks_closely, scans=state.waits_for_many(len(sight.leases)))
         await self._take_back(given, sight.members.rows)
         if sight.scanned_s != before:
             for key in sight.unreadable.keys() - self._unreadable:
@@ -303,7 +275,7 @@ class Worker:
                     held.keeper.saw(row)
         if sight.fleet is not fleet:
             self._on_event(FleetChanged(self._table.name, sight.fleet.value))
-        if self._kcl is not None and not mine.leaving:
+        if self._kcl is not None and not state.leaving:
             await self._kcl.report()
         return silent
 
@@ -311,12 +283,12 @@ class Worker:
         """Free what was given to a worker that has left meanwhile. ``given``: the leases that were given when a
         consistent look at the workers was sent, which showed them as ``workers``.
         """
-        await self._do(self._tell(WorkersSeen(given, workers, self._sight.leases)))
+        await self._do(self._handle(events.WorkersSeen(given, workers, self._sight.leases)))
 
-    def _view(self, silent: Collection[str]) -> View:
-        sight, mine, rows = self._sight, self._mine, self._sight.leases
+    def _view(self, silent: Collection[str]) -> events.View:
+        sight, state, rows = self._sight, self._state, self._sight.leases
         steals = sight.fleet is Fleet.KCL2
-        return View(
+        return events.View(
             fleet=sight.fleet,
             leases=sight.views(),
             rows=rows,
@@ -324,7 +296,7 @@ class Worker:
             named={
                 key
                 for key, row in rows.items()
-                if row.actual_owner == self.id and key not in mine and sight.is_mine(row)
+                if row.actual_owner == self.id and key not in state and sight.is_mine(row)
             },
             robbed={key for key, row in rows.items() if sight.is_robbed(row)} if steals else (),
             given_up={key for key, held in self.held.items() if held.reader.ledger.given_up},
@@ -350,17 +322,16 @@ class Worker:
 
     # --- what follows ---------------------------------------------------------------------------
 
-    def _tell(self, given: Input) -> list[Slow]:
-        """Have the worker's machine decide what follows from an input, and do what takes no time; return what calls a
+    def _handle(self, event: events.Event) -> list[actions.TableCall]:
+        """Have the worker's machine decide what follows from an event, and do what takes no time; return what calls a
         table.
 
-        What is done may lead to another input at once. Then its actions come behind those of the first one: a shard
-        must not be stopped before it was resumed, where that was decided first.
+        What is done may lead to another event at once. Then its actions come behind those of the first one: a shard
         must not be stopped before it was resumed, where that was decided first.
         """
-        slow: list[Slow] = []
-        for one in step(self._mine, given, self._clock()):
-            if isinstance(one, SLOW):
+        slow: list[actions.TableCall] = []
+        for one in step(self._state, event, self._clock()):
+            if isinstance(one, actions.TABLE_CALLS):
                 slow.append(one)
             else:
                 self._todo.append(one)
@@ -373,47 +344,47 @@ class Worker:
                 self._is_doing = False
         return slow
 
-    def _hear(self, given: Input) -> None:
-        """Take an input of a part of the worker between rounds, and do what follows."""
-        if slow := self._tell(given):
+    def _handle_between_rounds(self, event: events.Event) -> None:
+        """Handle an event of a part of the worker between rounds, and do what follows."""
+        if slow := self._handle(event):
             self._chores.spawn(self._do(slow))
 
-    def _do_now(self, action: Action) -> None:
+    def _do_now(self, action: actions.Action) -> None:
         match action:
-            case PublishRow():
+            case actions.PublishRow():
                 self._presence.changed()
-            case Wake():
+            case actions.Wake():
                 self._look_now.set()
-            case Take():
+            case actions.Take():
                 self._take(action)
-            case Follow(key, checkpoint):
+            case actions.Follow(key, checkpoint):
                 self._ahead.follow(key, checkpoint)
-            case Discard(key):
+            case actions.Discard(key):
                 self._ahead.discard(key)
-            case ReadAhead(key):
+            case actions.ReadAhead(key):
                 self._ahead.expect(self._sight.leases[key])
-            case Deliver(key):
+            case actions.Deliver(key):
                 self._on_reader(self.held[key].reader)
-            case Measure():
+            case actions.Measure():
                 for held in self.held.values():
                     held.measure()
-            case KeepUp(work):
+            case actions.KeepUp(work):
                 self._chores.spawn(self._keep_up(work))
-            case Stop() | Resume() | EndTenure():
+            case actions.StopDelivering() | actions.ResumeDelivering() | actions.EndTenure():
                 self._do_held(action)
 
-    def _do_held(self, action: Stop | Resume | EndTenure) -> None:
+    def _do_held(self, action: actions.StopDelivering | actions.ResumeDelivering | actions.EndTenure) -> None:
         if (held := self.held.get(action.key)) is None:
             return  # Its tenure ends in this very step.
         match action:
-            case Stop(_, due_s):
-                held.stop(due_s)
-            case Resume():
+            case actions.StopDelivering(_, deadline_s):
+                held.stop(deadline_s)
+            case actions.ResumeDelivering():
                 held.resume()
-            case EndTenure(_, to, process):
+            case actions.EndTenure(_, to, process):
                 held.end(to, process)
 
-    def _take(self, action: Take) -> None:
+    def _take(self, action: actions.Take) -> None:
         row, me, times, now_s = self._sight.leases[action.key], self.id, self._times.lease, self._clock()
         alive_s, process = self._presence.alive_s, self._sight.process
         if action.receives and not row.lacks_time:
@@ -424,14 +395,14 @@ class Worker:
             begun = claim(row, me, times, now_s, alive_s, process, start_ms)
         self._holding.begin(action.key, TenureKeeper(self._table, begun, clock=self._clock))
 
-    async def _do(self, slow: Iterable[Slow]) -> None:
+    async def _do(self, slow: Iterable[actions.TableCall]) -> None:
         """Do what calls a table: first free leases, then look at the others side by side, each in its own order."""
-        frees: list[FreeRows] = []
-        by_key: dict[str, deque[Slow]] = {}
+        frees: list[actions.FreeRows] = []
+        by_key: dict[str, deque[actions.TableCall]] = {}
         for one in slow:
-            if isinstance(one, FreeRows):
+            if isinstance(one, actions.FreeRows):
                 frees.append(one)
-            elif isinstance(one, WarmUp | LookAt):
+            elif isinstance(one, actions.WarmUp | actions.LookAt):
                 by_key.setdefault(one.key, deque()).append(one)
         try:
             for free in frees:
@@ -443,32 +414,32 @@ class Worker:
     async def _free(self, rows: Collection[LeaseRow]) -> None:
         self._sight.forget_scan()
         await side_by_side(lambda row: self._table.write(writes.free(row)), rows, LOOKS_AT_ONCE_MAX)
-        self._tell(Freed([row.key for row in rows]))
+        self._handle(events.RowsFreed([row.key for row in rows]))
 
-    async def _look_closely(self, todo: deque[Slow]) -> None:
+    async def _look_closely(self, todo: deque[actions.TableCall]) -> None:
         """Do what is to be done for one lease that may come."""
         while todo:
             one = todo.popleft()
-            if isinstance(one, WarmUp):
+            if isinstance(one, actions.WarmUp):
                 await self._warm_up(one.key)
-            elif isinstance(one, LookAt):
+            elif isinstance(one, actions.LookAt):
                 todo += await self._look_at(one.key)
 
     async def _warm_up(self, key: str) -> None:
         row = await self._sight.get(key)
-        side = self._mine.receiving.get(key)
+        side = self._state.receiving.get(key)
         if row is not None and not row.ended and side is not None and side.state is ReceiverState.WARMING:
             self._ahead.come(row)
 
-    async def _look_at(self, key: str) -> list[Slow]:
+    async def _look_at(self, key: str) -> list[actions.TableCall]:
         sight = self._sight
         sent_s, row = self._clock(), await sight.get(key)
         known = sight.leases.get(key)
         if row is None:
-            return self._tell(LeaseSeen(key=key, row=None, lease=None, known=known, sent_s=sent_s))
+            return self._handle(events.LeaseSeen(key=key, row=None, lease=None, known=known, sent_s=sent_s))
         sight.saw(row)
-        return self._tell(
-            LeaseSeen(
+        return self._handle(
+            events.LeaseSeen(
                 key=key,
                 row=row,
                 lease=sight.view(row),
@@ -492,9 +463,9 @@ class Worker:
             failed = False
         except ShardwayError as error:
             reason = error.code if isinstance(error, ServiceError) else type(error).__name__
-            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self._mine.terms.upkeep_retry_s))
+            self._on_event(LeaseUpkeepFailed(self._table.name, reason, self._state.terms.upkeep_retry_s))
         finally:
-            self._hear(UpkeepOver(work, failed))
+            self._handle_between_rounds(events.UpkeepDone(work, failed))
 
 
 def _terms(worker_id: str, options: ConsumerOptions) -> Terms:
@@ -544,7 +515,7 @@ class Presence:
     def __init__(
         self,
         table: LeaseTable,
-        mine: WorkerState,
+        state: WorkerState,
         shown: Callable[[float, int], WorkerRow],
         *,
         retry_s: float,
@@ -556,7 +527,7 @@ class Presence:
         self.alive_s: float | None = None
         """The send time of the last confirmed write; None: no other worker can have seen this one yet."""
         self._table = table
-        self._mine = mine
+        self._state = state
         self._shown = shown
         self._retry_s = retry_s
         self._told_s = float("-inf")
@@ -578,7 +549,7 @@ class Presence:
         """Write the row until `end`. Raises, before the first confirmed write, an error that trying again does not
         mend. ``on_alive`` hears of confirmed writes, by the time at which they were sent.
         """
-        interval_s = self._mine.terms.failover_s / WRITES_PER_FAILOVER
+        interval_s = self._state.terms.failover_s / WRITES_PER_FAILOVER
         while not self._ends:
             self._now.clear()
             sent_s = self._clock()
