@@ -316,7 +316,7 @@ MAY_TAKE_ANY_ARGUMENTS = {
     "shardway.local.model.state": "each kind of change has arguments of its own, as the journal keeps them",
     "shardway.local.moto_process": "WSGI's function, which this only hands on",
     "shardway.runtime.dead_letters.reading": "repeats any call of a source",
-    "shardway.runtime.producer.core": "a loop's `call_soon_threadsafe`",
+    "shardway.runtime.producer.send_loop": "a loop's `call_soon_threadsafe`",
     "shardway.runtime.shard.batch": "any way to settle, with what it is given",
     "shardway.testing.pytest_plugin": "a fixture that makes consumers of any options",
 }

@@ -292,10 +292,10 @@ async def test_what_is_told_as_never_sent_was_not_sent_when_it_is_told() -> None
 async def test_a_close_that_is_disturbed_while_it_gives_up_many_records(again: str) -> None:
     producer, handles = await held(30_000, alone=False)
     closing = asyncio.create_task(producer.close(0))
-    while not producer._core._ended:
+    while not producer._session.send_loop.has_ended:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not producer._core._finished
+    assert not producer._session.is_finished
     if again == "cancelled":
         closing.cancel()
     elif again == "closed again":

@@ -54,9 +54,9 @@ class Watched:
     """A producer, and every chunk that it took: what a caller was not told of counts as well."""
 
     def __init__(self, producer: Producer[OutRecord] | SyncProducer[OutRecord]) -> None:
-        self.core = producer._core
+        self.session = producer._session
         self.chunks: dict[int, Chunk] = {}
-        take_in = self.core._take_in
+        take_in = self.session.driver.take_in
 
         def noting(records_max: float = math.inf) -> bool:
             self.note()
@@ -64,18 +64,18 @@ class Watched:
             self.note()
             return has_more
 
-        self.core._take_in = noting  # type: ignore[method-assign]
+        self.session.driver.take_in = noting  # type: ignore[method-assign]
 
     def note(self) -> None:
-        for chunk in [*list(self.core.intake.queue), *list(self.core.batcher.settling.live.values())]:
+        for chunk in [*list(self.session.intake.queue), *list(self.session.batcher.settling.live.values())]:
             self.chunks[id(chunk)] = chunk
 
     def check(self, sink: MemorySink, where: str) -> None:
-        room = self.core.intake.room
+        room = self.session.intake.room
         assert (room.free, room.claimed, len(room.waiting)) == (room.bytes_max, 0, 0), where
-        assert not self.core.intake.queue, where
-        assert not self.core.intake.open.pairs, where
-        assert not self.core.batcher.settling.live, where
+        assert not self.session.intake.queue, where
+        assert not self.session.intake.open.pairs, where
+        assert not self.session.batcher.settling.live, where
         for chunk in self.chunks.values():
             outcomes = chunk.outcomes
             assert len(outcomes) == chunk.records, where
@@ -459,7 +459,7 @@ async def test_a_program_that_cancels_all_tasks(aggregation: bool) -> None:
     await producer.start()
     puts = await producer.put_many([(f"key-{number}", b"%d" % number) for number in range(2_000)])
     await asyncio.sleep(0)
-    assert producer._core._sending
+    assert producer._session.driver.tasks
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await producer.close()

@@ -54,10 +54,10 @@ async def test_a_single_put_does_not_wait_for_company(local: LocalKinesis, aggre
 
 async def test_others_run_while_many_records_are_taken_in(local: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of 200,000 in one turn held the event loop for half a second."""
-    monkeypatch.setattr("shardway.runtime.producer.core.TAKEN_IN_RECORDS_MAX", 2_000)
+    monkeypatch.setattr("shardway.runtime.producer.send_loop.TAKEN_IN_RECORDS_MAX", 2_000)
     async with Producer[OutRecord](STREAM, connection=wire_of(local), options=quick()) as producer:
         handles = [producer.put_nowait(record) for record in numbered(range(8_000))]
-        queue = producer._core.intake.queue
+        queue = producer._session.intake.queue
         seen = [len(queue)]
         while queue:
             await asyncio.sleep(0)
@@ -414,4 +414,4 @@ async def test_a_partition_key_of_a_subclass_of_str(local: LocalKinesis, aggrega
     written = sorted(record.partition_key for record in (await read_all(local)).records)
     singles = [f"own-{number}" for number in range(3)] * 2
     assert written == sorted([*map(str.__str__, keys), *map(str.__str__, keys), *singles, "key-a"])
-    assert all(type(key) is str for key in producer._core.batcher.lanes.routes.known)
+    assert all(type(key) is str for key in producer._session.batcher.lanes.routes.known)

@@ -104,7 +104,7 @@ async def test_following_the_shards_is_begun_again_when_it_fails_in_its_own_step
         raise error
 
     monkeypatch.setattr(ShardListing, "_list", fails_first)
-    monkeypatch.setattr(ShardListing, "_failed", fails_too)
+    monkeypatch.setattr(ShardListing, "_failure_event", fails_too)
     async with asyncio.timeout(WAIT_S):
         producer = Producer[OutRecord](STREAM, connection=wire_of(local), options=quick(), on_event=heard.append)
         if times == 2:

@@ -163,7 +163,7 @@ def test_others_run_while_many_records_are_withdrawn(options: dict[str, Any]) ->
     producer = SyncProducer[OutRecord](Silent(), options=quick(record_ttl_s=600.0, **options))
     producer.start()
     puts = producer.put_many([(f"key-{number % 9}", b"%d" % number) for number in range(count)])
-    until_sync(lambda: producer._core._sending)
+    until_sync(lambda: producer._session.driver.tasks)
     watching = asyncio.run_coroutine_threadsafe(watch(puts), producer._errands.thread.loop)
     until_sync(lambda: left)
     withdrawn = puts.withdraw()

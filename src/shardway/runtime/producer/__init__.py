@@ -1,1 +1,15 @@
-"""A producer: records into a stream, from an event loop or from threads."""
+"""A producer at work: records into a stream, from an event loop or from threads.
+
+The modules, in the order in which to read them:
+
+- `producer`, `sync_producer`: the two faces; `errands` is what other threads ask of the loop's.
+- `handles`: what callers hold of their records.
+- `spec`, `session`: what a program asked for, and one producer at work, from its first record to its end.
+- `room`, `record_check`, `intake`: the way in for records, within the buffer's bound.
+- `driver`: the steps of the batcher (`shardway.core.producer`), which are whole or mended.
+- `send_loop`, `sender`: what runs on the event loop, and the task of each request.
+- `listing`: the stream's shards, and the task that follows them.
+- `flushes`: the flushes that wait.
+- `metrics`, `reporter`: the figures and events.
+- `processes`: forks, and the end of the process.
+"""

@@ -52,7 +52,7 @@ class PutHandle(msgspec.Struct, gc=False, eq=False):
         if isinstance(outcome, PutResult):  # This is the usual case, without a call.
             return outcome
         if not chunk.is_settled(index):
-            yield from settled(chunk, index).__await__()
+            yield from outcome_future(chunk, index).__await__()
         return result_of(chunk, index)
 
 
@@ -63,7 +63,7 @@ class SyncPutHandle(PutHandle, gc=False, eq=False):
         """Wait for the result. Raises the record's PutError, or TimeoutError when it is not known after
         ``timeout_s``.
         """
-        wait_settled(self._chunk, self._index, timeout_s)
+        wait_for_outcome(self._chunk, self._index, timeout_s)
         return super().result()
 
 
@@ -84,7 +84,7 @@ class Puts:
         """Wait until all outcomes are known; return the same object."""
         for chunk in self._chunks:
             if not chunk.is_settled(ALL):
-                await settled(chunk, ALL)
+                await outcome_future(chunk, ALL)
         return self
 
     def results(self) -> list[PutResult | PutError]:
@@ -133,7 +133,7 @@ class SyncPuts(Puts):
         """Wait until all outcomes are known; return the same object. Raises TimeoutError after ``timeout_s``."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for chunk in self._chunks:
-            wait_settled(chunk, ALL, None if end_s is None else max(0.0, end_s - time.monotonic()))
+            wait_for_outcome(chunk, ALL, None if end_s is None else max(0.0, end_s - time.monotonic()))
         return self
 
 
@@ -146,7 +146,7 @@ def result_of(chunk: Chunk, index: int) -> PutResult:
     return outcome
 
 
-def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
+def outcome_future(chunk: Chunk, index: int) -> asyncio.Future[None]:
     """Return a future that is done when the record (with ``ALL``: every record) has its outcome."""
     _check_process(chunk)
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
@@ -156,25 +156,25 @@ def settled(chunk: Chunk, index: int) -> asyncio.Future[None]:
         if not future.done():
             future.set_result(None)
 
-    def tell() -> None:
+    def finish_on_loop() -> None:
         if threading.get_ident() == thread:
             finish()
         else:  # A SyncProducer settles on a loop of its own.
             loop.call_soon_threadsafe(finish)
 
-    chunk.when_settled(index, tell)
+    chunk.when_settled(index, finish_on_loop)
     return future
 
 
-def wait_settled(chunk: Chunk, index: int, timeout_s: float | None) -> None:
+def wait_for_outcome(chunk: Chunk, index: int, timeout_s: float | None) -> None:
     """Wait in a thread until the record has its outcome. Raises TimeoutError after ``timeout_s``."""
     if chunk.is_settled(index):
         return
     _check_process(chunk)
-    told = Reply[None]()
-    chunk.when_settled(index, lambda: told.set_result(None))
+    reply = Reply[None]()
+    chunk.when_settled(index, lambda: reply.set_result(None))
     try:
-        told.result(timeout_s)
+        reply.result(timeout_s)
     except TimeoutError:
         raise TimeoutError("there is no outcome yet") from None
 

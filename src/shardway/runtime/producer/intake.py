@@ -1,10 +1,10 @@
-"""Records on their way in are checked, counted against the producer's bound, and gathered into chunks.
+"""The intake of a producer: records on their way in are gathered into chunks.
 
 A signal handler may raise in the middle of each function of `Room` and `Intake`, as Python runs it between two
 instructions of the main thread. It does so where a function begins, where a call returns and where a loop turns;
 statements that stand beside each other without a call between them are done together, or not at all. What must not come
-apart is written so: a record is queued by one statement, and what it takes of the bound goes over to its chunk beside
-that. A chunk is in the queue until the send loop has it.
+apart is written so: a record is queued by one statement, and its chunk takes over its part of the bound beside that. A
+chunk is in the queue until the send loop has it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import contextlib
 import threading
 import time
 from collections import deque
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from shardway.core.producer.chunk import CHUNK_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Chunk
-from shardway.core.producer.routes import KEY_BYTES_MAX, checked_explicit, held_by_key, keys_bytes, plain_key
-from shardway.errors import BufferFullError, InvalidRecordError
-from shardway.model import OutRecord
+from shardway.core.producer.routes import KEY_BYTES_MAX, keys_bytes
+from shardway.errors import BufferFullError
+from shardway.runtime.producer.record_check import CheckedRecord, Portion, RecordCheck
+from shardway.runtime.producer.room import Claim, Room
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
 
     from shardway.core.producer.chunk import Owner
     from shardway.core.producer.lanes import Lanes
@@ -34,254 +33,8 @@ if TYPE_CHECKING:
 
     AnyFuture = asyncio.Future[None] | Reply[None]
 
-F = TypeVar("F", bound="AnyFuture")
-
 CHUNK_RECORDS_MAX = 2_000
 """The most records of a chunk: its bookkeeping is kept until its last record has an outcome."""
-PORTION_RECORDS_MAX = 4_000
-PORTION_BYTES = 4 * 1024 * 1024
-"""``put_many`` takes records in portions of at most this many records and bytes: each waits for room of its own. They
-are small enough for the processor's cache, as every record is looked at several times; but large enough to be divided
-by shard into long runs.
-"""
-
-_DATA = itemgetter(1)
-
-
-class Claim:
-    """The room that one caller wants. The caller releases it in the end, whatever became of it."""
-
-    __slots__ = ("future", "held", "wanted")
-
-    def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
-        self.held = 0
-        """The bytes that the claim has. A chunk that is queued takes them over."""
-        self.future: AnyFuture | None = None
-        """A future that is done when the claim got what it waited for."""
-
-
-class Room:
-    """Room for ``bytes_max`` bytes. The claim that asks first gets room first: a large record is not overtaken for
-    ever.
-    """
-
-    __slots__ = ("bytes_max", "claimed", "free", "waiting")
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.free = bytes_max
-        self.claimed = 0
-        """The bytes that claims have."""
-        self.waiting: deque[Claim] = deque()
-
-    def take(self, claim: Claim) -> bool:
-        """Take what the claim wants, if it is free and no other claim waits. True if it was taken."""
-        if self.waiting or claim.wanted > self.free:
-            return False
-        self._grant_to(claim)
-        return True
-
-    def ask(self, claim: Claim, make_future: Callable[[], F]) -> F | None:
-        """Take what the claim wants if it is free, and return None; else let it stand in line, and return a future that
-        is done when it was taken.
-        """
-        if self.take(claim):
-            return None
-        claim.future = future = make_future()
-        self.waiting.append(claim)
-        return future
-
-    def release(self, claim: Claim) -> None:
-        """Release a claim: its caller waits no longer, and what it was given and did not use is free again."""
-        if claim in self.waiting:
-            self.waiting.remove(claim)
-        elif not claim.held:
-            return
-        self.free += claim.held
-        self.claimed -= claim.held
-        claim.held = 0
-        self._grant()
-
-    def give_back(self, count: int) -> None:
-        """Make ``count`` bytes free again."""
-        self.free += count
-        if self.waiting:
-            self._grant()
-
-    def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """Fail all claims that wait: none gets room any more."""
-        while self.waiting:
-            future = self.waiting[0].future
-            if future is not None and not future.done():
-                future.set_exception(make_error())
-            self.waiting.popleft()
-
-    def _grant(self) -> None:
-        while self.waiting and self.waiting[0].wanted <= self.free + self.waiting[0].held:
-            claim = self.waiting[0]
-            future = claim.future
-            if future is not None and not future.done():
-                if not claim.held:  # Otherwise this was interrupted here.
-                    self._grant_to(claim)
-                future.set_result(None)
-            self.waiting.popleft()
-
-    def _grant_to(self, claim: Claim) -> None:
-        self.free -= claim.wanted
-        self.claimed += claim.wanted
-        claim.held = claim.wanted
-
-
-class Portion(NamedTuple):
-    """Checked records, as columns, and the bytes that they take of the bound."""
-
-    keys: Sequence[str]
-    datas: Sequence[bytes]
-    hash_keys: dict[int, int] | None
-    """The explicit hash keys by place, if there are any."""
-    records_bytes: int
-    """The bytes that the records take of the bound."""
-    held_bytes: int
-    """The bytes that the records take with the chunk that they become, but never more than the bound."""
-
-
-class CheckedRecord(NamedTuple):
-    """A checked record, which no caller changes any more."""
-
-    partition_key: str
-    data: bytes
-    explicit_hash_key: int | None
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes that the record takes of the bound."""
-        return keys_bytes((self.partition_key,)) + len(self.data) + RECORD_OVERHEAD_BYTES
-
-
-class RecordCheck:
-    """Checks records against the rules of PutRecords and the producer's bounds."""
-
-    def __init__(
-        self, lanes: Lanes, *, record_bytes_max: int, buffer_bytes_max: int, tracer: Tracer | None = None
-    ) -> None:
-        self._lanes = lanes
-        self._tracer = tracer
-        self.record_bytes_max = record_bytes_max
-        self.buffer_bytes_max = buffer_bytes_max
-
-    def one(self, record: OutRecord) -> CheckedRecord:
-        """Return the record, with a plain key, plain data and a plain hash key. Raises InvalidRecordError."""
-        try:
-            data, key, explicit = record.data, record.partition_key, record.explicit_hash_key
-        except AttributeError:
-            raise InvalidRecordError(f"an OutRecord is put, not {type(record).__name__}") from None
-        key = plain_key(key)
-        if explicit is not None:
-            explicit = checked_explicit(explicit)
-        data = plain_bytes(data)
-        if self._tracer is not None:
-            data = self._tracer.data_with_context(data)
-        self._check_size(key, data)
-        return CheckedRecord(key, data, explicit)
-
-    def many(self, records: Sequence[Any]) -> list[Portion]:
-        """Return records, or (partition key, data) pairs, in portions. Raises InvalidRecordError for any of them."""
-        portions: list[Portion] = []
-        count = -(-len(records) // PORTION_RECORDS_MAX) or 1
-        step = -(-len(records) // count) or 1  # Portions are equal: a small last one would cost more a record.
-        for start in range(0, len(records), step):
-            some = records[start : start + step]
-            try:
-                portions += self._portions(some)
-            except InvalidRecordError:
-                self._tell_which(some, start)
-                raise
-        return portions
-
-    def _tell_which(self, records: Sequence[Any], before: int) -> None:
-        """Raise the InvalidRecordError of the first bad record, with its number."""
-        for place, record in enumerate(records):
-            try:
-                self._portions([record])
-            except InvalidRecordError as error:
-                raise InvalidRecordError(f"record {before + place}: {error}") from None
-
-    def _portions(self, records: Sequence[Any]) -> list[Portion]:
-        hash_keys: dict[int, int] = {}
-        given, datas = self._as_columns(records, hash_keys)
-        keys, key_bytes = self._lanes.routes.checked(given)
-        data_bytes = sum(map(len, datas))
-        if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # Otherwise none of them is too large.
-            deque(map(self._check_size, keys, datas), maxlen=0)
-        records_bytes = key_bytes + data_bytes + len(keys) * RECORD_OVERHEAD_BYTES
-        # No portion may take more than the bound: it would wait for ever.
-        room = min(PORTION_BYTES, self.buffer_bytes_max) - CHUNK_OVERHEAD_BYTES
-        if records_bytes <= room or len(keys) == 1:
-            return [self._portion(keys, datas, hash_keys or None, records_bytes)]
-        each = max(map(len, datas)) + max(map(held_by_key, keys)) + RECORD_OVERHEAD_BYTES
-        step = max(1, room // each)
-        return [self._cut(keys, datas, hash_keys, start, start + step) for start in range(0, len(keys), step)]
-
-    def _portion(
-        self, keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int] | None, records_bytes: int
-    ) -> Portion:
-        held_bytes = min(records_bytes + CHUNK_OVERHEAD_BYTES, self.buffer_bytes_max)
-        return Portion(keys, datas, hash_keys, records_bytes, held_bytes)
-
-    def _cut(
-        self, keys: Sequence[str], datas: Sequence[bytes], hash_keys: dict[int, int], start: int, stop: int
-    ) -> Portion:
-        some_keys, some_datas = keys[start:stop], datas[start:stop]
-        records_bytes = keys_bytes(some_keys) + sum(map(len, some_datas)) + len(some_keys) * RECORD_OVERHEAD_BYTES
-        explicit = {place - start: hash_keys[place] for place in range(start, stop) if place in hash_keys}
-        return self._portion(some_keys, some_datas, explicit or None, records_bytes)
-
-    def portion_of(self, record: CheckedRecord) -> Portion:
-        """Return one record as a portion."""
-        key, data, explicit = record
-        return self._portion([key], [data], None if explicit is None else {0: explicit}, record.held_bytes)
-
-    def _as_columns(self, records: Sequence[Any], hash_keys: dict[int, int]) -> tuple[list[str], list[bytes]]:
-        try:
-            keys = [key for key, _ in records]
-            datas = list(map(_DATA, records))
-        except (TypeError, ValueError, LookupError):  # They are not all pairs.
-            records = [self._as_record(record) for record in records]
-            keys, datas = [record.partition_key for record in records], [record.data for record in records]
-            hash_keys.update(
-                (place, checked_explicit(record.explicit_hash_key))
-                for place, record in enumerate(records)
-                if record.explicit_hash_key is not None
-            )
-        if set(map(type, datas)) - {bytes}:
-            datas = [plain_bytes(data) for data in datas]
-        if self._tracer is not None:
-            datas = [self._tracer.data_with_context(data) for data in datas]
-        return keys, datas
-
-    def _as_record(self, record: Any) -> OutRecord:
-        if isinstance(record, tuple):
-            if len(record) != 2:
-                raise InvalidRecordError("put_many takes OutRecords, or pairs of partition key and data")
-            return OutRecord(record[1], record[0])
-        key, data, explicit = self.one(record)
-        return OutRecord(data, key, explicit)
-
-    def _check_size(self, key: str, data: bytes) -> None:
-        size = len(data) + len(key.encode())
-        if size > self.record_bytes_max:
-            raise InvalidRecordError(
-                f"a record of {size} bytes (data and partition key) is larger than record_bytes_max, "
-                f"{self.record_bytes_max}"
-            )
-
-
-def plain_bytes(data: Any) -> bytes:
-    """Return data as bytes that the caller cannot change any more. Raises InvalidRecordError."""
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidRecordError(f"a record's data is bytes, not {type(data).__name__}")
 
 
 class Intake:

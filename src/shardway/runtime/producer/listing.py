@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardway.core.pacing import Backoff
 from shardway.errors import AccessDeniedError, OptionError, ServiceError, ShardwayError
 from shardway.events import AggregationOff, ShardMapChanged, ShardMapFailed
-from shardway.tasks import wait_set
+from shardway.tasks import drop, spawn, wait_set
 
 if TYPE_CHECKING:
     from random import Random
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shardway.events import Event
     from shardway.options import ProducerOptions
     from shardway.ports import RecordSink
+    from shardway.runtime.producer.reporter import Reporter
+    from shardway.runtime.producer.send_loop import SendLoop
 
 REFRESH_MIN_S = 0.2
 """The least time between two listings: a reshard takes seconds, and ListShards has a limit of its own."""
@@ -40,8 +42,8 @@ class ShardListing:
         self._options = options
         self._batcher = batcher
         self._backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S, rng=rng)
-        self._asked = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self._refresh_wanted = asyncio.Event()
+        self._retry_wanted = asyncio.Event()
         self._without = False
         self._is_odd = False
         """True when the last listing raised an error that is none of ours."""
@@ -51,33 +53,32 @@ class ShardListing:
         """The seconds after which the listing that has failed is made again; None: it has succeeded."""
         self._is_broken = False
         self.refusal: str | None = None
-        """The reason why nothing can be put before a person has mended the cause; None: records can be put, or may
-        soon.
+        """The reason why nothing can be put until its cause is removed; None: records can be put, or may soon.
         """
 
     async def renew(self) -> list[Event]:
         """List the shards once. Return the events of it."""
         try:
-            told = await self._list()
+            events = await self._list()
         except Exception as error:  # Whatever a sink raises: its records must not wait in silence.
-            return [self._failed(error)]
+            return [self._failure_event(error)]
         self.refusal, self._retry_in_s, self._is_odd, self._is_broken = None, None, False, False
         self._backoff.reset()
-        self.tell_first(None)
-        return told
+        self.finish_first(None)
+        return events
 
     async def rest(self) -> None:
         """Wait until the next listing is due."""
         if self._retry_in_s is not None:
-            self._hurried.clear()
+            self._retry_wanted.clear()
             await asyncio.sleep(REFRESH_MIN_S)
-            await wait_set(self._hurried, self._retry_in_s - REFRESH_MIN_S)
+            await wait_set(self._retry_wanted, self._retry_in_s - REFRESH_MIN_S)
         elif self._batcher.stale:
             # An answer has named a shard that the listing does not show yet.
             await asyncio.sleep(max(REFRESH_MIN_S, self._backoff.next_s()))
         else:
-            self._asked.clear()
-            await wait_set(self._asked, self._options.shard_map_refresh_s)
+            self._refresh_wanted.clear()
+            await wait_set(self._refresh_wanted, self._options.shard_map_refresh_s)
             await asyncio.sleep(max(0.0, self._listed_at_s + REFRESH_MIN_S - time.monotonic()))
 
     async def first(self) -> None:
@@ -86,10 +87,10 @@ class ShardListing:
             return
         if self._first is None or self._first.done():
             self._first = asyncio.get_running_loop().create_future()
-            self._hurried.set()
+            self._retry_wanted.set()
         await asyncio.shield(self._first)
 
-    def tell_first(self, error: Exception | None) -> None:
+    def finish_first(self, error: Exception | None) -> None:
         """Wake the callers that wait for the first listing, with its end or an error."""
         if self._first is not None and not self._first.done():
             if error is None:
@@ -106,20 +107,20 @@ class ShardListing:
 
     def refresh(self) -> None:
         """List the shards soon: they have changed."""
-        self._asked.set()
+        self._refresh_wanted.set()
 
-    def broke(self, error: BaseException) -> Event:
+    def fault_event(self, error: BaseException) -> Event:
         """Return the event for the task's end by an error in its own steps: it is emitted as a listing that has failed,
         and the task is begun again after ``RETRY_BASE_S``. The first time, a signal handler may have raised; when it
         happens again, waiting for the first listing leads nowhere.
         """
         reason = type(error).__name__
         if self._is_broken:
-            self.tell_first(ShardwayError(f"{self._sink.stream}: following the stream's shards has failed: {reason}"))
+            self.finish_first(ShardwayError(f"{self._sink.stream}: following the stream's shards has failed: {reason}"))
         self._is_broken = True
         return ShardMapFailed(self._sink.stream, reason, RETRY_BASE_S)
 
-    def _failed(self, error: Exception) -> Event:
+    def _failure_event(self, error: Exception) -> Event:
         self.note_place(error)
         wait_s = max(REFRESH_MIN_S, self._backoff.next_s())
         reason = error.code if isinstance(error, ServiceError) else str(error)
@@ -136,7 +137,7 @@ class ShardListing:
         if not self._batcher.lanes.known:
             self._batcher.settling.trouble = reason
         self._retry_in_s = wait_s
-        self.tell_first(error)
+        self.finish_first(error)
         return ShardMapFailed(self._sink.stream, reason, wait_s)
 
     async def _list(self) -> list[Event]:
@@ -171,3 +172,46 @@ class ShardListing:
         is_new, self._without = not self._without, True
         self._batcher.set_shards(None, time.monotonic())
         return [AggregationOff(self._sink.stream, reason)] if is_new and self._options.aggregation else []
+
+
+class ShardFollower:
+    """The task that follows a stream's shards: it lists them, emits the events of it, and rests."""
+
+    def __init__(self, listing: ShardListing, reporter: Reporter, send_loop: SendLoop) -> None:
+        self._listing = listing
+        self._reporter = reporter
+        self._send_loop = send_loop
+        self._task: asyncio.Task[None] | None = None
+
+    def keep_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Follow the shards, or begin to again: the program may have cancelled this with all tasks that it found, or a
+        signal handler may have raised.
+        """
+        if self._task is None or self._task.done():
+            self._task = spawn(self._follow(), self._report_fault, loop=loop)
+
+    def cancel(self) -> None:
+        """Cancel the task."""
+        if self._task is not None:
+            drop(self._task)
+
+    async def end(self) -> None:
+        """Cancel the task, and wait for its end."""
+        if self._task is not None:
+            drop(self._task)
+            await asyncio.wait((self._task,))
+
+    async def _follow(self) -> None:
+        while self._task is asyncio.current_task():  # Otherwise a signal handler raised before it was noted.
+            for event in await self._listing.renew():
+                self._reporter.emit(event)
+            self._send_loop.pump()
+            await self._listing.rest()
+
+    def _report_fault(self, error: BaseException) -> None:
+        self._reporter.emit(self._listing.fault_event(error))
+        asyncio.get_running_loop().call_later(RETRY_BASE_S, self._follow_again)
+
+    def _follow_again(self) -> None:
+        if not self._send_loop.has_ended:
+            self.keep_up(asyncio.get_running_loop())

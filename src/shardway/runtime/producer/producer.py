@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from shardway.core.given import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
-from shardway.options import ProducerArguments, ProducerOptions
-from shardway.runtime.producer.core import core_of
+from shardway.options import ProducerArguments
 from shardway.runtime.producer.handles import PutHandle, Puts
-from shardway.runtime.producer.intake import Claim
+from shardway.runtime.producer.room import Claim
+from shardway.runtime.producer.session import ProducerSession
+from shardway.runtime.producer.spec import producer_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -74,11 +75,11 @@ class Producer(Generic[T]):
         serializer: Callable[[T], OutRecord] | None = None,
         **arguments: Unpack[ProducerArguments],
     ) -> None:
-        self.options = arguments.get("options") or ProducerOptions()
+        spec = producer_spec(stream, arguments)
+        self.options = spec.options
         self._serializer = serializer
-        self._core = core_of(stream, self.options, PutHandle, arguments)
-
-        self._put = self._core.put_nowait if serializer is None else self._put_serialized
+        self._session = ProducerSession(spec, PutHandle)
+        self._put = self._session.put_nowait if serializer is None else self._put_serialized
 
     # --- putting --------------------------------------------------------------------------------
 
@@ -111,10 +112,10 @@ class Producer(Generic[T]):
         values). All are checked first. Raises for one of them what ``put`` raises; with InvalidRecordError and
         BufferFullError none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
         """
-        core, serializer = self._core, self._serializer
-        portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
+        session, serializer = self._session, self._serializer
+        portions = session.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
-            return Puts(core.take_all(portions, record_ttl_s))
+            return Puts(session.take_all(portions, record_ttl_s))
         taken: list[Chunk] = []
         puts = Puts(taken)
         try:
@@ -122,15 +123,15 @@ class Producer(Generic[T]):
                 if taken:
                     # What was taken is sent before more comes, while it is in the processor's cache.
                     await asyncio.sleep(0)
-                core.check_open()
+                session.check_open()
                 claim = Claim(portion.held_bytes)
                 try:
                     await self._wait_for_room(claim)
-                    taken.append(core.take_portion(portion, record_ttl_s, claim))
+                    taken.append(session.take_portion(portion, record_ttl_s, claim))
                 finally:
-                    core.intake.room.release(claim)
+                    session.intake.room.release(claim)
         except (asyncio.CancelledError, ProducerClosedError):
-            await core.withdraw_in_steps(taken)
+            await session.withdraw_in_steps(taken)
             raise
         return puts
 
@@ -141,33 +142,33 @@ class Producer(Generic[T]):
 
         Raises FlushTimeoutError after ``deadline_s`` seconds; it has each record without an outcome.
         """
-        await self._core.flush(deadline_s)
+        await self._session.flush(deadline_s)
 
     def metrics(self) -> ProducerSnapshot:
         """Return what the producer did since its start. Any thread may ask; on another than the loop's, what was put in
         the last moment may not be in it yet.
         """
-        return self._core.metrics()
+        return self._session.metrics()
 
     def oldest_pending_s(self) -> float:
         """Return the age of the oldest record without an outcome, in seconds; 0.0 if there is none. Any thread
         may ask.
         """
-        return self._core.oldest_pending_s()
+        return self._session.oldest_pending_s()
 
     async def start(self) -> None:
         """List the stream's shards, so that the first put need not wait for that; ``async with`` does it.
 
         Raises what the listing raises: NotFoundError, AccessDeniedError, CredentialsError, TransportError, OptionError.
         """
-        await self._core.start()
+        await self._session.start()
 
     async def close(self, deadline_s: float | None = None) -> None:
         """Flush, then end. Raises FlushTimeoutError after ``deadline_s``; what had no outcome then is given up.
 
         Without a deadline it ends when the last record is written or its time to live has passed.
         """
-        await self._core.close(deadline_s)
+        await self._session.close(deadline_s)
 
     async def __aenter__(self) -> Producer[T]:
         try:
@@ -187,27 +188,27 @@ class Producer(Generic[T]):
 
     def _put_serialized(self, record: Any, record_ttl_s: float | None) -> PutHandle:
         assert self._serializer is not None
-        return self._core.put_nowait(self._serializer(record), record_ttl_s)
+        return self._session.put_nowait(self._serializer(record), record_ttl_s)
 
     async def _put_waiting(self, record: T | OutRecord, record_ttl_s: float | None) -> PutHandle:
-        core = self._core
+        session = self._session
         if self._serializer is not None:
             record = self._serializer(record)  # type: ignore[arg-type]
         try:
-            return core.put_nowait(record, record_ttl_s)  # type: ignore[arg-type]
+            return session.put_nowait(record, record_ttl_s)  # type: ignore[arg-type]
         except BufferFullError:
             if self.options.raise_when_full:
                 raise
-        checked = core.intake.check.one(record)  # type: ignore[arg-type]
-        claim = core.intake.claim_for(checked, alone=True)
+        checked = session.intake.check.one(record)  # type: ignore[arg-type]
+        claim = session.intake.claim_for(checked, alone=True)
         try:
             await self._wait_for_room(claim)
-            return core.put_claimed(checked, record_ttl_s, claim)
+            return session.put_claimed(checked, record_ttl_s, claim)
         finally:
-            core.intake.room.release(claim)
+            session.intake.room.release(claim)
 
     async def _wait_for_room(self, claim: Claim) -> None:
         """Take what the claim wants as soon as it is there."""
-        future = self._core.ask_for_room(claim, asyncio.get_running_loop().create_future)
+        future = self._session.ask_for_room(claim, asyncio.get_running_loop().create_future)
         if future is not None:
             await future

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from shardway.core.given import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
-from shardway.options import ProducerArguments, ProducerOptions
-from shardway.runtime.producer.core import core_of
+from shardway.options import ProducerArguments
+from shardway.runtime.producer.errands import Errands
 from shardway.runtime.producer.handles import SyncPutHandle, SyncPuts
-from shardway.runtime.producer.intake import Claim
-from shardway.runtime.threads.loop_thread import LoopThread
-from shardway.tasks import Reply, uninterrupted
+from shardway.runtime.producer.room import Claim
+from shardway.runtime.producer.session import ProducerSession
+from shardway.runtime.producer.spec import producer_spec
+from shardway.tasks import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Unpack
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.model import OutRecord, PutResult
     from shardway.ports import RecordSink
-    from shardway.runtime.producer.core import ProducerCore
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     T = DefaultedTypeVar("T", default=OutRecord)
 else:
     T = TypeVar("T")
-R = TypeVar("R")
 
 
 class SyncProducer(Generic[T]):
@@ -77,11 +75,12 @@ class SyncProducer(Generic[T]):
         serializer: Callable[[T], OutRecord] | None = None,
         **arguments: Unpack[ProducerArguments],
     ) -> None:
-        self.options = arguments.get("options") or ProducerOptions()
+        spec = producer_spec(stream, arguments)
+        self.options = spec.options
         self._serializer = serializer
-        self._core = core_of(stream, self.options, SyncPutHandle, arguments)
-        self._intake = self._core.intake
-        self._errands = Errands(self._core)
+        self._session = ProducerSession(spec, SyncPutHandle)
+        self._intake = self._session.intake
+        self._errands = Errands(self._session)
 
     def put(
         self, record: T | OutRecord, *, timeout_s: float | None = None, record_ttl_s: float | None = None
@@ -106,7 +105,7 @@ class SyncProducer(Generic[T]):
         record = self._serialized(record)
         # No return stands in here: a signal handler that raises just then would leave the lock taken.
         with self._intake.lock:
-            handle: SyncPutHandle = self._core.put_nowait(record, record_ttl_s)
+            handle: SyncPutHandle = self._session.put_nowait(record, record_ttl_s)
         return handle
 
     def put_many(
@@ -115,11 +114,11 @@ class SyncProducer(Generic[T]):
         """Put many records; return when all are taken. Raises what `Producer.put_many` raises. An error of a signal
         handler (Ctrl-C) withdraws those that were not sent.
         """
-        core, serializer = self._core, self._serializer
-        portions = core.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
+        session, serializer = self._session, self._serializer
+        portions = session.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
             with self._intake.lock:
-                chunks = core.take_all(portions, record_ttl_s)
+                chunks = session.take_all(portions, record_ttl_s)
             return SyncPuts(chunks)
         taken: list[Chunk] = []
         puts = SyncPuts(taken)
@@ -129,7 +128,7 @@ class SyncProducer(Generic[T]):
                 try:
                     self._wait_for_room(claim, None)
                     with self._intake.lock:
-                        taken.append(core.take_portion(portion, record_ttl_s, claim))
+                        taken.append(session.take_portion(portion, record_ttl_s, claim))
                 finally:
                     self._release(claim)
         except BaseException:  # It is ProducerClosedError, or whatever a signal handler raises.
@@ -139,15 +138,15 @@ class SyncProducer(Generic[T]):
 
     def flush(self, deadline_s: float | None = None) -> None:
         """Wait until every record that was put before has its outcome. Raises what `Producer.flush` raises."""
-        self._errands.run(lambda: self._core.flush(deadline_s), _nothing)
+        self._errands.run(lambda: self._session.flush(deadline_s), _nothing)
 
     def metrics(self) -> ProducerSnapshot:
         """Return what the producer did since its start. Any thread may ask, also ``on_event``."""
-        return self._errands.look(self._core.metrics, self._core.metrics)
+        return self._errands.look(self._session.metrics, self._session.metrics)
 
     def oldest_pending_s(self) -> float:
         """Return the age of the oldest record without an outcome, in seconds; 0.0 if there is none."""
-        return self._errands.look(self._core.oldest_pending_s, lambda: 0.0)
+        return self._errands.look(self._session.oldest_pending_s, lambda: 0.0)
 
     def start(self) -> None:
         """List the stream's shards; ``with`` does it. Raises what `Producer.start` raises."""
@@ -155,7 +154,7 @@ class SyncProducer(Generic[T]):
         def is_closed() -> None:
             raise ProducerClosedError("the producer is closed and does not start again")
 
-        self._errands.run(self._core.start, is_closed)
+        self._errands.run(self._session.start, is_closed)
 
     def close(self, deadline_s: float | None = None) -> None:
         """Flush, then end. Raises what `Producer.close` raises. It may be called again."""
@@ -181,20 +180,20 @@ class SyncProducer(Generic[T]):
         return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value, arg-type]
 
     def _put_waiting(self, record: OutRecord, record_ttl_s: float | None, end_s: float | None) -> SyncPutHandle:
-        core = self._core
+        session = self._session
         try:
             with self._intake.lock:
-                handle: SyncPutHandle = core.put_nowait(record, record_ttl_s)
+                handle: SyncPutHandle = session.put_nowait(record, record_ttl_s)
             return handle
         except BufferFullError:
             if self.options.raise_when_full:
                 raise
-        checked = core.intake.check.one(record)
-        claim = core.intake.claim_for(checked, alone=True)
+        checked = session.intake.check.one(record)
+        claim = session.intake.claim_for(checked, alone=True)
         try:
             self._wait_for_room(claim, end_s)
             with self._intake.lock:
-                late: SyncPutHandle = core.put_claimed(checked, record_ttl_s, claim)
+                late: SyncPutHandle = session.put_claimed(checked, record_ttl_s, claim)
             return late
         finally:
             self._release(claim)
@@ -202,7 +201,7 @@ class SyncProducer(Generic[T]):
     def _wait_for_room(self, claim: Claim, end_s: float | None) -> None:
         """Take what the claim wants as soon as it is there. Raises TimeoutError."""
         with self._intake.lock:
-            future = self._core.ask_for_room(claim, lambda: Reply[None]())
+            future = self._session.ask_for_room(claim, lambda: Reply[None]())
         if future is None:
             return
         try:
@@ -213,106 +212,7 @@ class SyncProducer(Generic[T]):
     def _release(self, claim: Claim) -> None:
         if claim.held or claim.future is not None:  # Otherwise there is nothing to give back.
             with self._intake.lock:
-                self._core.intake.room.release(claim)
-
-
-class Errands:
-    """Does what other threads ask of a core, whose loop runs in a thread of its own. The handles of the records
-    ask it.
-    """
-
-    def __init__(self, core: ProducerCore[SyncPutHandle]) -> None:
-        self._core = core
-        self._begun: LoopThread | None = None
-        self._beginning = threading.Lock()
-        self._closed = False
-        self._ended = False
-        core.serve_threads(self)
-
-    @property
-    def has_begun(self) -> bool:
-        """True once the loop's thread is there."""
-        return self._begun is not None
-
-    @property
-    def thread(self) -> LoopThread:
-        """The loop's thread, which the first use begins: a thread would not come with a process that is forked off."""
-        if self._begun is None:
-            # A signal handler that raised here would leave a loop without its thread, or a thread that nothing knows.
-            return uninterrupted(self._begin)
-        return self._begun
-
-    def _begin(self) -> LoopThread:
-        with self._beginning:
-            if self._begun is None:
-                self._begun = LoopThread("shardway-producer")
-            return self._begun
-
-    def call_soon(self, call: Callable[[], object]) -> None:
-        """Have the loop call something soon. Any thread may ask."""
-        self.thread.loop.call_soon_threadsafe(call)
-
-    def start_over(self) -> None:
-        """Take another lock in a process that was forked off: a thread that is not here may hold it."""
-        self._beginning = threading.Lock()
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, R]], ended: Callable[[], R]) -> R:
-        """Run the work on the loop; once that has ended, return what ``ended`` returns."""
-        self._core.check_process()
-        thread = self.thread
-        try:
-            if not self._ended:
-                return thread.run(work())
-        except RuntimeError:
-            if not self._closed or thread.is_current():
-                raise
-            thread.join()
-        return ended()
-
-    def look(self, work: Callable[[], R], ended: Callable[[], R]) -> R:
-        """Run work that takes no time, and that ``on_event`` may ask for, which runs on the loop's thread."""
-
-        async def ask() -> R:
-            return work()
-
-        self._core.check_process()
-        if self._begun is None or self._begun.is_current():
-            return work()
-        return self.run(ask, ended)
-
-    def withdraw(self, chunk: Chunk, index: int) -> bool:
-        """See `PutHandle.withdraw`."""
-
-        async def ask() -> bool:
-            return self._core.withdraw(chunk, index)
-
-        return self.run(ask, lambda: False)
-
-    def withdraw_all(self, chunks: Sequence[Chunk]) -> int:
-        """See `Puts.withdraw`."""
-        return self.run(lambda: self._core.withdraw_in_steps(chunks), lambda: 0)
-
-    def check_process(self) -> None:
-        """Raise ProducerClosedError in a process that was forked off since the producer was made."""
-        self._core.check_process()
-
-    def close(self, deadline_s: float | None) -> None:
-        """Close the core, and end the thread."""
-        if self._closed or self._core.is_forked:
-            return
-        thread = self.thread  # A signal handler may raise here: then the producer is not closed yet.
-        self._closed = True
-        try:
-            thread.run(self._core.close(deadline_s))
-        except FlushTimeoutError:
-            raise
-        except BaseException:
-            # Perhaps the close never began: a signal handler raised. What was put has its outcome all the same.
-            thread.run(self._core.give_up())
-            raise
-        finally:
-            thread.close()
-            self._ended = True
+                self._session.intake.room.release(claim)
 
 
 def _left_s(end_s: float | None) -> float | None:
