@@ -21,7 +21,7 @@ from shardway import events
 from shardway.core.signatures import UNITS
 from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
 from shardway.options import MIB, ProducerOptions
-from shardway.runtime.producer import metrics as producer_metrics
+from shardway.runtime.producer import meter as producer_meter
 from shardway.telemetry.log import LINES
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def shard_metrics_table() -> str:
 
 def kpl_metrics_table() -> str:
     """Return the table of the KPL's metrics and their counterparts, from the docstring of the module that counts."""
-    text = inspect.getdoc(producer_metrics) or ""
+    text = inspect.getdoc(producer_meter) or ""
     lines = [line for line in text.split("=\n", 1)[1].splitlines() if line and not line.startswith("=")]
     rows = [tuple(re.split(r"\s{2,}", plain(line, keep_spaces=True), maxsplit=1)) for line in lines]
     return table(("KPL", "here"), rows[1:])

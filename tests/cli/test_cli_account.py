@@ -19,7 +19,7 @@ from shardway.cli.output import of_bytes, of_seconds
 from shardway.cli.progress import RATE_OVER_S, Rate
 from shardway.errors import RecordExpiredError, RecordRefusedError
 from shardway.model import OutRecord
-from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.runtime.producer.meter import ProducerMeter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,9 +68,9 @@ def test_batches_are_small_enough_to_be_taken_as_a_whole(sizes: list[int], small
 
 def report(account: Account, **values: object) -> Report:
     meter = ProducerMeter(0.0)
-    meter.accepted(account.given)
-    meter.settled(account.written, 2048, 0.05, 1, duplicates_possible=True)
-    meter.records_not_put(3, "Throttled", refused=True)
+    meter.count_accepted(account.given)
+    meter.count_put(account.written, 2048, 0.05, 1, duplicates_possible=True)
+    meter.count_errors(3, "Throttled", refused=True)
     return Report(stream="orders", account=account, metrics=meter.snapshot(2.0), what="lines", **values)  # type: ignore[arg-type]
 
 

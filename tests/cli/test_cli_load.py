@@ -13,7 +13,7 @@ import pytest
 
 from shardway.cli.load import DURATION_S, Schedule, live_line
 from shardway.errors import OptionError
-from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.runtime.producer.meter import ProducerMeter
 from shardway.testing import Fault
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def test_bounds_are_above_zero() -> None:
 
 def test_a_line_tells_one_interval() -> None:
     meter = ProducerMeter(0.0)
-    meter.accepted(1000)
-    meter.settled(990, 2 * 1024 * 1024, 0.05, 1)
-    meter.records_not_put(7, "Throttled", refused=True)
+    meter.count_accepted(1000)
+    meter.count_put(990, 2 * 1024 * 1024, 0.05, 1)
+    meter.count_errors(7, "Throttled", refused=True)
     line = live_line(12.0, meter.interval(2.0))
     assert re.sub(" +", " ", line) == " 12 s 495 records/s 1.0 MiB/s p50 50 ms p99 50 ms 7 refused 10 under way"
-    meter.expired(10)
+    meter.count_expired(10)
     assert live_line(14.0, meter.interval(4.0)).endswith("  0 under way  10 not written")
 
 

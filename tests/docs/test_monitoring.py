@@ -16,7 +16,7 @@ from scripts.monitoring import ALARMS, APPLICATION, FOLDER, STREAM
 from scripts import monitoring
 from shardway import events
 from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
-from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.runtime.producer.meter import ProducerMeter
 from shardway.telemetry import prometheus_page
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice, datums
 from shardway.telemetry.cloudwatch_requests import requests

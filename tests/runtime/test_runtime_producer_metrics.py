@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shardway.core.histogram import Histogram
 from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
-from shardway.runtime.producer import metrics as producer_metrics
-from shardway.runtime.producer.metrics import OTHER_SHARDS, ProducerMeter
+from shardway.runtime.producer import meter as producer_meter
+from shardway.runtime.producer.meter import OTHER_SHARDS, ProducerMeter
 
 counts = st.integers(1, 500)
 times = st.floats(0, 30)
@@ -83,20 +83,20 @@ def play(meter: ProducerMeter, played: list[tuple[str, dict[str, Any]]]) -> None
 def busy() -> ProducerMeter:
     """A meter that every method was called on, 100 s after its start at 1000."""
     meter = ProducerMeter(1000.0, per_shard=True)
-    meter.accepted(1000)
-    meter.sent_first(0.05, 900)
-    meter.records_not_put(3, "ProvisionedThroughputExceededException", refused=True, shard_id="shardId-1")
-    meter.records_not_put(1, "InternalFailure", shard_id="shardId-1")
-    meter.record_put(50_000, 800, aggregate=True, shard_id="shardId-1")
-    meter.record_put(100, shard_id="shardId-2")
-    meter.settled(800, 40_000, 0.2, 2, shard_id="shardId-1", duplicates_possible=True)
-    meter.settled(1, 90, 0.1, 1, shard_id="shardId-2")
-    meter.failed(9, 0.3, 1)
-    meter.expired(90, 30.0, 0)
-    meter.withdrawn(10)
-    meter.aggregates_repeated(2)
-    meter.request(5, 804, 60_000, 0.03)
-    meter.request(1, 90, 6_000, 5.0, "TransportError")
+    meter.count_accepted(1000)
+    meter.count_buffering(0.05, 900)
+    meter.count_errors(3, "ProvisionedThroughputExceededException", refused=True, shard_id="shardId-1")
+    meter.count_errors(1, "InternalFailure", shard_id="shardId-1")
+    meter.count_records(50_000, 800, aggregate=True, shard_id="shardId-1")
+    meter.count_records(100, shard_id="shardId-2")
+    meter.count_put(800, 40_000, 0.2, 2, shard_id="shardId-1", duplicates_possible=True)
+    meter.count_put(1, 90, 0.1, 1, shard_id="shardId-2")
+    meter.count_failed(9, 0.3, 1)
+    meter.count_expired(90, 30.0, 0)
+    meter.count_withdrawn(10)
+    meter.count_repeated(2)
+    meter.count_request(5, 804, 60_000, 0.03)
+    meter.count_request(1, 90, 6_000, 5.0, "TransportError")
     meter.buffer_bytes = 4321
     return meter
 
@@ -200,7 +200,7 @@ def test_what_is_derived() -> None:
 
 def test_records_of_a_request_are_counted_at_once() -> None:
     meter = ProducerMeter(0.0, per_shard=True)
-    meter.record_put(1000, 4, records=4, shard_id="shardId-1")
+    meter.count_records(1000, 4, records=4, shard_id="shardId-1")
     found = meter.snapshot(1.0)
     assert (found.records_put, found.record_bytes_put, found.aggregates) == (4, 1000, 0)
     assert (found.record_bytes.count, found.record_bytes.mean, found.user_records_per_record.max) == (4, 250.0, 1.0)
@@ -209,9 +209,9 @@ def test_records_of_a_request_are_counted_at_once() -> None:
 
 def test_outcomes_of_which_little_is_known() -> None:
     meter = ProducerMeter(0.0)
-    meter.accepted(5)
-    meter.failed(3)
-    meter.expired(2, attempts=1)
+    meter.count_accepted(5)
+    meter.count_failed(3)
+    meter.count_expired(2, attempts=1)
     found = meter.snapshot(1.0)
     assert (found.user_records_failed, found.user_records_expired, found.user_records_pending) == (3, 2, 0)
     assert (found.latency_s.count, found.attempts.count) == (0, 2)
@@ -233,7 +233,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     )
     play(meter, [("records_not_put", {"count": 1, "error_code": "InternalFailure", "shard_id": "shardId-9"})])
     later = meter.snapshot(1200.0)
-    meter.records_not_put(1, "InternalFailure", shard_id="shardId-9")
+    meter.count_errors(1, "InternalFailure", shard_id="shardId-9")
     assert (first.to_dict(), interval.to_dict()) == kept
     assert later.per_shard["shardId-9"].records_failed_attempts == 1
     assert later.user_records_put == 802
@@ -265,17 +265,17 @@ def test_the_summary_is_short_and_fits_json() -> None:
 
 def test_shards_are_counted_on_request_only() -> None:
     meter = ProducerMeter(0.0)
-    meter.settled(1, 1, 0.1, 1, shard_id="shardId-1")
-    meter.record_put(1, shard_id="shardId-1")
-    meter.records_not_put(1, "InternalFailure", shard_id="shardId-1")
+    meter.count_put(1, 1, 0.1, 1, shard_id="shardId-1")
+    meter.count_records(1, shard_id="shardId-1")
+    meter.count_errors(1, "InternalFailure", shard_id="shardId-1")
     assert meter.snapshot(1.0).per_shard == {}
 
 
 def test_shards_are_bounded_over_all_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_metrics, "SHARDS_MAX", 3)
+    monkeypatch.setattr(producer_meter, "SHARDS_MAX", 3)
     meter = ProducerMeter(0.0, per_shard=True)
     for number in range(10):
-        meter.record_put(10, shard_id=f"shardId-{number % 5}")
+        meter.count_records(10, shard_id=f"shardId-{number % 5}")
         meter.interval(float(number))
     put = {name: shard.records_put for name, shard in meter.snapshot(10.0).per_shard.items()}
     assert put == {"shardId-0": 2, "shardId-1": 2, "shardId-2": 2, OTHER_SHARDS: 4}
@@ -283,17 +283,17 @@ def test_shards_are_bounded_over_all_intervals(monkeypatch: pytest.MonkeyPatch) 
 
 def test_pending_is_a_level_also_in_an_interval() -> None:
     meter = ProducerMeter(0.0)
-    meter.accepted(10)
+    meter.count_accepted(10)
     assert meter.interval(1.0).user_records_pending == 10
-    meter.settled(4, 4, 0.1, 1)
+    meter.count_put(4, 4, 0.1, 1)
     assert meter.interval(2.0).user_records_pending == 6
     assert meter.user_records_pending == 6
-    meter.withdrawn(6)
+    meter.count_withdrawn(6)
     assert meter.snapshot(2.0).user_records_pending == 0, "no time passed since the interval"
 
 
 def test_every_metric_of_the_kpl_has_its_counterpart() -> None:
-    lines = re.findall(r"^(\w+) {2,}(.*)$", producer_metrics.__doc__ or "", flags=re.MULTILINE)
+    lines = re.findall(r"^(\w+) {2,}(.*)$", producer_meter.__doc__ or "", flags=re.MULTILINE)
     assert [kpl for kpl, here in lines if "``" not in here] == ["KPL", "UnhealthyDaemon"]
     assert len(lines) == 17
     named = {name for _, here in lines for name in re.findall(r"``(\w+)``", here)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardway import events
 from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.events.query_snapshot import QuerySnapshot
-from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.runtime.producer.meter import ProducerMeter
 from shardway.telemetry.consumer_meter import ConsumerMeter
 
 
@@ -38,13 +38,13 @@ def consumer_event(*, shards: int = 2, stream: str = "orders", application: str 
 def producer_event(*, stream: str = "orders") -> events.ProducerMetrics:
     """A producer's busy 5 seconds."""
     meter = ProducerMeter(1000.0, per_shard=True)
-    meter.accepted(12)
-    meter.settled(8, 800, 0.5, 1, shard_id="shardId-000000000000")
-    meter.failed(2)
-    meter.expired(1)
-    meter.record_put(900, 8, aggregate=True, shard_id="shardId-000000000000")
-    meter.records_not_put(1, "InternalFailure")
-    meter.request(2, 10, 1000, 0.0625)
+    meter.count_accepted(12)
+    meter.count_put(8, 800, 0.5, 1, shard_id="shardId-000000000000")
+    meter.count_failed(2)
+    meter.count_expired(1)
+    meter.count_records(900, 8, aggregate=True, shard_id="shardId-000000000000")
+    meter.count_errors(1, "InternalFailure")
+    meter.count_request(2, 10, 1000, 0.0625)
     return events.ProducerMetrics(stream, meter.interval(1005.0))
 
 

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from shardway import OptionError, events
 from shardway.events import AnyEvent, PutRecordsDone, RecordsExpired, RecordsRefused
 from shardway.model import Position
-from shardway.runtime.producer.metrics import ProducerMeter
+from shardway.runtime.producer.meter import ProducerMeter
 from shardway.telemetry.log import KINDS_MAX, LINES, log_events
 from tests.telemetry.number_kit import consumer_event, producer_event, query_event
 
 METER = ProducerMeter(0.0)
-METER.accepted(30)
-METER.settled(20, 2000, 0.1, 1)
+METER.count_accepted(30)
+METER.count_put(20, 2000, 0.1, 1)
 
 EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (

@@ -18,7 +18,7 @@ class ShardSnapshot(msgspec.Struct, kw_only=True):
     record_bytes_put: int = 0
     """The bytes of data and partition key of the records put."""
     records_refused: int = 0
-    """The number of records that were refused for the shard's limits, each time anew."""
+    """The number of records that were refused for the shard's limits; each refusal counts."""
     records_failed_attempts: int = 0
     """The number of times that a record came back with an error, refusals included."""
     user_records_put: int = 0
@@ -64,7 +64,7 @@ class ProducerSnapshot(Snapshot, kw_only=True):
     record_bytes_put: int = 0
     """The bytes of data and partition key of the records put, as the service counts them."""
     records_refused: int = 0
-    """The number of records that were refused for a shard's limits, each time anew."""
+    """The number of records that were refused for a shard's limits; each refusal counts."""
     records_failed_attempts: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of times that a record came back, by error code, refusals included; all but the last attempt are
     retried.

@@ -10,6 +10,6 @@ The modules, in the order in which to read them:
 - `send_loop`, `sender`: what runs on the event loop, and the task of each request.
 - `listing`: the stream's shards, and the task that follows them.
 - `flushes`: the flushes that wait.
-- `metrics`, `reporter`: the figures and events.
+- `meter`, `reporter`: what counts and makes snapshots (`shardway.events.producer_snapshot`), and what emits events.
 - `processes`: forks, and the end of the process.
 """

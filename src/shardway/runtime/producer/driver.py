@@ -76,7 +76,7 @@ class BatcherDriver:
 
     def _let_in(self, chunk: Chunk) -> None:
         """Take a chunk off the queue: lanes have its records now."""
-        self._reporter.meter.accepted(chunk.records)
+        self._reporter.meter.count_accepted(chunk.records)
         # No call stands between these: all are done, or none is.
         del self.intake.queue[0]
         chunk.keys = chunk.datas = ()

@@ -22,16 +22,11 @@ from shardway.runtime.producer.record_check import CheckedRecord, Portion, Recor
 from shardway.runtime.producer.room import Claim, Room
 
 if TYPE_CHECKING:
-    import asyncio
-
     from shardway.core.producer.chunk import Owner
     from shardway.core.producer.lanes import Lanes
     from shardway.model import Tags
     from shardway.options import ProducerOptions
     from shardway.ports import Tracer
-    from shardway.tasks import Reply
-
-    AnyFuture = asyncio.Future[None] | Reply[None]
 
 CHUNK_RECORDS_MAX = 2_000
 """The most records of a chunk: its bookkeeping is kept until its last record has an outcome."""

@@ -12,14 +12,10 @@ from shardway.errors import InvalidRecordError
 from shardway.model import OutRecord
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
     from shardway.core.producer.lanes import Lanes
     from shardway.ports import Tracer
-    from shardway.tasks import Reply
-
-    AnyFuture = asyncio.Future[None] | Reply[None]
 
 
 PORTION_RECORDS_MAX = 4_000

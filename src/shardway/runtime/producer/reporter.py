@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardway.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
 from shardway.options import metrics_for
-from shardway.runtime.producer.metrics import ProducerMeter, event_of
+from shardway.runtime.producer.meter import ProducerMeter, event_of
 
 if TYPE_CHECKING:
     from shardway.core.producer import facts
@@ -58,7 +58,7 @@ class Reporter:
 
     def report_fact(self, fact: facts.Fact) -> None:
         """Count a fact of the batcher, and emit its event if it has one."""
-        self.meter.note(fact)
+        self.meter.count_fact(fact)
         if self._on_event is not None and (event := event_of(self._stream, fact)) is not None:
             self.emit(event)
 
@@ -68,13 +68,13 @@ class Reporter:
             if load.attempts == 1:
                 for run in load.runs:
                     if not run.attempts:
-                        self.meter.sent_first(now_s - run.chunk.put_at_s, len(run.keys))
+                        self.meter.count_buffering(now_s - run.chunk.put_at_s, len(run.keys))
 
     def report_request(
         self, request: Request, took_s: float, error_code: str | None, *, refused: int, failed: int, in_flight: int
     ) -> None:
         """Count a request that has ended, and emit its event. ``refused`` and ``failed`` are counts of its entries."""
-        self.meter.request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
+        self.meter.count_request(len(request.entries), request.user_records, request.payload_bytes, took_s, error_code)
         if self._on_event is not None:
             self.emit(
                 PutRecordsDone(

@@ -1,11 +1,10 @@
-"""A producer's counts: the producer adds to a `ProducerMeter`; a caller that asks gets a `ProducerSnapshot`.
+"""The meter of a producer: it counts what the batcher notes, and makes a `ProducerSnapshot` for a caller that asks.
 
 Everything in a snapshot is a sum over its period, so snapshots add: those of consecutive intervals give exactly the one
 since the start, those of several producers the whole.
 
-These are the counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Per-stream values are the
-fields,
-per-shard values are ``per_shard``:
+These are the counterparts of the Kinesis Producer Library's metrics (its docs/metrics.md). Values of the stream are
+the fields, and values of a shard are in ``per_shard``:
 
 =====================================  =======================================================================
 KPL                                    here
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 
 SHARDS_MAX = 10_000
-"""The most shards that are told apart in ``per_shard`` (shards that closed stay in it)."""
+"""The most shards with figures of their own in ``per_shard`` (shards that closed stay in it)."""
 OTHER_SHARDS = "others"
 """The name under which further shards are counted."""
 
@@ -76,17 +75,17 @@ class ProducerMeter:
 
     # --- user records -----------------------------------------------------------------------------
 
-    def accepted(self, count: int = 1) -> None:
+    def count_accepted(self, count: int = 1) -> None:
         """Count user records that were taken into the buffer."""
         with self._lock:
             self._now.user_records_accepted += count
 
-    def sent_first(self, buffering_s: float, count: int = 1) -> None:
+    def count_buffering(self, buffering_s: float, count: int = 1) -> None:
         """Count user records that are sent for the first time; they waited ``buffering_s`` seconds."""
         with self._lock:
             self._now.buffering_s.add(buffering_s, count)
 
-    def settled(
+    def count_put(
         self,
         count: int,
         payload_bytes: int,
@@ -112,31 +111,31 @@ class ProducerMeter:
             shard.user_bytes_put += payload_bytes
             shard.attempts += attempts * count
 
-    def data_put(self, data_bytes: int, *, shard_id: str | None = None) -> None:
-        """Count data of user records that was put, for callers that know it by record and not by ``settled``."""
+    def count_data(self, data_bytes: int, *, shard_id: str | None = None) -> None:
+        """Count data of user records that was put, for callers that know it by record and not by ``count_put``."""
         self._now.user_bytes_put += data_bytes
         if self.per_shard and shard_id:
             self._shard(shard_id).user_bytes_put += data_bytes
 
-    def failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+    def count_failed(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
         """Count user records that were given up, after this time and this many attempts each, where they are known."""
         self._now.user_records_failed += count
-        self._ended(count, latency_s, attempts)
+        self._count_end(count, latency_s, attempts)
 
-    def expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
+    def count_expired(self, count: int, latency_s: float | None = None, attempts: int | None = None) -> None:
         """Count user records that ran out of time, after this many attempts each (0: never sent), where that is
         known.
         """
         self._now.user_records_expired += count
-        self._ended(count, latency_s, attempts)
+        self._count_end(count, latency_s, attempts)
 
-    def withdrawn(self, count: int = 1) -> None:
+    def count_withdrawn(self, count: int = 1) -> None:
         """Count user records that the caller took back, unsent."""
         self._now.user_records_withdrawn += count
 
     # --- records of Kinesis, and requests -----------------------------------------------------------
 
-    def record_put(
+    def count_records(
         self,
         record_bytes: int,
         user_records: int = 1,
@@ -162,9 +161,7 @@ class ProducerMeter:
             shard.records_put += records
             shard.record_bytes_put += record_bytes
 
-    def records_not_put(
-        self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None
-    ) -> None:
+    def count_errors(self, count: int, error_code: str, *, refused: bool = False, shard_id: str | None = None) -> None:
         """Count records that came back with an error of their own; ``refused``: for the limits of their shard."""
         now = self._now
         codes = now.records_failed_attempts
@@ -176,11 +173,11 @@ class ProducerMeter:
             shard.records_failed_attempts += count
             shard.records_refused += count if refused else 0
 
-    def aggregates_repeated(self, count: int = 1) -> None:
+    def count_repeated(self, count: int = 1) -> None:
         """Count aggregates that landed on a shard that does not hold all of them, and are put again by shard."""
         self._now.aggregates_repeated += count
 
-    def request(
+    def count_request(
         self, records: int, user_records: int, request_bytes: int, duration_s: float, error_code: str | None = None
     ) -> None:
         """Count a PutRecords request that ended; ``error_code`` when it failed as a whole."""
@@ -194,12 +191,12 @@ class ProducerMeter:
             if error_code is not None:
                 now.requests_failed[error_code] = now.requests_failed.get(error_code, 0) + 1
 
-    def note(self, fact: Fact) -> None:
+    def count_fact(self, fact: Fact) -> None:
         """Count a fact that the batcher has noted."""
         with self._lock:
             match fact:
                 case facts.Written():
-                    self.settled(
+                    self.count_put(
                         fact.user_records,
                         0,
                         fact.latency_s,
@@ -208,8 +205,8 @@ class ProducerMeter:
                         duplicates_possible=fact.doubtful,
                     )
                 case facts.Landed():
-                    self.data_put(fact.data_bytes, shard_id=fact.shard_id)
-                    self.record_put(
+                    self.count_data(fact.data_bytes, shard_id=fact.shard_id)
+                    self.count_records(
                         fact.record_bytes,
                         fact.user_records,
                         records=fact.records,
@@ -218,17 +215,17 @@ class ProducerMeter:
                     )
                 case facts.Refused():
                     is_refused = fact.error_code == THROTTLED
-                    self.records_not_put(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
+                    self.count_errors(fact.records, fact.error_code, refused=is_refused, shard_id=fact.shard_id)
                 case facts.Expired():
-                    self.expired(fact.user_records, fact.latency_s, fact.attempts)
+                    self.count_expired(fact.user_records, fact.latency_s, fact.attempts)
                 case facts.Failed():
-                    self.failed(fact.user_records, fact.latency_s, fact.attempts)
+                    self.count_failed(fact.user_records, fact.latency_s, fact.attempts)
                 case facts.Withdrawn():
-                    self.withdrawn(fact.user_records)
+                    self.count_withdrawn(fact.user_records)
                 case facts.Repeated():
-                    self.aggregates_repeated(fact.aggregates)
+                    self.count_repeated(fact.aggregates)
 
-    # --- what came of it --------------------------------------------------------------------------
+    # --- the figures --------------------------------------------------------------------------------
 
     @property
     def user_records_pending(self) -> int:
@@ -266,7 +263,7 @@ class ProducerMeter:
         self._now.user_records_pending = self.user_records_pending
         self._now.buffer_bytes = self.buffer_bytes
 
-    def _ended(self, count: int, latency_s: float | None, attempts: int | None) -> None:
+    def _count_end(self, count: int, latency_s: float | None, attempts: int | None) -> None:
         if latency_s is not None:
             self._now.latency_s.add(latency_s, count)
         if attempts is not None:
