@@ -29,7 +29,7 @@ def test_what_is_written_is_found_by_the_kpls_schema_and_by_the_reader(
     made = Aggregator(bytes_max=10**6)
     for key, data, explicit, tags in records:
         assert made.add(key, data, explicit, tag_fields(tags))
-    size, framed = made.framed_bytes, made.framed()
+    size, framed = made.framed_bytes, made.frame()
     assert len(framed) == size
     message = AggregatedRecord.FromString(framed[len(MAGIC) : -16])
     assert [[(tag.key, tag.value) for tag in one.tags] for one in message.records] == [list(one[3]) for one in records]
@@ -71,6 +71,6 @@ def test_a_full_container_takes_no_further_record_with_tags() -> None:
 def test_a_broken_tag_makes_a_plain_record(tag: bytes) -> None:
     made = Aggregator()
     made.add("key", b"data", None, bytes((TAGS,)) + varint(len(tag)) + tag)
-    framed = made.framed()
+    framed = made.frame()
     assert open_aggregate(framed) is None
     assert "tag" in str(why_plain(framed)) or "field" in str(why_plain(framed)) or "short" in str(why_plain(framed))

@@ -174,6 +174,6 @@ class Simulation:
         writer.in_flight -= 1
         writer.backlog += refused
         if refused:
-            writer.rate.refused(now_s, refused, refused * writer.size)
+            writer.rate.note_refused(now_s, refused, refused * writer.size)
         if taken:
-            writer.rate.accepted(now_s, taken, taken * writer.size)
+            writer.rate.note_accepted(now_s, taken, taken * writer.size)

@@ -164,7 +164,7 @@ def test_what_may_be_sent_at_once_is_the_burst() -> None:
 
 def test_a_long_pause_gathers_no_more_than_the_burst_and_no_rate_above_the_limit() -> None:
     rate = make(share=0.3)
-    rate.refused(0.0, 10, 1000)
+    rate.note_refused(0.0, 10, 1000)
     assert rate.allowance(1e6) == (1000 * BURST_S, MIB * BURST_S)
     assert rate.share == 1.0
 
@@ -208,9 +208,9 @@ def test_a_record_larger_than_the_burst_waits_until_the_shard_has_room_for_it() 
 
 def test_a_refusal_costs_in_proportion_to_what_was_refused() -> None:
     rate = make()
-    rate.refused(0.0, 10, 1000)
+    rate.note_refused(0.0, 10, 1000)
     assert rate.share == pytest.approx(1 - 1.5 * 0.01)
-    rate.refused(0.0, 1, 52_429)
+    rate.note_refused(0.0, 1, 52_429)
     assert rate.share == pytest.approx(1 - 1.5 * 0.01 - 1.5 * 0.05, rel=1e-3)
 
 
@@ -219,15 +219,15 @@ def test_many_refusals_that_tell_the_same_count_once() -> None:
     now_s = 0.0
     for _ in range(40):  # half of what is sent, for two seconds
         now_s += 0.05
-        rate.accepted(now_s, 25, 2500)
-        rate.refused(now_s, 25, 2500)
+        rate.note_accepted(now_s, 25, 2500)
+        rate.note_refused(now_s, 25, 2500)
     assert KEPT * 0.5 <= rate.share <= 0.55
 
 
 def test_all_refused_for_long_leaves_the_least_share_and_comes_back() -> None:
     rate = make()
     for tenth in range(200):
-        rate.refused(tenth / 10, 100, 1000)
+        rate.note_refused(tenth / 10, 100, 1000)
     assert rate.share == SHARE_MIN
     rate.allowance(20 + 25)
     assert rate.share > 0.95
@@ -235,7 +235,7 @@ def test_all_refused_for_long_leaves_the_least_share_and_comes_back() -> None:
 
 def test_grows_slowly_after_a_refusal_and_faster_after_long_quiet() -> None:
     rate = make(share=0.5)
-    rate.refused(0.0, 1, 100)
+    rate.note_refused(0.0, 1, 100)
     start = rate.share
     rate.allowance(1.0)
     assert rate.share - start == pytest.approx(GROWTH_PER_S, rel=0.02)
@@ -248,7 +248,7 @@ def test_growth_does_not_depend_on_how_often_it_is_looked_at() -> None:
     shares = []
     for steps in (4, 4000):
         rate = make(share=0.2)
-        rate.refused(0.0, 1, 100)
+        rate.note_refused(0.0, 1, 100)
         for step in range(1, steps + 1):
             rate.wait_s(8.0 * step / steps, 1, 100)
         shares.append(rate.share)
@@ -271,13 +271,13 @@ def test_limits_and_share_are_checked(wrong: dict[str, float]) -> None:
 
 def test_a_clock_that_goes_back_neither_grows_nor_fills() -> None:
     rate = make(now_s=100.0, share=0.5)
-    rate.refused(100.0, 1, 100)
+    rate.note_refused(100.0, 1, 100)
     rate.take(100.0, *rate.allowance(100.0))
     share = rate.share
     assert rate.allowance(50.0) == (0, 0)
     assert rate.wait_s(50.0, 1, 100) == WAIT_MAX_S
-    rate.accepted(50.0, 1, 100)
-    rate.refused(50.0, 1, 100)
+    rate.note_accepted(50.0, 1, 100)
+    rate.note_refused(50.0, 1, 100)
     assert rate.share < share
 
 
@@ -305,7 +305,7 @@ def test_a_producer_that_waits_as_told_may_send_and_stays_within_the_limit(
         records_sent += records
         bytes_sent += payload_bytes
         if outcome == "taken":
-            rate.accepted(now_s, records, payload_bytes)
+            rate.note_accepted(now_s, records, payload_bytes)
         elif outcome == "refused":
-            rate.refused(now_s, records, payload_bytes)
+            rate.note_refused(now_s, records, payload_bytes)
         assert SHARE_MIN <= rate.share <= 1.0

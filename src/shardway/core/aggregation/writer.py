@@ -265,12 +265,12 @@ class Aggregator:
         if self.user_records == 1 and not is_carrier and open_aggregate(data) is None:
             container = Container(data, partition_key, where, 1)
         else:
-            container = Container(self.framed(), CONTAINER_PARTITION_KEY, where, self.user_records)
+            container = Container(self.frame(), CONTAINER_PARTITION_KEY, where, self.user_records)
         self._window = self.user_records * 9 // 8 + _SLICE_MIN
         self._clear()
         return container
 
-    def framed(self) -> bytes:
+    def frame(self) -> bytes:
         """Return the bytes of what was added, as an aggregate even if it is one user record."""
         message = b"".join(self._key_entries + self._hash_entries + self._parts)
         return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
@@ -287,4 +287,4 @@ def encode_aggregate(records: Iterable[tuple[str, bytes, int | None]]) -> bytes:
         aggregator.add(*record)
     if not len(aggregator):
         raise AggregateError("an aggregate holds at least one user record")
-    return aggregator.framed()
+    return aggregator.frame()

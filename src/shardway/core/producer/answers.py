@@ -209,6 +209,6 @@ class Answers:
         refused = sum(1 for place in bad if results[place].error_code == THROTTLED) if bad else 0
         mean_bytes = load.payload_bytes // len(load.entries)
         if refused:
-            pace.refused(now_s, refused, mean_bytes * refused)
+            pace.note_refused(now_s, refused, mean_bytes * refused)
         if taken := len(load.entries) - len(bad):
-            pace.accepted(now_s, taken, mean_bytes * taken)
+            pace.note_accepted(now_s, taken, mean_bytes * taken)

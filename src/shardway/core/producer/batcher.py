@@ -273,7 +273,7 @@ class Batcher:
             load.reason = reason
             load.doubtful = load.doubtful or failure is Failure.UNKNOWN
             if failure is Failure.THROTTLED and load.lane.pace is not None:
-                load.lane.pace.refused(now_s, len(load.entries), load.payload_bytes)
+                load.lane.pace.note_refused(now_s, len(load.entries), load.payload_bytes)
             if failure is Failure.DENIED and not self._succeeded:
                 # Nothing ever went through: the setup is wrong, and the program should learn that now.
                 self.settling.give_up(load, reason, now_s)

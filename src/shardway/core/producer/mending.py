@@ -48,7 +48,7 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
             for load in request.loads:
                 for run in load.runs:
                     sent.setdefault(run.chunk, set()).update(run.indices)
-    for run in _everywhere(batcher, chunks, on_their_way):
+    for run in _all_runs(batcher, chunks, on_their_way):
         there = found.get(run.chunk)
         if there is None:
             continue
@@ -78,7 +78,7 @@ def mend(batcher: Batcher, on_their_way: Collection[Request]) -> None:
 _NOTHING: dict[int, _Found] = {}
 
 
-def _everywhere(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collection[Request]) -> Iterator[Run]:
+def _all_runs(batcher: Batcher, chunks: Iterable[Chunk], on_their_way: Collection[Request]) -> Iterator[Run]:
     for chunk in chunks:
         if chunk.keys:
             yield Run(chunk, chunk.keys, chunk.datas, range(chunk.records))

@@ -13,7 +13,7 @@ Nothing is halved, since a shard that is overloaded by 2 % refuses 2 %: the cut 
 service's own burst (a second's worth) hides an overload for a while; the refusals then come late and many at once,
 but their mean stays the same.
 
-- A cut stops a little below the rate that was accepted lately: many refusals that tell the same (several requests on
+- A cut stops a little below the rate that was accepted lately: many refusals of one cause (several requests on
   their way, a service that counts by the second and refuses all until the next one) count once.
 - No refusal for long, because another writer has left, speeds the growth up with the square of that time.
 - The share is never above 1: a producer that is alone is refused nothing.
@@ -199,12 +199,12 @@ class AdaptiveRate:
         # again.
         return min(wait + 1e-6, WAIT_MAX_S) if wait > 0 else 0.0
 
-    def accepted(self, now_s: float, records: int, payload_bytes: int) -> None:
+    def note_accepted(self, now_s: float, records: int, payload_bytes: int) -> None:
         """Note what the shard took, when the answer came."""
         self._fade(now_s)
         self._accepted_lately_s += self._limit_s(records, payload_bytes)
 
-    def refused(self, now_s: float, records: int, payload_bytes: int) -> None:
+    def note_refused(self, now_s: float, records: int, payload_bytes: int) -> None:
         """Note what the shard refused because its throughput was exceeded, when the answer came."""
         self._grow(now_s)
         self._fade(now_s)

@@ -89,7 +89,7 @@ class Routes:
                     self._remember(key, number)
 
     def by_hash(self, key: bytes) -> int:
-        """Return the number of the lane of a hash key, given as 16 bytes, the first byte highest."""
+        """Return the number of the lane of a hash key: 16 bytes, the first byte highest."""
         number = bisect_right(self._firsts, key) - 1
         return number if number >= 0 and key <= self._lasts[number] else len(self.lanes) - 1
 
@@ -98,7 +98,7 @@ class Routes:
         number = self[partition_key]
         return number if explicit_hash_key is None else self.by_hash(_hash_bytes(explicit_hash_key))
 
-    def checked(self, partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
+    def check(self, partition_keys: Sequence[str]) -> tuple[Sequence[str], int]:
         """Return the keys as plain text, and how many bytes they take of the buffer's bound. The keys are the objects
         that are remembered, if all of them are.
 

@@ -142,7 +142,7 @@ class Settling:
         """Note as a fact that the records of a run are given up."""
         self.facts_made.append(facts.Failed(shard_id, len(run), run.attempts, reason, now_s - run.chunk.put_at_s))
 
-    def placed(self, message: str) -> str:
+    def with_place(self, message: str) -> str:
         """Return a message to a record with the stream in front."""
         return f"{self.place}: {message}" if self.place else message
 
@@ -153,7 +153,7 @@ class Settling:
             rest = run.next(len(run))
             if rest.indices:
                 outcome = NotWritten(
-                    kind, self.placed(message), run.attempts, run.doubtful, shard_id, run.reason or reason
+                    kind, self.with_place(message), run.attempts, run.doubtful, shard_id, run.reason or reason
                 )
                 self.settle(rest.chunk, rest.indices, outcome)
             # The run is emptied afterwards: where a signal handler raises before, the records are still found here.

@@ -100,7 +100,7 @@ class Withdrawal:
         return withdrawn
 
     def _outcome(self) -> NotWritten:
-        message = self._settling.placed("a record was withdrawn before it was sent")
+        message = self._settling.with_place("a record was withdrawn before it was sent")
         return NotWritten(RecordWithdrawnError, message, 0, False, None, "")
 
     def _is_waiting(self, chunk: Chunk, index: int) -> bool:

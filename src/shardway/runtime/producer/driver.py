@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardway.runtime.producer.reporter import Reporter
 
 EXPIRY_CHECK_S = 0.1
-"""The seconds by which a time to live may be kept too late."""
+"""How late an expired record may get its outcome, in seconds."""
 
 
 class BatcherDriver:

@@ -41,7 +41,7 @@ class Flushes:
                 if oldest > newest and not future.done():
                     future.set_result(None)
 
-    async def unwritten(self, newest: int) -> list[Unwritten]:
+    async def list_unwritten(self, newest: int) -> list[Unwritten]:
         """Return the records up to a chunk that have no outcome. The loop runs in between."""
         found = []
         work = 0

@@ -57,7 +57,7 @@ class Intake:
         """The part that the handles of the records ask."""
         self._ttl_s = options.record_ttl_s
         self.open = self._new()
-        """The chunk to which single records go."""
+        """The chunk that single records go to."""
 
     def claim_for(self, record: CheckedRecord, *, alone: bool) -> Claim:
         """Return a claim to room for one record, and for a chunk of its own if that is needed."""
@@ -111,7 +111,7 @@ class Intake:
         self._date(chunk, record_ttl_s)
         chunk.tags = self._tags()
         chunk.keys, chunk.datas, chunk.hash_keys, chunk.pairs = portion.keys, portion.datas, portion.hash_keys, ()
-        # The chunk takes what was counted when room was taken, and nothing that is found to be later: otherwise the
+        # The chunk takes over the bytes that were counted when the claim took room. A later count may differ, and the
         # bound would drift.
         held_bytes = min(claim.held, portion.held_bytes)
         chunk.extra_bytes = held_bytes - portion.records_bytes

@@ -113,7 +113,7 @@ class Producer(Generic[T]):
         BufferFullError none was taken. If it is cancelled, or the producer closed, what was not sent is withdrawn.
         """
         session, serializer = self._session, self._serializer
-        portions = session.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
+        portions = session.check_records(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
             return Puts(session.take_all(portions, record_ttl_s))
         taken: list[Chunk] = []

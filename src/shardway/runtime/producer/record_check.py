@@ -105,7 +105,7 @@ class RecordCheck:
     def _portions(self, records: Sequence[Any]) -> list[Portion]:
         hash_keys: dict[int, int] = {}
         unchecked, datas = self._as_columns(records, hash_keys)
-        keys, key_bytes = self._lanes.routes.checked(unchecked)
+        keys, key_bytes = self._lanes.routes.check(unchecked)
         data_bytes = sum(map(len, datas))
         if data_bytes + KEY_BYTES_MAX > self.record_bytes_max:  # Otherwise none of them is too large.
             deque(map(self._check_size, keys, datas), maxlen=0)

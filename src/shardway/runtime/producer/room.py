@@ -65,7 +65,7 @@ class Room:
         return future
 
     def release(self, claim: Claim) -> None:
-        """Release a claim: its caller waits no longer, and what it was given and did not use is free again."""
+        """Release a claim: its caller waits no longer, and the bytes that it did not use are free again."""
         if claim in self.waiting:
             self.waiting.remove(claim)
         elif not claim.held:

@@ -22,7 +22,7 @@ TAKEN_IN_RECORDS_MAX = 8_000
 
 
 class SendLoop:
-    """Calls `pump` when something was put, answered or listed, and at the time for which the batcher asks."""
+    """Calls `pump` when something was put, answered or listed, and when the batcher asks to be called again."""
 
     def __init__(self, spec: ProducerSpec, driver: BatcherDriver, reporter: Reporter) -> None:
         self._driver = driver

@@ -110,8 +110,8 @@ class ProducerSession(Generic[H]):
         finally:
             self.intake.room.release(claim)
 
-    def checked(self, records: Iterable[Any], record_ttl_s: float | None) -> list[Portion]:
-        """Return records in portions, all checked before the first portion is given out. Raises InvalidRecordError."""
+    def check_records(self, records: Iterable[Any], record_ttl_s: float | None) -> list[Portion]:
+        """Return records in portions, all checked before the first portion is used. Raises InvalidRecordError."""
         check_time_to_live(record_ttl_s)
         return self.intake.check.many(records if isinstance(records, list) else list(records))
 
@@ -237,7 +237,7 @@ class ProducerSession(Generic[H]):
         """Return the records without an outcome. Nothing is sent meanwhile: what was not sent is reported so."""
         self.send_loop.pauses += 1
         try:
-            return await self._flushes.unwritten(newest)
+            return await self._flushes.list_unwritten(newest)
         finally:
             self.send_loop.pauses -= 1
             if not self.is_closed:
@@ -345,6 +345,6 @@ class ProducerSession(Generic[H]):
 
 
 def check_time_to_live(record_ttl_s: float | None) -> None:
-    """Raise OptionError for what is no time to live."""
+    """Raise OptionError for a time to live that is not positive."""
     if record_ttl_s is not None and not record_ttl_s > 0:
         raise OptionError(f"record_ttl_s must be more than 0, not {record_ttl_s}")

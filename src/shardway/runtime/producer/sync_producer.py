@@ -91,7 +91,7 @@ class SyncProducer(Generic[T]):
         then withdrawn if it was not sent; else it goes on). An error of a signal handler (Ctrl-C) has the same effect.
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        handle = self._put_waiting(self._serialized(record), record_ttl_s, end_s)
+        handle = self._put_waiting(self._serialize(record), record_ttl_s, end_s)
         try:
             return handle.result(_left_s(end_s))
         except PutError:
@@ -102,7 +102,7 @@ class SyncProducer(Generic[T]):
 
     def put_nowait(self, record: T | OutRecord, *, record_ttl_s: float | None = None) -> SyncPutHandle:
         """Put a record without waiting for anything. Raises what `Producer.put_nowait` raises."""
-        record = self._serialized(record)
+        record = self._serialize(record)
         # No return stands in here: a signal handler that raises just then would leave the lock taken.
         with self._intake.lock:
             handle: SyncPutHandle = self._session.put_nowait(record, record_ttl_s)
@@ -115,7 +115,7 @@ class SyncProducer(Generic[T]):
         handler (Ctrl-C) withdraws those that were not sent.
         """
         session, serializer = self._session, self._serializer
-        portions = session.checked(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
+        portions = session.check_records(records if serializer is None else map(serializer, records), record_ttl_s)  # type: ignore[arg-type]
         if self.options.raise_when_full:
             with self._intake.lock:
                 chunks = session.take_all(portions, record_ttl_s)
@@ -176,7 +176,7 @@ class SyncProducer(Generic[T]):
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _serialized(self, record: T | OutRecord) -> OutRecord:
+    def _serialize(self, record: T | OutRecord) -> OutRecord:
         return record if self._serializer is None else self._serializer(record)  # type: ignore[return-value, arg-type]
 
     def _put_waiting(self, record: OutRecord, record_ttl_s: float | None, end_s: float | None) -> SyncPutHandle:
