@@ -21,10 +21,10 @@ shards = st.sampled_from(["shardId-1", "shardId-2", "shardId-3"])
 codes = st.sampled_from(["ProvisionedThroughputExceededException", "InternalFailure"])
 
 calls = st.one_of(
-    st.tuples(st.just("accepted"), st.fixed_dictionaries({"count": counts})),
-    st.tuples(st.just("sent_first"), st.fixed_dictionaries({"buffering_s": times, "count": counts})),
+    st.tuples(st.just("count_accepted"), st.fixed_dictionaries({"count": counts})),
+    st.tuples(st.just("count_buffering"), st.fixed_dictionaries({"buffering_s": times, "count": counts})),
     st.tuples(
-        st.just("settled"),
+        st.just("count_put"),
         st.fixed_dictionaries(
             {
                 "count": counts,
@@ -37,12 +37,12 @@ calls = st.one_of(
         ),
     ),
     st.tuples(
-        st.sampled_from(["failed", "expired"]),
+        st.sampled_from(["count_failed", "count_expired"]),
         st.fixed_dictionaries({"count": counts, "latency_s": times, "attempts": st.integers(0, 9)}),
     ),
-    st.tuples(st.just("withdrawn"), st.fixed_dictionaries({"count": counts})),
+    st.tuples(st.just("count_withdrawn"), st.fixed_dictionaries({"count": counts})),
     st.tuples(
-        st.just("record_put"),
+        st.just("count_records"),
         st.fixed_dictionaries(
             {
                 "record_bytes": st.integers(1, 10**6),
@@ -53,12 +53,12 @@ calls = st.one_of(
         ),
     ),
     st.tuples(
-        st.just("records_not_put"),
+        st.just("count_errors"),
         st.fixed_dictionaries({"count": counts, "error_code": codes, "refused": st.booleans(), "shard_id": shards}),
     ),
-    st.tuples(st.just("aggregates_repeated"), st.fixed_dictionaries({"count": counts})),
+    st.tuples(st.just("count_repeated"), st.fixed_dictionaries({"count": counts})),
     st.tuples(
-        st.just("request"),
+        st.just("count_request"),
         st.fixed_dictionaries(
             {
                 "records": counts,
@@ -229,9 +229,10 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     first, interval = meter.snapshot(1100.0), meter.interval(1100.0)
     kept = first.to_dict(), interval.to_dict()
     play(
-        meter, [("settled", {"count": 1, "payload_bytes": 1, "latency_s": 1.0, "attempts": 1, "shard_id": "shardId-1"})]
+        meter,
+        [("count_put", {"count": 1, "payload_bytes": 1, "latency_s": 1.0, "attempts": 1, "shard_id": "shardId-1"})],
     )
-    play(meter, [("records_not_put", {"count": 1, "error_code": "InternalFailure", "shard_id": "shardId-9"})])
+    play(meter, [("count_errors", {"count": 1, "error_code": "InternalFailure", "shard_id": "shardId-9"})])
     later = meter.snapshot(1200.0)
     meter.count_errors(1, "InternalFailure", shard_id="shardId-9")
     assert (first.to_dict(), interval.to_dict()) == kept
