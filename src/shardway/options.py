@@ -40,6 +40,7 @@ from shardway.policies import (
     Skip,
     Stop,
 )
+from shardway.ports import MetricsReader
 
 if TYPE_CHECKING:
     import random
@@ -92,12 +93,14 @@ METRICS_INTERVAL_S = 60.0
 """The interval at which the numbers are reported where neither the options nor the subscriber name one."""
 
 
-def metrics_for(options: MetricsOptions, on_event: Callable[[Any], None] | None) -> tuple[float, bool]:
+def metrics_for(options: MetricsOptions, on_event: object) -> tuple[float, bool]:
     """Return how often the numbers are reported to this subscriber, in seconds, and whether by shard, too. An exporter
-    says what it wants in ``metrics_interval_s`` and ``metrics_per_shard``.
+    says what it wants: see `MetricsReader`.
     """
-    interval_s: float = options.interval_s or getattr(on_event, "metrics_interval_s", None) or METRICS_INTERVAL_S
-    return interval_s, options.per_shard or getattr(on_event, "metrics_per_shard", False)
+    wanted_s, per_shard = None, False
+    if isinstance(on_event, MetricsReader):
+        wanted_s, per_shard = on_event.metrics_interval_s, on_event.metrics_per_shard
+    return options.interval_s or wanted_s or METRICS_INTERVAL_S, options.per_shard or per_shard
 
 
 # --- the producer ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from shardway.core.assignment.kcl.fleet import Coordination, Place
     from shardway.core.leases import LeaseRow, Outcome, Write
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardway.core.leases.row import Listing
     from shardway.core.log.pages import ReadPage, StreamFacts
     from shardway.core.producer.outcome import EntryResult
+    from shardway.events import Event
     from shardway.model import IteratorAt, ListedShard, Record, Tags
 
 
@@ -178,6 +179,34 @@ class ForApplications(Protocol):
 
     def of(self, application: str) -> LeaseTable:
         """Return the part of one application: rows are its own, whatever keys others have."""
+
+
+@runtime_checkable
+class EventExporter(Protocol):
+    """The call that a subscriber of events has besides if it takes them on any thread. Others are called on the
+    program's event loop.
+    """
+
+    def at_once(self, event: Event) -> None:
+        """Take note of an event. It returns at once, and raises nothing."""
+
+
+@runtime_checkable
+class SharedExporter(EventExporter, Protocol):
+    """What an `EventExporter` has besides if it gives events to a subscriber that is called on the program's loop."""
+
+    on_loop: Callable[[Event], object] | None
+    """The function that is called with each event on the program's event loop; None: there is none."""
+
+
+@runtime_checkable
+class MetricsReader(Protocol):
+    """What a subscriber of events has if it has a wish about the events that report numbers."""
+
+    metrics_interval_s: float | None
+    """The interval at which it wants the numbers; None: any will do."""
+    metrics_per_shard: bool
+    """True: it wants the numbers of each shard, too."""
 
 
 class Poster(Protocol):

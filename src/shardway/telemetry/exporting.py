@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from shardway.events import ConsumerMetrics, Event, ProducerMetrics, QueryMetrics
+from shardway.ports import EventExporter, MetricsReader
 from shardway.tasks import logged, thread
 from shardway.telemetry.metric_table import AGE, LOSSES
 from shardway.telemetry.metrics import SYSTEM
@@ -267,11 +268,13 @@ class Together:
     """Calls several subscribers as one: ``on_event=together(log_events(), PrometheusExporter())``."""
 
     def __init__(self, subscribers: tuple[Callable[[Event], object], ...]) -> None:
-        self._exporters = [one for one in subscribers if hasattr(one, "at_once")]
-        self._others = [one for one in subscribers if not hasattr(one, "at_once")]
-        wanted = [interval for one in self._exporters if (interval := getattr(one, "metrics_interval_s", None))]
+        listed: tuple[object, ...] = subscribers
+        self._exporters = [one for one in listed if isinstance(one, EventExporter)]
+        self._others = [one for one in subscribers if not isinstance(one, EventExporter)]
+        readers: list[MetricsReader] = [one for one in self._exporters if isinstance(one, MetricsReader)]
+        wanted = [one.metrics_interval_s for one in readers if one.metrics_interval_s]
         self.metrics_interval_s: float | None = min(wanted, default=None)
-        self.metrics_per_shard = any(getattr(one, "metrics_per_shard", False) for one in self._exporters)
+        self.metrics_per_shard = any(one.metrics_per_shard for one in readers)
         self.on_loop: Callable[[Event], object] | None = self._hand if self._others else None
 
     def at_once(self, event: Event) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.events import ConsumerMetrics
 from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.options import metrics_for
+from shardway.ports import EventExporter, SharedExporter
 from shardway.runtime.shard.listener import ShardListener
 from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
 
@@ -26,15 +27,15 @@ log = logging.getLogger("shardway.telemetry")
 
 
 class Metering(ShardListener):
-    """Counts for one consumer, and calls its subscriber on any thread where that may be: an exporter has `at_once`."""
+    """Counts for one consumer, and calls its subscriber on any thread where that may be: see `EventExporter`."""
 
     def __init__(self, options: MetricsOptions, on_event: Callable[[Any], None] | None) -> None:
         self.interval_s, per_shard = metrics_for(options, on_event)
         self.meter = ConsumerMeter(0.0, per_shard=per_shard)
-        self._at_once: Callable[[Any], object] | None = getattr(on_event, "at_once", None)
-        self.on_loop: Callable[[Any], object] | None = (
-            on_event if self._at_once is None else getattr(on_event, "on_loop", None)
-        )
+        subscriber: object = on_event
+        self._exporter = subscriber if isinstance(subscriber, EventExporter) else None
+        shared = subscriber.on_loop if isinstance(subscriber, SharedExporter) else None
+        self.on_loop: Callable[[Any], object] | None = on_event if self._exporter is None else shared
         """The function that is called on the program's loop."""
         self._settled: dict[ShardReader, tuple[int, int]] = {}  # The records that are settled, and their data bytes.
         self._collecting = threading.RLock()
@@ -43,9 +44,9 @@ class Metering(ShardListener):
 
     def count(self, event: Any) -> None:
         """Hand an event to the subscriber. The caller holds no lock."""
-        if self._at_once is not None:
+        if self._exporter is not None:
             try:
-                self._at_once(event)
+                self._exporter.at_once(event)
             except Exception as error:  # A subscriber never ends the work.
                 log.error("on_event: at_once raised %s for a %s", type(error).__name__, type(event).__name__)
 
