@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from examples.cluster.standalone import Cluster, Node
 
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 KILLS = 3
 SHARDS = 4

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench._form import Result
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 STREAM = "orders-of-the-week"
 SHARDS = 4

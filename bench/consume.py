@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 MIB = 1024 * 1024
 STREAM = "bench"

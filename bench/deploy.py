@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import Listing
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 STREAM = "bench"
 SHARDS, WORKERS = 8, 4

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from bench._form import Result
-    from shardway.local.control import Stats
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.counters import Stats
+    from shardway.local.spawned import SpawnedKinesis
     from shardway.runtime.consumer.consumer import Consumer
 
 SHARDS, WORKERS = 8, 2

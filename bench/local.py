@@ -24,7 +24,7 @@ from shardway.local import LocalKinesis
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 ROUNDS = 5
 SECONDS = 2.0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench._form import Result, Sense
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 STREAM = "orders-of-the-day"
 DATA_BYTES = 100

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bench._form import Result
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 SHARDS = 4
 KEY_BYTES = 10

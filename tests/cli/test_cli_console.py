@@ -269,7 +269,7 @@ def test_no_payload_is_shown_where_none_may_be(console: Any, local: LocalKinesis
 
 
 def test_it_serves_https(console: Any, tmp_path: Path) -> None:
-    from shardway.local.server import make_certificate
+    from shardway.local.tls import make_certificate
 
     certificate, key = make_certificate(tmp_path, "127.0.0.1")
     given = ("--certificate", str(certificate), "--key", str(key), "--token-file", a_token(tmp_path / "token"))

@@ -22,7 +22,7 @@ from shardway.tasks import logged, thread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.local.embedded import SpawnedKinesis
+    from shardway.local.spawned import SpawnedKinesis
 
 RECORDS_PER_S, MINUTES = 100, 65
 WORKER = """

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from shardway.console.places import OF_ADDRESS_MAX, Places
 from shardway.console.server import ConsoleServer
-from shardway.local.server import make_certificate
+from shardway.local.tls import make_certificate
 from tests.console.asking import TOKEN
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shardway.local.control import VirtualClock
+from shardway.local.clock import VirtualClock
 
 
 def test_it_runs_with_the_machine_and_is_moved_on() -> None:

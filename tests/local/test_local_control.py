@@ -14,9 +14,10 @@ import msgspec
 import pytest
 
 from shardway.local.control import Control
-from shardway.local.embedded import ControlError, LocalKinesis, SpawnedKinesis
+from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.local.http import Request
+from shardway.local.spawned import ControlError, SpawnedKinesis
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 
@@ -114,7 +115,7 @@ def test_a_web_page_is_refused(wire: Wire, headers: dict[str, str]) -> None:
     ("peer", "status"), [("127.0.0.1", b"200"), ("::1", b"200"), ("10.0.0.7", b"403"), ("", b"403")]
 )
 def test_only_this_machine_is_answered(local: LocalKinesis, peer: str, status: bytes) -> None:
-    from shardway.local.gate import Answers
+    from shardway.local.answers import Answers
 
     answer = Control(local._running(), Answers(local.clock.now))(
         Request(b"GET", b"/_shardway/health", {b"host": b"localhost:1"}, b"", True, peer)

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardway.local.faults import Fault
-from shardway.local.model.state import even_ranges
+from shardway.local.model.stream import even_ranges
 from tests.local.rawhttp import SIGNED, Wire, call_bytes, request_bytes
 
 if TYPE_CHECKING:

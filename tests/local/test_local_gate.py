@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import cbor2
 import pytest
 
+from shardway.local.answers import Answers, http_date
 from shardway.local.cbor import decode
-from shardway.local.gate import Answers, Gate, http_date, looks_signed
+from shardway.local.gate import Gate, looks_signed
 from shardway.local.http import Request
 from tests.local.rawhttp import SIGNED
 

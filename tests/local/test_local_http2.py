@@ -21,8 +21,8 @@ from hyperframe.frame import SettingsFrame
 
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault, How
-from shardway.local.http2 import PREFACE
-from shardway.local.model.state import even_ranges
+from shardway.local.http_versions import PREFACE
+from shardway.local.model.stream import even_ranges
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S, Wire, call_bytes
 

@@ -18,7 +18,8 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from shardway.local.http import AfterAnswer, Answer, ChunkedOut, Request
-from shardway.local.http2 import PREFACE, STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http2 import STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http_versions import PREFACE
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S
 from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.local.control import VirtualClock
+from shardway.local.clock import VirtualClock
 from shardway.local.embedded import LocalKinesis
 from shardway.local.journal import FORMAT, WASTE_BYTES_MIN, Journal, JournalError
 from shardway.local.model import KinesisModel

@@ -10,7 +10,7 @@ import pytest
 
 from shardway.local import LocalKinesis
 from shardway.local.journal import WASTE_BYTES_MIN
-from shardway.local.server import REGIONS_MAX
+from shardway.local.regions import REGIONS_MAX
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes
 

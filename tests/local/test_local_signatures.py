@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.local.embedded import LocalKinesis
-from shardway.local.gate import Verifier
 from shardway.local.http import Request
+from shardway.local.signatures import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

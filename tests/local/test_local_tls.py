@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shardway.local.embedded import LocalKinesis, SpawnedKinesis
-from shardway.local.server import make_certificate
+from shardway.local.embedded import LocalKinesis
+from shardway.local.spawned import SpawnedKinesis
+from shardway.local.tls import make_certificate
 from tests.local.botoclient import client_of
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shardway.local.model.state import TRIMMED_RUNS_MAX, Segment, ShardLog
+from shardway.local.model.shard_log import TRIMMED_RUNS_MAX, Segment, ShardLog
 
 
 class Row(NamedTuple):

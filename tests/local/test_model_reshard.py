@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.local.model.state import even_ranges
-from shardway.local.model.streams import Piece, scale
+from shardway.local.model.scaling import Piece, scale
+from shardway.local.model.stream import even_ranges
 from tests.local.model_kit import HASH_KEYS, World, shard_id
 
 UNIFORM = {"StreamName": "s", "ScalingType": "UNIFORM_SCALING"}

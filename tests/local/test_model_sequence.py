@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardway.local.model import identifiers
+from shardway.local.model import sequence_numbers
 from tests.local.model_kit import START_S, World
 
 KCL_EXAMPLE = 49587497311274533994574834252742144236107130636007899138
@@ -14,7 +14,7 @@ KCL_EXAMPLE = 49587497311274533994574834252742144236107130636007899138
 
 
 def test_a_number_of_the_service_is_taken_apart_as_the_kcl_does() -> None:
-    parts = identifiers.parse(KCL_EXAMPLE)
+    parts = sequence_numbers.parse(KCL_EXAMPLE)
     assert parts is not None
     assert (parts.version, parts.shard_index) == (2, 0)
     assert 1_400_000_000 < parts.shard_created_s < 1_700_000_000
@@ -35,48 +35,48 @@ def test_a_number_of_the_service_is_taken_apart_as_the_kcl_does() -> None:
     ],
 )
 def test_what_no_layout_fits_is_no_number(number: int) -> None:
-    assert identifiers.parse(number) is None
+    assert sequence_numbers.parse(number) is None
 
 
 def test_older_layouts_are_understood() -> None:
-    small = identifiers.parse(5)
+    small = sequence_numbers.parse(5)
     assert small is not None
     assert (small.version, small.shard_index) == (0, 5)
-    first = identifiers.parse(int("20000000000000000000000000000000000000000000001", 16))
+    first = sequence_numbers.parse(int("20000000000000000000000000000000000000000000001", 16))
     assert first is not None
     assert (first.version, first.shard_index) == (1, 0)
 
 
 def test_a_shard_index_with_the_highest_bit_reads_as_negative() -> None:
-    parts = identifiers.parse(int("20000000000000000000000000000000000000800000002", 16))
+    parts = sequence_numbers.parse(int("20000000000000000000000000000000000000800000002", 16))
     assert parts is not None
-    assert identifiers.shard_name(parts.shard_index) == "shardId--02147483648"
+    assert sequence_numbers.shard_name(parts.shard_index) == "shardId--02147483648"
 
 
 @settings(deadline=None)
 @given(
-    index=st.integers(0, identifiers.SHARD_INDEX_MAX),
+    index=st.integers(0, sequence_numbers.SHARD_INDEX_MAX),
     created_s=st.integers(0, 16_025_174_999),
-    counter=st.integers(0, identifiers.COUNTER_MAX),
+    counter=st.integers(0, sequence_numbers.COUNTER_MAX),
     arrived_s=st.integers(0, 2**36 - 1),
 )
 def test_what_is_composed_is_taken_apart_again(index: int, created_s: int, counter: int, arrived_s: int) -> None:
-    number = identifiers.compose(identifiers.shard_base(index, created_s), counter, arrived_s)
-    assert identifiers.parse(number) == identifiers.Parts(2, index, created_s, counter, arrived_s)
+    number = sequence_numbers.compose(sequence_numbers.shard_base(index, created_s), counter, arrived_s)
+    assert sequence_numbers.parse(number) == sequence_numbers.Parts(2, index, created_s, counter, arrived_s)
     assert len(str(number)) == 56
 
 
 @settings(deadline=None)
 @given(
-    one=st.tuples(st.integers(0, identifiers.COUNTER_MAX), st.integers(0, 2**36 - 1)),
-    other=st.tuples(st.integers(0, identifiers.COUNTER_MAX), st.integers(0, 2**36 - 1)),
+    one=st.tuples(st.integers(0, sequence_numbers.COUNTER_MAX), st.integers(0, 2**36 - 1)),
+    other=st.tuples(st.integers(0, sequence_numbers.COUNTER_MAX), st.integers(0, 2**36 - 1)),
     indexes=st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)),
 )
 def test_a_child_is_above_its_parent_whatever_the_counters(
     one: tuple[int, int], other: tuple[int, int], indexes: tuple[int, int]
 ) -> None:
-    parent = identifiers.compose(identifiers.shard_base(indexes[0], 1_700_000_000), *one)
-    child = identifiers.compose(identifiers.shard_base(indexes[1], 1_700_000_001), *other)
+    parent = sequence_numbers.compose(sequence_numbers.shard_base(indexes[0], 1_700_000_000), *one)
+    child = sequence_numbers.compose(sequence_numbers.shard_base(indexes[1], 1_700_000_001), *other)
     assert parent < child
 
 
@@ -97,7 +97,7 @@ def test_a_child_is_above_its_parent_whatever_the_counters(
     ],
 )
 def test_shard_ids(text: str, index: int | None) -> None:
-    assert identifiers.shard_index_of(text) == index
+    assert sequence_numbers.shard_index_of(text) == index
 
 
 def test_numbers_of_one_call_follow_each_other_in_each_shard_and_leave_gaps_elsewhere() -> None:
@@ -111,11 +111,11 @@ def test_numbers_of_one_call_follow_each_other_in_each_shard_and_leave_gaps_else
         for record in records:
             by_shard.setdefault(record["ShardId"], []).append(int(record["SequenceNumber"]))
         for numbers in by_shard.values():
-            counters = [(number >> identifiers.COUNTER_SHIFT) & (2**64 - 1) for number in numbers]
+            counters = [(number >> sequence_numbers.COUNTER_SHIFT) & (2**64 - 1) for number in numbers]
             assert counters == list(range(counters[0], counters[0] + len(counters)))
             assert counters[0] > before
             assert numbers == sorted(set(numbers))
-        before = max((int(r["SequenceNumber"]) >> identifiers.COUNTER_SHIFT) & (2**64 - 1) for r in records)
+        before = max((int(r["SequenceNumber"]) >> sequence_numbers.COUNTER_SHIFT) & (2**64 - 1) for r in records)
 
 
 def test_a_shard_starts_and_ends_with_numbers_that_no_record_has() -> None:
@@ -128,12 +128,12 @@ def test_a_shard_starts_and_ends_with_numbers_that_no_record_has() -> None:
     starting = int(parent["SequenceNumberRange"]["StartingSequenceNumber"])
     ending = int(parent["SequenceNumberRange"]["EndingSequenceNumber"])
     assert starting < number < ending
-    end = identifiers.parse(ending)
+    end = sequence_numbers.parse(ending)
     assert end is not None
-    assert (end.counter, end.arrived_s) == (identifiers.COUNTER_MAX, int(START_S) + 3)
+    assert (end.counter, end.arrived_s) == (sequence_numbers.COUNTER_MAX, int(START_S) + 3)
     for child in (low, high):
         assert "EndingSequenceNumber" not in child["SequenceNumberRange"]
-        begin = identifiers.parse(int(child["SequenceNumberRange"]["StartingSequenceNumber"]))
+        begin = sequence_numbers.parse(int(child["SequenceNumberRange"]["StartingSequenceNumber"]))
         assert begin is not None
         assert begin.shard_created_s == begin.arrived_s == end.arrived_s + 1
         assert begin.counter == 0

@@ -9,19 +9,8 @@ import pytest
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 
 from shardway.local.model import ModelError
-from shardway.local.model.validation import (
-    REQUESTS,
-    Blob,
-    Flag,
-    Int32,
-    Items,
-    Pairs,
-    Rule,
-    Structure,
-    Text,
-    Time,
-    check,
-)
+from shardway.local.model.checking import check
+from shardway.local.model.requests import REQUESTS, Blob, Flag, Int32, Items, Pairs, Rule, Structure, Text, Time
 from tests.local.model_kit import World
 
 SERVICE = botocore.session.Session().get_service_model("kinesis")

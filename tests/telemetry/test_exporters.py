@@ -18,7 +18,7 @@ import pytest
 
 from shardway import OptionError, events
 from shardway.events.consumer_snapshot import WorkerLevels
-from shardway.local.server import make_certificate
+from shardway.local.tls import make_certificate
 from shardway.telemetry import (
     CloudWatchChoice,
     CloudWatchExporter,

@@ -109,7 +109,7 @@ def command(
 
 
 def _serve(options: LocalOptions, console_port: int | None, as_json: bool) -> None:
-    from shardway.local.server import serve
+    from shardway.local.process import serve
 
     host, port = options.host, options.port
     if host not in _LOOPBACK:

@@ -1,5 +1,10 @@
 """A Kinesis on this machine, for tests, demonstrations and development. It listens on loopback unless its options name
 another address.
+
+`model` is the service itself. `embedded` serves it in this process, `spawned` and `process` in another one. `server`
+puts the parts together: `regions`, `tls`, `http`, `http2` and `http_versions`. `gate` checks requests, `kinesis` makes
+calls of them, and `event_pumps` pushes. `faults`, `control`, `clock` and `counters` are for tests; `neighbours`
+answer for other services.
 """
 
 from __future__ import annotations
@@ -9,9 +14,10 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.local.embedded import LocalKinesis, SpawnedKinesis
+    from shardway.local.embedded import LocalKinesis
     from shardway.local.faults import Fault
     from shardway.local.options import LocalOptions
+    from shardway.local.spawned import SpawnedKinesis
 
 __all__ = ["Fault", "LocalKinesis", "LocalOptions", "SpawnedKinesis"]
 
@@ -19,7 +25,7 @@ _HOMES = {
     "Fault": "shardway.local.faults",
     "LocalKinesis": "shardway.local.embedded",
     "LocalOptions": "shardway.local.options",
-    "SpawnedKinesis": "shardway.local.embedded",
+    "SpawnedKinesis": "shardway.local.spawned",
 }
 """The module of each public name. A use of the name loads this module, and no other."""
 

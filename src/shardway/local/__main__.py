@@ -12,7 +12,8 @@ import msgspec
 
 from shardway.errors import ShardwayError
 from shardway.local.options import LocalOptions
-from shardway.local.server import LocalServer, serve
+from shardway.local.process import serve
+from shardway.local.server import LocalServer
 
 
 def _announce(server: LocalServer) -> None:

@@ -34,12 +34,12 @@ from shardway.local.http import (
     WRITE_SLICE_BYTES,
     AfterAnswer,
     Answer,
-    HttpConnection,
     Request,
     close_once,
     prepared,
     tear_down,
 )
+from shardway.local.http2_stream import Http2Stream
 from shardway.local.options import HTTP2_STREAMS_MAX
 from shardway.tasks import spawn
 
@@ -50,142 +50,6 @@ if TYPE_CHECKING:
 
     from shardway.local.http import ClientConnection, Handler
 
-# --- a stream -------------------------------------------------------------------------------------
-# One HTTP/2 stream on the service's side holds a request as it comes in, and its answer as it goes out.
-
-
-class Http2Stream:
-    """The state of one stream. To an answer's ``stream`` it is the :class:`~shardway.local.http.ChunkedOut`."""
-
-    def __init__(
-        self,
-        number: int,
-        headers: dict[bytes, bytes],
-        give: Callable[[Http2Stream], None],
-        end_connection: Callable[[AfterAnswer], None],
-    ) -> None:
-        self.number = number
-        self._headers = headers
-        self._give = give
-        self._end_connection = end_connection
-        self.body: list[bytes] = []
-        self.body_bytes = 0
-        """The bytes of the body so far, while the request is not whole."""
-        self.ungranted_bytes = 0
-        """The bytes that were taken from the stream's window and not given back."""
-        self.whole = False
-        """True when nothing more of the request is waited for."""
-        self.ended_by_client = False
-        """True when the client's half is over."""
-        self.out: deque[memoryview] = deque()
-        """The data that is to be sent, in order."""
-        self.ending: AfterAnswer | None = None
-        """How the stream ends after this data; None: more data comes."""
-        self.queued = False
-        """True while the stream stands among those that send."""
-        self.streaming = False
-        """True where the answer comes bit by bit and may have no end."""
-        self.task: asyncio.Task[None] | None = None
-        self.closed = False
-        """True once the client is gone, or the answer is out."""
-        self._drained: asyncio.Future[None] | None = None
-        self._close_callbacks: list[Callable[[], None]] = []
-
-    def request(self, peer: str) -> Request:
-        """Return the whole request; an authority counts as ``host``."""
-        headers, body = self._headers, self.body
-        method, target = headers.pop(b":method", b""), headers.pop(b":path", b"/")
-        authority = headers.pop(b":authority", b"")
-        headers.pop(b":scheme", None)
-        if authority:
-            headers[b"host"] = authority
-        self.body, self._headers = [], {}
-        return Request(method, target, headers, body[0] if len(body) == 1 else b"".join(body), True, peer)
-
-    # --- the answer -------------------------------------------------------------------------------
-
-    @property
-    def has_something(self) -> bool:
-        """True when something is to be sent, be it only the end."""
-        return bool(self.out) or self.ending is not None
-
-    def answer(self, answer: Answer) -> None:
-        """Take over the body and the ending of an answer."""
-        if answer.ending is AfterAnswer.RESET:
-            self.out.clear()
-        elif answer.body:
-            self.out.append(memoryview(answer.body))
-        if self.ending is None:
-            self.ending = AfterAnswer.KEEP if answer.ending is AfterAnswer.LEAVE else answer.ending
-
-    def take(self, bytes_max: int) -> memoryview:
-        """Return the next piece to send, of at most ``bytes_max`` bytes."""
-        first = self.out.popleft()
-        if len(first) > bytes_max:
-            self.out.appendleft(first[bytes_max:])
-            first = first[:bytes_max]
-        return first
-
-    def wake(self) -> None:
-        """Let the handler that waits in `drain` go on: all of its data is sent, or lost."""
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-
-    def over(self) -> None:
-        """Note that the answer is out, in one way or another."""
-        self.closed = True
-        self._close_callbacks.clear()
-        self.wake()
-
-    def lost(self) -> None:
-        """Note that the client is gone, or wants no more of the stream."""
-        self.closed = True
-        self.out.clear()
-        self.wake()
-        callbacks, self._close_callbacks = self._close_callbacks, []
-        for callback in callbacks:
-            callback()
-
-    # --- the face to a streamed answer ------------------------------------------------------------
-
-    @property
-    def full(self) -> bool:
-        """True while something waits for the client's window, or for the socket."""
-        return bool(self.out)
-
-    def send(self, data: bytes) -> None:
-        """Send the data as soon as it is this stream's turn."""
-        if data and not self.closed and self.ending is None:
-            self.out.append(memoryview(data))
-            self._give(self)
-
-    async def drain(self) -> None:
-        """Wait until all data was sent, or the client is gone."""
-        if self.out and not self.closed:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once when the client is gone."""
-        if self.closed:
-            callback()
-        else:
-            self._close_callbacks.append(callback)
-
-    def break_off(self, ending: AfterAnswer) -> None:
-        """End the stream (RST_STREAM) or the connection without ending the body, as ``ending`` says."""
-        if self.closed:
-            return
-        if ending in (AfterAnswer.LEAVE, AfterAnswer.DISCONNECT):
-            self._end_connection(ending)
-            return
-        if ending is AfterAnswer.RESET:
-            self.out.clear()
-        self.ending = ending
-        self._give(self)
-
-
-# --- the connection -------------------------------------------------------------------------------
 
 STREAM_WINDOW_BYTES = 1024 * 1024
 """The bytes that a client may send on a stream ahead of what is granted."""
@@ -201,7 +65,6 @@ leaves such work behind.
 UNREAD_BYTES_MAX = 1024 * 1024
 """The unread bytes from which on the client is not read from: pings and refusals are answers, too, and have no window.
 """
-
 _FIRST_WINDOW_BYTES = 65_535  # a connection's, by RFC 9113, section 6.9.2
 _OF_ONE_CONNECTION = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
 _INTERNAL_FAILURE = Answer(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
@@ -596,58 +459,3 @@ class Http2Connection(asyncio.Protocol):
             self._read_paused = False
             self.transport.resume_reading()
         self._send_on()
-
-
-# --- which HTTP a connection speaks ---------------------------------------------------------------
-# TLS (ALPN), or the first bytes of a new connection, say which HTTP it speaks.
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""The first bytes of HTTP/2 (RFC 9113, section 3.4)."""
-
-
-class UndecidedConnection(asyncio.Protocol):
-    """A connection whose client has not shown yet which HTTP it speaks. Once the client has, the protocol for that HTTP
-    gets the transport.
-    """
-
-    def __init__(self, handler: Handler, connections: set[ClientConnection], *, streams_max: int) -> None:
-        self._connections = connections
-        self._http1: Callable[[], asyncio.Protocol] = lambda: HttpConnection(handler, connections)
-        self._http2: Callable[[], asyncio.Protocol] = lambda: Http2Connection(
-            handler, connections, streams_max=streams_max
-        )
-        self._seen = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: a client has connected, after its TLS handshake if there is one."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._connections.add(self)
-        tls = transport.get_extra_info("ssl_object")
-        chosen = None if tls is None else tls.selected_alpn_protocol()
-        if chosen is not None:
-            self._hand_over(self._http2 if chosen == "h2" else self._http1)
-
-    def data_received(self, data: bytes) -> None:
-        """asyncio: the first bytes have come in."""
-        self._seen += data
-        if self._seen.startswith(PREFACE):
-            self._hand_over(self._http2)
-        elif not PREFACE.startswith(self._seen):
-            self._hand_over(self._http1)
-
-    def _hand_over(self, make: Callable[[], asyncio.Protocol]) -> None:
-        self._connections.discard(self)
-        protocol = make()
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
-        if self._seen:
-            protocol.data_received(self._seen)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's argument
-        """asyncio: the connection is gone before the client sent anything."""
-        self._connections.discard(self)
-
-    def shut(self) -> None:
-        """Close the connection."""
-        self._transport.abort()

@@ -6,14 +6,12 @@ moto runs in a process of its own, which the first such call starts: its work ne
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-from xml.sax.saxutils import escape
 
 import msgspec
 
@@ -24,18 +22,14 @@ from shardway.aws.http.http1 import Pool
 from shardway.aws.options import url_fault
 from shardway.aws.transport import FAULTS, tls_context
 from shardway.errors import OptionError
-from shardway.local.faults import DONE_FIRST, Facts, Fault, spoilt
-from shardway.local.http import Answer, Request, tag_of
+from shardway.local.http import Answer, Request
 from shardway.local.moto_process import SERVICE_HEADER
 from shardway.tasks import SharedWork, logged
 
 if TYPE_CHECKING:
-    from shardway.local.control import Counters
-    from shardway.local.faults import FaultPlan
-    from shardway.local.gate import Answers
+    from shardway.local.answers import Answers
     from shardway.local.options import LocalOptions
 
-# --- handing on -----------------------------------------------------------------------------------
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
@@ -44,7 +38,6 @@ CALL_TIMEOUT_S = 60.0
 KEEPALIVE_S = 20.0
 CONNECTIONS_MAX = 64
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-
 _TARGETS = {
     b"DynamoDB_20120810": "dynamodb",
     b"DynamoDBStreams_20120810": "dynamodb",
@@ -55,7 +48,6 @@ _UNSIGNED_STS = (b"Action=AssumeRoleWithWebIdentity", b"Action=AssumeRoleWithSAM
 _RPC_PATH = re.compile(rb"^/service/([A-Za-z0-9_]+)/operation/([A-Za-z0-9]+)")
 _SCOPE = re.compile(rb"Credential=[^/,\s]+/\d+/[^/,\s]+/([a-z0-9-]+)/aws4_request")
 _FORM = b"application/x-www-form-urlencoded"
-
 # These headers are hop by hop, or the next server writes them anew.
 _NOT_SENT_ON = frozenset(
     (b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"transfer-encoding", b"upgrade")
@@ -234,87 +226,3 @@ class _Moto:
         except TimeoutError:
             process.kill()
             await process.wait()
-
-
-# --- the face -------------------------------------------------------------------------------------
-# Calls to DynamoDB, CloudWatch and STS are counted, spoilt as ordered, and forwarded.
-
-_THROTTLED = {"dynamodb": "ProvisionedThroughputExceededException"}
-_FAILED = {"dynamodb": "InternalServerError", "cloudwatch": "InternalServiceError"}
-_DYNAMODB_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"})
-_NAMESPACE = {"dynamodb": "com.amazonaws.dynamodb.v20120810#"}
-
-
-class NeighbourFace:
-    """Answers the calls that are not for Kinesis."""
-
-    def __init__(self, neighbours: Neighbours, answers: Answers, plan: FaultPlan, counters: Counters) -> None:
-        self._neighbours = neighbours
-        self._answers = answers
-        self._plan = plan
-        self._counters = counters
-        self._writing = asyncio.Lock()
-
-    async def answer(self, service: str, request: Request) -> Answer:
-        """Answer one call, faults included."""
-        operation = operation_of(request)
-        user_agent = request.headers.get(b"user-agent", b"")
-        count = self._counters.of(operation, user_agent)
-        count.calls += 1
-        drawn = self._plan.draw(Facts(operation, tag_of(user_agent))) if self._plan.active else None
-        if drawn is not None and drawn.delay_s:
-            await asyncio.sleep(drawn.delay_s)
-        fault = None if drawn is None or drawn.order is None else drawn.order.fault
-        if fault is not None:
-            count.errors += 1
-            return await self._spoilt(service, request, fault)
-        answer = await self._forward(service, request)
-        count.errors += not answer.head.startswith(b"HTTP/1.1 2")
-        count.response_bytes += len(answer.body)
-        return answer
-
-    async def _forward(self, service: str, request: Request) -> Answer:
-        # moto looks at a write's condition and writes without a lock, on a thread per call: of two writes that exclude
-        # each other both may be done.
-        one_by_one = service == "dynamodb" and operation_of(request) in _DYNAMODB_WRITES
-        try:
-            async with self._writing if one_by_one else contextlib.nullcontext():
-                return await self._neighbours.forward(service, request)
-        except UnreachableError as error:
-            return self._error(service, request, "ServiceUnavailable", str(error), 503)
-
-    async def _spoilt(self, service: str, request: Request, fault: Fault) -> Answer:
-        done = None
-        if fault.applied or fault.how in DONE_FIRST:
-            done = await self._forward(service, request)
-        answer = spoilt(fault, done)
-        if answer is not None:
-            return answer
-        if fault.how == "throttle":
-            code, text, status = _THROTTLED.get(service, "Throttling"), "Rate exceeded", 400
-        elif fault.how == "access_denied":
-            code, text, status = "AccessDeniedException", "User is not authorized to perform this action", 400
-        elif fault.how == "expired_token":
-            code, text, status = "ExpiredTokenException", "The security token included is expired", 400
-        elif fault.how == "error":
-            code, text, status = "", "An ordered fault", fault.status
-        else:
-            code, text, status = _FAILED.get(service, "InternalFailure"), "The service has failed", 500
-        return self._error(service, request, fault.code or code, fault.message or text, status)
-
-    def _error(self, service: str, request: Request, code: str, message: str, status: int) -> Answer:
-        """Return an error in the protocol of the request: JSON, CBOR or query (XML)."""
-        if b"x-amz-target" in request.headers:
-            body = msgspec.json.encode({"__type": _NAMESPACE.get(service, "") + code, "message": message})
-            media = request.headers.get(b"content-type", b"application/x-amz-json-1.0")
-            return self._answers.raw(status, body, b"Content-Type: %b\r\n" % media)
-        if b"smithy-protocol" in request.headers:
-            from shardway.local.cbor import encode
-
-            lines = b"Content-Type: application/cbor\r\nsmithy-protocol: rpc-v2-cbor\r\n"
-            return self._answers.raw(status, encode({"__type": code, "message": message}), lines)
-        xml = (
-            f"<ErrorResponse><Error><Type>{'Sender' if status < 500 else 'Receiver'}</Type>"
-            f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
-        )
-        return self._answers.raw(status, xml.encode(), b"Content-Type: text/xml\r\n")

@@ -105,10 +105,6 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.tls or self.certificate is not None
 
 
-# --- the environment of a client ------------------------------------------------------------------
-# These variables make an AWS SDK use the local service.
-
-
 def environment(endpoint_url: str, region: str, ca_file: str | None = None) -> dict[str, str]:
     """Return environment variables for a client of the service at this address. The credentials are made up."""
     variables = {

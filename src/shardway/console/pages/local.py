@@ -35,7 +35,7 @@ def _local(request: Request) -> LocalControl:
 
 async def local_page(request: Request) -> Response:
     """Show all of the local service on one page."""
-    from shardway.local.faults import How  # another extra: only a console of a local Kinesis needs it
+    from shardway.local.faults import How
 
     console, local = console_of(request), _local(request)
     streams = await console.sampler.sample(console.topics.streams(), wait_s=2.0)

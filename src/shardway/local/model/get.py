@@ -2,147 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.local.model import identifiers
-from shardway.local.model.identifiers import (
-    AT_ORDINAL,
-    EXPIRED_NUMBER,
-    IteratorState,
-    Parts,
-    epoch_ms,
-    parse,
-    shard_index_of,
-    shard_name,
-    utc_text,
-)
+from shardway.local.model import tokens
+from shardway.local.model.checking import check
+from shardway.local.model.errors import ModelError, dry_run, invalid, shard_absent, shard_not_found
 from shardway.local.model.limits import shard_throttled
-from shardway.local.model.validation import (
-    ITERATOR_TYPE,
-    ModelError,
-    check,
-    dry_run,
-    invalid,
-    shard_absent,
-    shard_not_found,
-)
+from shardway.local.model.read_places import Start, place_of
+from shardway.local.model.requests import ITERATOR_TYPE
+from shardway.local.model.sequence_numbers import shard_index_of, shard_name
+from shardway.local.model.times import utc_text
+from shardway.local.model.tokens import IteratorState
 
 if TYPE_CHECKING:
     from shardway.local.model.service import KinesisModel
-    from shardway.local.model.state import Shard, Stream
+    from shardway.local.model.shard import Shard
+    from shardway.local.model.stream import Stream
 
-# --- where a read begins --------------------------------------------------------------------------
-# GetShardIterator and SubscribeToShard share these starting positions.
-
-_BY_NUMBER = ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
-
-
-class Start(NamedTuple):
-    """The starting position that a caller asks for."""
-
-    kind: str
-    """One of the API's values of ShardIteratorType."""
-    number: str | None
-    timestamp: float | None
-    operation: str
-    """The operation's name, for messages."""
-
-
-class Place(NamedTuple):
-    """The place of a starting position: see ``IteratorState.kind``, ``value`` and ``reached_ms``."""
-
-    kind: int
-    value: int
-    reached_ms: int = 0
-
-
-def place_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start) -> Place:
-    """Find the start in the shard. Raises InvalidArgumentException for one that contradicts itself or the shard."""
-    if start.kind != "AT_TIMESTAMP" and (start.number is not None) != (start.kind in _BY_NUMBER):
-        raise _contradiction(start)
-    now_ms = model.now_ms()
-    log = shard.log
-    horizon_ms = stream.horizon_ms(now_ms)
-    log.trim(horizon_ms)
-    if start.kind == "TRIM_HORIZON":
-        return Place(AT_ORDINAL, log.first)
-    if start.kind == "LATEST":
-        return Place(AT_ORDINAL, log.end, now_ms)
-    if start.kind == "AT_TIMESTAMP":
-        moment_ms = _timestamp_ms(model, start, now_ms)
-        return Place(AT_ORDINAL, log.ordinal_at_time(moment_ms), max(0, moment_ms))
-    assert start.number is not None, "checked above"
-    parts = _parts_of(model, stream, shard, start, start.number)
-    return _at_number(shard, parts, horizon_ms, after=start.kind == "AFTER_SEQUENCE_NUMBER")
-
-
-def _contradiction(start: Start) -> ModelError:
-    with_number = "no" if start.number is None else "also a"
-    return invalid(
-        "Must either specify (1) AT_SEQUENCE_NUMBER or AFTER_SEQUENCE_NUMBER and StartingSequenceNumber or "
-        "(2) TRIM_HORIZON or LATEST and no StartingSequenceNumber. "
-        f"Request specified {start.kind} and {with_number} StartingSequenceNumber."
-    )
-
-
-def _timestamp_ms(model: KinesisModel, start: Start, now_ms: int) -> int:
-    if start.timestamp is None:
-        raise invalid(
-            "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP. "
-            "Current request has no timestamp parameter."
-        )
-    if start.timestamp > model.clock():
-        asked = f"{start.timestamp * 1000:.4f}".rstrip("0").rstrip(".")
-        raise invalid(
-            "The timestampInMillis parameter cannot be greater than the currentTimestampInMillis. "
-            f"timestampInMillis: {asked}, currentTimestampInMillis: {now_ms}"
-        )
-    return epoch_ms(start.timestamp)
-
-
-def _parts_of(model: KinesisModel, stream: Stream, shard: Shard, start: Start, number: str) -> Parts:
-    """Return the parts of a sequence number. Raises ModelError where the number is not one of this shard's."""
-    parts = parse(int(number))
-    said = (
-        f"StartingSequenceNumber {number} used in {start.operation} on shard {shard.name} "
-        f"in stream {stream.name} under account {model.account_id} is invalid"
-    )
-    if parts is None:
-        raise invalid(f"{said}.")
-    if parts.shard_index != shard.index:
-        raise invalid(
-            f"Invalid StartingSequenceNumber. It encodes {shard_name(parts.shard_index)}, "
-            f"while it was used in a call to a shard with {shard.name}"
-        )
-    if parts.version == 0:
-        raise ModelError("InternalFailure", status=500)
-    if parts.version != 2 or parts.shard_created_s != shard.created_s:
-        raise invalid(f"{said} because it did not come from this stream.")
-    return parts
-
-
-def _at_number(shard: Shard, parts: Parts, horizon_ms: int, *, after: bool) -> Place:
-    """Return the place at or after a sequence number.
-
-    A number whose record is trimmed, or that no record carries and that speaks of a time before the horizon, gives a
-    place where nothing is ever found: the service answers with empty pages, far behind, and no error.
-    """
-    log = shard.log
-    ordinal = log.ordinal_at_counter(parts.counter)
-    if ordinal < log.end:
-        counter, arrival_ms = log.stamp_of(ordinal)
-        if counter == parts.counter:
-            second = shard.second_of(arrival_ms)
-            passed = second < parts.arrived_s or (after and second == parts.arrived_s)
-            return Place(AT_ORDINAL, ordinal + passed, arrival_ms)
-    if parts.arrived_s * 1000 < horizon_ms:
-        return Place(EXPIRED_NUMBER, parts.arrived_s * 1000)
-    return Place(AT_ORDINAL, ordinal, parts.arrived_s * 1000)
-
-
-# --- the operations -------------------------------------------------------------------------------
 
 RECORDS_MAX = 10_000
 PAYLOAD_BYTES_MAX = 10 * 1024 * 1024
@@ -195,7 +73,7 @@ def get_shard_iterator(model: KinesisModel, body: bytes) -> bytes:
         raise shard_throttled(shard.name, stream.name, model.account_id)
     if request.dry_run:
         raise dry_run()
-    text = identifiers.write_iterator(
+    text = tokens.write_iterator(
         IteratorState(now_ms, stream.uid, place.value, model.serial(), index, place.kind, place.reached_ms), stream.name
     )
     return f'{{"ShardIterator":"{text}"}}'.encode()
@@ -225,12 +103,12 @@ def get_records(model: KinesisModel, body: bytes) -> bytes:
     limit = RECORDS_MAX if request.limit is None else request.limit
     if not (0 < limit <= RECORDS_MAX and 0 < len(request.shard_iterator) <= 512):
         check("GetRecords", model.decode(body))
-    read = identifiers.read_iterator(request.shard_iterator)
+    read = tokens.read_iterator(request.shard_iterator)
     if read is None:
         raise invalid("Invalid ShardIterator.")
     state, name = read
     now_ms = model.now_ms()
-    if now_ms - state.created_ms > identifiers.ITERATOR_LIFE_MS:
+    if now_ms - state.created_ms > tokens.ITERATOR_LIFE_MS:
         raise _expired(state.created_ms, now_ms)
     stream = model.stream_of_uid(state.stream_uid)
     shard = None if stream is None else stream.shard(state.shard_index, now_ms)
@@ -263,17 +141,17 @@ def _expired(created_ms: int, now_ms: int) -> ModelError:
         "ExpiredIteratorException",
         f"Iterator expired. The iterator was created at time {utc_text(created_ms)} "
         f"while right now it is {utc_text(now_ms)} which is further in the future than the tolerated delay "
-        f"of {identifiers.ITERATOR_LIFE_MS} milliseconds.",
+        f"of {tokens.ITERATOR_LIFE_MS} milliseconds.",
     )
 
 
 def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorState, limit: int, now_ms: int) -> bytes:
     log = shard.log
     log.trim(stream.horizon_ms(now_ms))
-    if state.kind == identifiers.EXPIRED_NUMBER:
+    if state.kind == tokens.EXPIRED_NUMBER:
         following = state._replace(created_ms=now_ms, serial=model.serial())
         behind_ms = now_ms - state.value
-        return _answer([], behind_ms, identifiers.write_iterator(following, stream.name))
+        return _answer([], behind_ms, tokens.write_iterator(following, stream.name))
     begin = max(state.value, log.first)
     until_ms = _crossed_until_ms(model, stream, shard, state, now_ms)
     if begin == log.end and shard.closed_ms is not None and until_ms == _tip_ms(shard, now_ms):
@@ -287,11 +165,11 @@ def _page(model: KinesisModel, stream: Stream, shard: Shard, state: IteratorStat
     at_tip = page.next_ordinal == log.end and reached_ms >= _tip_ms(shard, now_ms)
     behind_ms = 0 if at_tip else max(1, now_ms - reached_ms)
     following = IteratorState(
-        now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, identifiers.AT_ORDINAL, reached_ms
+        now_ms, stream.uid, page.next_ordinal, model.serial(), shard.index, tokens.AT_ORDINAL, reached_ms
     )
     if model.limits.per_shard:
         _volume(model, stream, shard).take(page.payload_bytes, model.clock(), debt_waits=True)
-    return _answer(page.texts, behind_ms, identifiers.write_iterator(following, stream.name))
+    return _answer(page.texts, behind_ms, tokens.write_iterator(following, stream.name))
 
 
 def _tip_ms(shard: Shard, now_ms: int) -> int:

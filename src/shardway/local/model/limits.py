@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from shardway.local.model.validation import ModelError, limit_exceeded
+from shardway.local.model.errors import ModelError, limit_exceeded
 
 MIB = 1024 * 1024
 PAGE_SPAN_S = 3_600.0

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.local.model.identifiers import COUNTER_STEP, compose, parse
+from shardway.local.model.checking import check
+from shardway.local.model.errors import ModelError, dry_run, invalid, stream_not_found, validation
 from shardway.local.model.limits import throttle_text
-from shardway.local.model.validation import ModelError, check, dry_run, invalid, stream_not_found, validation
+from shardway.local.model.sequence_numbers import COUNTER_STEP, compose, parse
 from shardway.model import HASH_KEY_MAX
 
 if TYPE_CHECKING:
     from shardway.local.model.service import KinesisModel
-    from shardway.local.model.state import Shard, Stream
+    from shardway.local.model.shard import Shard
+    from shardway.local.model.stream import Stream
 
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
 """The bytes of data and partition keys of one PutRecords."""

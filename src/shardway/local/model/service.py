@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.local.model import consumers, settings, streams
-from shardway.local.model.consumers import Subscription, Subscriptions
+from shardway.local.model import account, consumers, policies, resharding, settings, shard_lists, streams, tags
+from shardway.local.model.checking import check
+from shardway.local.model.errors import ModelError, serialization, stream_not_found, validation
 from shardway.local.model.get import get_records, get_shard_iterator
-from shardway.local.model.identifiers import epoch_ms
 from shardway.local.model.limits import Limits, Meters
 from shardway.local.model.put import put_record, put_records
 from shardway.local.model.state import Change, State
-from shardway.local.model.validation import ModelError, check, serialization, stream_not_found, validation
+from shardway.local.model.subscriptions import Subscription, Subscriptions
+from shardway.local.model.times import epoch_ms
 
 if TYPE_CHECKING:
     import random
 
-    from shardway.local.model.state import Stream
+    from shardway.local.model.stream import Stream
 
 SHARD_QUOTA = 20_000
 """The shards that an account may have open: AWS's default in its largest regions."""
@@ -33,38 +34,38 @@ _RAW: dict[str, Callable[[KinesisModel, bytes], bytes]] = {
 """The operations of the data plane, which read and write JSON themselves."""
 
 _PLAIN: dict[str, Callable[[KinesisModel, dict[str, Any]], dict[str, Any] | None]] = {
-    "AddTagsToStream": settings.add_tags_to_stream,
+    "AddTagsToStream": tags.add_tags_to_stream,
     "CreateStream": streams.create_stream,
     "DecreaseStreamRetentionPeriod": settings.decrease_stream_retention_period,
-    "DeleteResourcePolicy": settings.delete_resource_policy,
+    "DeleteResourcePolicy": policies.delete_resource_policy,
     "DeleteStream": streams.delete_stream,
     "DeregisterStreamConsumer": consumers.deregister_stream_consumer,
-    "DescribeAccountSettings": settings.describe_account_settings,
-    "DescribeLimits": settings.describe_limits,
+    "DescribeAccountSettings": account.describe_account_settings,
+    "DescribeLimits": account.describe_limits,
     "DescribeStream": streams.describe_stream,
     "DescribeStreamConsumer": consumers.describe_stream_consumer,
     "DescribeStreamSummary": streams.describe_stream_summary,
     "DisableEnhancedMonitoring": settings.disable_enhanced_monitoring,
     "EnableEnhancedMonitoring": settings.enable_enhanced_monitoring,
-    "GetResourcePolicy": settings.get_resource_policy,
+    "GetResourcePolicy": policies.get_resource_policy,
     "IncreaseStreamRetentionPeriod": settings.increase_stream_retention_period,
-    "ListShards": streams.list_shards,
+    "ListShards": shard_lists.list_shards,
     "ListStreamConsumers": consumers.list_stream_consumers,
     "ListStreams": streams.list_streams,
-    "ListTagsForResource": settings.list_tags_for_resource,
-    "ListTagsForStream": settings.list_tags_for_stream,
-    "MergeShards": streams.merge_shards,
-    "PutResourcePolicy": settings.put_resource_policy,
+    "ListTagsForResource": tags.list_tags_for_resource,
+    "ListTagsForStream": tags.list_tags_for_stream,
+    "MergeShards": resharding.merge_shards,
+    "PutResourcePolicy": policies.put_resource_policy,
     "RegisterStreamConsumer": consumers.register_stream_consumer,
-    "RemoveTagsFromStream": settings.remove_tags_from_stream,
-    "SplitShard": streams.split_shard,
+    "RemoveTagsFromStream": tags.remove_tags_from_stream,
+    "SplitShard": resharding.split_shard,
     "StartStreamEncryption": settings.start_stream_encryption,
     "StopStreamEncryption": settings.stop_stream_encryption,
-    "TagResource": settings.tag_resource,
-    "UntagResource": settings.untag_resource,
-    "UpdateAccountSettings": settings.update_account_settings,
+    "TagResource": tags.tag_resource,
+    "UntagResource": tags.untag_resource,
+    "UpdateAccountSettings": account.update_account_settings,
     "UpdateMaxRecordSize": settings.update_max_record_size,
-    "UpdateShardCount": streams.update_shard_count,
+    "UpdateShardCount": resharding.update_shard_count,
     "UpdateStreamMode": settings.update_stream_mode,
     "UpdateStreamRecordDistributionStrategy": settings.update_record_distribution_strategy,
     "UpdateStreamWarmThroughput": settings.update_stream_warm_throughput,

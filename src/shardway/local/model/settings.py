@@ -1,30 +1,22 @@
-"""Answer the operations that change what is set for a stream, a registered consumer or the account.
-
-A stream has retention, monitoring, encryption, mode, record size, strategy and throughput. A stream or a consumer has
-tags and resource policies.
+"""Answer the operations that change what is set for a stream: retention, monitoring, encryption (which is told in
+answers, and not done), mode, record size, strategy and throughput.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from shardway.local.model.state import consumer_of_arn
-from shardway.local.model.streams import ON_DEMAND_STREAMS_MAX, open_shards_of, require_active
-from shardway.local.model.validation import TAGS_MAX, invalid, not_found, require_plain, stream_not_found, validation
+from shardway.local.model.errors import invalid, validation
+from shardway.local.model.streams import require_active
 
 if TYPE_CHECKING:
     from shardway.local.model.service import KinesisModel
-    from shardway.local.model.state import Stream
+    from shardway.local.model.stream import Stream
 
-
-# --- a stream -------------------------------------------------------------------------------------
 
 RETENTION_HOURS_MIN = 24
 RETENTION_HOURS_MAX = 8_760
 WARM_MIBPS_MAX = 10 * 1024
-
 _METRICS = (
     "IncomingBytes",
     "IncomingRecords",
@@ -44,9 +36,6 @@ def _updating(model: KinesisModel, stream: Stream, fields: dict[str, Any]) -> No
 
 def _at_once(model: KinesisModel, stream: Stream, fields: dict[str, Any]) -> None:
     model.commit("update", stream.uid, None, fields)
-
-
-# --- retention ------------------------------------------------------------------------------------
 
 
 def increase_stream_retention_period(model: KinesisModel, request: dict[str, Any]) -> None:
@@ -94,9 +83,6 @@ def _retain(model: KinesisModel, stream: Stream, hours: int) -> None:
         _updating(model, stream, {"retention_hours": hours, "horizon_floor_ms": floor_ms})
 
 
-# --- monitoring -----------------------------------------------------------------------------------
-
-
 def enable_enhanced_monitoring(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
     """Answer EnableEnhancedMonitoring."""
     stream, named = _monitoring(model, request)
@@ -127,9 +113,6 @@ def _monitor(model: KinesisModel, stream: Stream, metrics: list[str]) -> dict[st
     }
 
 
-# --- encryption: told in answers, not done --------------------------------------------------------
-
-
 def start_stream_encryption(model: KinesisModel, request: dict[str, Any]) -> None:
     """Answer StartStreamEncryption: records put from now on say that they are encrypted."""
     stream = _encryption(model, request)
@@ -148,9 +131,6 @@ def _encryption(model: KinesisModel, request: dict[str, Any]) -> Stream:
     stream = model.stream_of(request)
     require_active(model, stream)
     return stream
-
-
-# --- capacity -------------------------------------------------------------------------------------
 
 
 def update_stream_mode(model: KinesisModel, request: dict[str, Any]) -> None:
@@ -214,188 +194,3 @@ def _warm(model: KinesisModel, request: dict[str, Any]) -> int:
     if warm > WARM_MIBPS_MAX:
         raise invalid(f"WarmThroughputMiBps {warm} is more than {WARM_MIBPS_MAX}.")
     return warm
-
-
-# --- the account ----------------------------------------------------------------------------------
-# These operations are about the account: its limits and its settings.
-
-COMMITMENT_S = 24 * 3_600
-"""The seconds that a commitment has to last before it can be ended."""
-
-
-def describe_limits(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
-    """Answer DescribeLimits."""
-    model.settle_all()
-    streams = model.state.streams.values()
-    return {
-        "ShardLimit": model.shard_quota,
-        "OpenShardCount": open_shards_of(model),
-        "OnDemandStreamCount": sum(1 for stream in streams if stream.mode == "ON_DEMAND"),
-        "OnDemandStreamCountLimit": ON_DEMAND_STREAMS_MAX,
-    }
-
-
-def describe_account_settings(model: KinesisModel, _request: dict[str, Any]) -> dict[str, Any]:
-    """Answer DescribeAccountSettings."""
-    commitment = dict(model.state.commitment)
-    now_s = model.now_ms() // 1000
-    if commitment["Status"] == "ENABLED_UNTIL_EARLIEST_ALLOWED_END" and now_s >= commitment["EarliestAllowedEndAt"]:
-        commitment = {"Status": "DISABLED", "EndedAt": commitment["EarliestAllowedEndAt"]}
-        model.commit("account", commitment)
-    return {"MinimumThroughputBillingCommitment": commitment}
-
-
-def update_account_settings(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer UpdateAccountSettings: a commitment that is ended early lasts until it may end."""
-    wanted = request["MinimumThroughputBillingCommitment"]["Status"]
-    current = describe_account_settings(model, {})["MinimumThroughputBillingCommitment"]
-    now_s = model.now_ms() // 1000
-    if wanted == "ENABLED":
-        started_s = current.get("StartedAt", now_s) if current["Status"] != "DISABLED" else now_s
-        commitment = {
-            "Status": "ENABLED",
-            "StartedAt": started_s,
-            "EarliestAllowedEndAt": started_s + COMMITMENT_S,
-        }
-    elif current["Status"] == "ENABLED":
-        early = now_s < current["EarliestAllowedEndAt"]
-        commitment = (
-            current | {"Status": "ENABLED_UNTIL_EARLIEST_ALLOWED_END"}
-            if early
-            else {"Status": "DISABLED", "EndedAt": now_s}
-        )
-    else:
-        commitment = current
-    model.commit("account", commitment)
-    return {"MinimumThroughputBillingCommitment": commitment}
-
-
-# --- tags -----------------------------------------------------------------------------------------
-
-LIST_DEFAULT = 50
-
-
-def _merged(model: KinesisModel, name: str, old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
-    require_plain(model, f"add tags to stream {name}", new)
-    merged = old | new
-    if len(merged) > TAGS_MAX:
-        raise invalid(
-            f"Failed to add tags to stream {name} under account {model.account_id} "
-            f"because a given stream cannot have more than {TAGS_MAX} tags associated with it."
-        )
-    return merged
-
-
-def _without(model: KinesisModel, name: str, old: dict[str, str], keys: list[str]) -> dict[str, str]:
-    require_plain(model, f"remove tags from stream {name}", keys)
-    return {key: value for key, value in old.items() if key not in keys}
-
-
-def add_tags_to_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer AddTagsToStream."""
-    stream = model.stream_of(request)
-    _set(model, stream, None, _merged(model, stream.name, stream.tags, request["Tags"]))
-
-
-def remove_tags_from_stream(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer RemoveTagsFromStream: keys that are not there do not matter."""
-    stream = model.stream_of(request)
-    _set(model, stream, None, _without(model, stream.name, stream.tags, request["TagKeys"]))
-
-
-def list_tags_for_stream(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer ListTagsForStream, in the order of the keys."""
-    stream = model.stream_of(request)
-    after = request.get("ExclusiveStartTagKey", "")
-    limit = request.get("Limit", LIST_DEFAULT)
-    keys = sorted(key for key in stream.tags if key > after)
-    return {"Tags": _listed(stream.tags, keys[:limit]), "HasMoreTags": len(keys) > limit}
-
-
-def tag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer TagResource, for a stream or a consumer."""
-    stream, consumer, tags = _resource(model, request["ResourceARN"])
-    _set(model, stream, consumer, _merged(model, stream.name, tags, request["Tags"]))
-
-
-def untag_resource(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer UntagResource, for a stream or a consumer."""
-    stream, consumer, tags = _resource(model, request["ResourceARN"])
-    _set(model, stream, consumer, _without(model, stream.name, tags, request["TagKeys"]))
-
-
-def list_tags_for_resource(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer ListTagsForResource, for a stream or a consumer, in the order of the keys."""
-    _, _, tags = _resource(model, request["ResourceARN"])
-    return {"Tags": _listed(tags, sorted(tags))}
-
-
-def _listed(tags: dict[str, str], keys: list[str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": tags[key]} for key in keys]
-
-
-def _set(model: KinesisModel, stream: Stream, consumer: str | None, tags: dict[str, str]) -> None:
-    if consumer is None:
-        model.commit("update", stream.uid, None, {"tags": tags})
-    else:
-        model.commit("consumer_update", stream.uid, consumer, {"tags": tags})
-
-
-def _resource(model: KinesisModel, arn: str) -> tuple[Stream, str | None, dict[str, str]]:
-    """Return (stream, consumer's name or None, present tags) of an ARN. Raises ResourceNotFoundException."""
-    if "/consumer/" in arn:
-        stream, consumer = consumer_of_arn(model, arn)
-        return stream, consumer.name, consumer.tags
-    found = model.find_stream(None, arn)
-    if found is None:
-        raise stream_not_found(model.stream_named(None, arn), model.account_id)
-    return found, None, found.tags
-
-
-# --- policies -------------------------------------------------------------------------------------
-# Resource policies are kept and given back, and not enforced.
-
-
-def put_resource_policy(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer PutResourcePolicy, for a stream or a consumer."""
-    stream, consumer, _ = _policy_of(model, request["ResourceARN"])
-    try:
-        document = msgspec.json.decode(request["Policy"])
-    except msgspec.DecodeError as error:
-        raise invalid("The policy is not JSON.") from error
-    if not isinstance(document, dict):
-        raise invalid("The policy is not a JSON object.")
-    _set_policy(model, stream, consumer, request["Policy"])
-
-
-def get_resource_policy(model: KinesisModel, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer GetResourcePolicy: an empty document when there is no policy."""
-    _, _, policy = _policy_of(model, request["ResourceARN"])
-    return {"Policy": policy if policy is not None else "{}"}
-
-
-def delete_resource_policy(model: KinesisModel, request: dict[str, Any]) -> None:
-    """Answer DeleteResourcePolicy. Raises ResourceNotFoundException when there is no policy."""
-    arn = request["ResourceARN"]
-    stream, consumer, policy = _policy_of(model, arn)
-    if policy is None:
-        raise not_found(f"No resource policy found for resource ARN {arn}.")
-    _set_policy(model, stream, consumer, None)
-
-
-def _set_policy(model: KinesisModel, stream: Stream, consumer: str | None, policy: str | None) -> None:
-    if consumer is None:
-        model.commit("update", stream.uid, None, {"policy": policy})
-    else:
-        model.commit("consumer_update", stream.uid, consumer, {"policy": policy})
-
-
-def _policy_of(model: KinesisModel, arn: str) -> tuple[Stream, str | None, str | None]:
-    """Return (stream, consumer's name or None, present policy) of an ARN. Raises ResourceNotFoundException."""
-    if "/consumer/" in arn:
-        stream, consumer = consumer_of_arn(model, arn)
-        return stream, consumer.name, consumer.policy
-    found = model.find_stream(None, arn)
-    if found is None:
-        raise stream_not_found(arn, model.account_id)
-    return found, None, found.policy
