@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.console.columns import (
-    COLUMNS_MAX,
-    DEFAULT,
-    FIELDS_MAX,
-    Columns,
-    cell_of,
-    coloured,
-    fields_of,
-    path_of,
-    steps_of,
-)
+from shardway.console.columns import COLUMNS_MAX, DEFAULT, FIELDS_MAX, Columns, cell_of, fields_of, path_of, steps_of
 from shardway.console.decoding_threads import DecodingThreads
+from shardway.console.json_colours import coloured
 from shardway.console.looks.newest import Mark, NewestQuery, NewestRecords
 from shardway.core.aggregation import reader
 from shardway.core.aggregation.writer import encode_aggregate

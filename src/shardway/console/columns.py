@@ -11,12 +11,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from markupsafe import Markup
-
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 FIXED = {
     "arrived": "Arrived", "shard": "Shard", "position": "Position", "key": "Key", "kind": "Kind", "bytes": "Bytes",
@@ -152,22 +151,3 @@ def _paths(value: Any, above: tuple[str | int, ...], depth: int) -> Iterable[str
 def whole_characters(text: str) -> str:
     """Return the text without halves of characters beyond 16 bits, which JSON may hold and no page can."""
     return text.encode("utf-8", "replace").decode()
-
-
-# --- JSON as a page shows it ------------------------------------------------------------------------
-
-_TOKEN = re.compile(
-    r'(?P<name>"(?:[^"\\]|\\.)*")(?=:)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d[\d.eE+-]*)|'
-    r"(?P<word>true|false|null|NaN|-?Infinity)"
-)
-
-
-def coloured(text: str) -> Markup:
-    """Return JSON with its names, texts and numbers marked for the style sheet."""
-    parts, at = [], 0
-    for match in _TOKEN.finditer(text):
-        parts.append(Markup("{}").format(text[at : match.start()]))
-        parts.append(Markup('<span class="j-{}">{}</span>').format(match.lastgroup, match[0]))
-        at = match.end()
-    parts.append(Markup("{}").format(text[at:]))
-    return Markup("").join(parts)

@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse, Response
 
 from shardway import __version__
 from shardway.console import charts, drawing
-from shardway.console.columns import coloured, whole_characters
+from shardway.console.columns import whole_characters
+from shardway.console.json_colours import coloured
 from shardway.console.location import location_of
 from shardway.console.looks.standing import Standing, need_of
 from shardway.console.security.visitors import Visitor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shardway.local.model.sequence_numbers import COUNTER_MAX, compose, shard_base, shard_name
