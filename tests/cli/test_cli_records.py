@@ -249,6 +249,7 @@ def test_lines_come_in_parts_however_long_each_takes(
     run: Run, kinesis: Any, monkeypatch: pytest.MonkeyPatch, part_s: float
 ) -> None:
     monkeypatch.setattr("shardway.cli.records.PART_S", part_s)
+    monkeypatch.setattr("shardway.cli.record_lines.PART_S", part_s)
     for number in range(6):
         put(kinesis, b"%d" % number, hash_key=0)
     found = lines(read_all(run, "-o", "jsonl", "--where", "size == 1"))

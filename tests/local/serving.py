@@ -7,13 +7,14 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from shardway.local.http import AfterAnswer, Answer, ChunkedOut, HttpConnection
+from shardway.local.http import HttpConnection
+from shardway.local.http_messages import AfterAnswer, Answer, ChunkedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from shardway.local.http import Handler
     from shardway.local.http2 import Http2Connection
+    from shardway.local.http_messages import Handler
 
 BODY_BYTES_MAX = 1_000_000
 

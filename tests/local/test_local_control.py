@@ -16,7 +16,7 @@ import pytest
 from shardway.local.control import Control
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 from shardway.local.spawned import ControlError, SpawnedKinesis
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes

@@ -11,7 +11,7 @@ import pytest
 from shardway.local.answers import Answers, http_date
 from shardway.local.cbor import decode
 from shardway.local.gate import Gate, looks_signed
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 from tests.local.rawhttp import SIGNED
 
 JSON = "application/x-amz-json-1.1"

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.local.http import (
-    PIPELINED_REQUESTS_MAX,
-    REQUEST_HEAD_BYTES_MAX,
-    AfterAnswer,
-    Answer,
-    ChunkedOut,
-    Request,
-)
+from shardway.local.http import PIPELINED_REQUESTS_MAX
+from shardway.local.http_messages import REQUEST_HEAD_BYTES_MAX, AfterAnswer, Answer, ChunkedOut, Request
 from tests.local.rawhttp import Wire, request_bytes
 from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed
 

@@ -17,8 +17,8 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from shardway.local.http import AfterAnswer, Answer, ChunkedOut, Request
 from shardway.local.http2 import STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http_messages import AfterAnswer, Answer, ChunkedOut, Request
 from shardway.local.http_versions import PREFACE
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
 from tests.local.rawhttp import TIMEOUT_S
@@ -27,7 +27,7 @@ from tests.local.serving import BODY_BYTES_MAX, plain, serving, streamed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from shardway.local.http import Handler
+    from shardway.local.http_messages import Handler
 
 DEFAULT_WINDOW_BYTES = 65_535
 

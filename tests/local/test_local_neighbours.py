@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 from shardway.local.neighbours import operation_of, service_of
 from tests.local.botoclient import client_of
 from tests.local.rawhttp import Wire, call_bytes, request_bytes

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.local.embedded import LocalKinesis
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 from shardway.local.signatures import Verifier
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from shardway.cli import (
     moving,
     put,
     records,
+    skip,
     stream,
     top,
 )
@@ -68,7 +69,7 @@ app.add_typer(contexts.app, name="context", rich_help_panel=SET_UP)
 app.command("completion", rich_help_panel=SET_UP)(completion.completion_command)
 application.app.command("export")(moving.export_command)
 application.app.command("seek")(moving.seek_command)
-application.app.command("skip")(moving.skip_command)
+application.app.command("skip")(skip.skip_command)
 application.app.command("import")(moving.import_command)
 application.app.command("apply")(moving.apply_command)
 

@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from shardway.local.http import AfterAnswer, Answer, Request
+from shardway.local.http_messages import AfterAnswer, Answer, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

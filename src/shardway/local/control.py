@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shardway.local.answers import Answers
     from shardway.local.faults import OrderedFault
-    from shardway.local.http import Answer, Request
+    from shardway.local.http_messages import Answer, Request
     from shardway.local.server import LocalServer
 
 

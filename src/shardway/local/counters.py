@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shardway.local.http import tag_of
+from shardway.local.http_messages import tag_of
 
 TAGS_MAX = 1000
 """User agents and tags beyond this many are counted under the tag ``other``."""

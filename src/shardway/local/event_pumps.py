@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.local import eventstream
 from shardway.local.answers import AMZ_CBOR, AMZ_JSON, Answers
-from shardway.local.http import AfterAnswer, Answer, ChunkedOut
+from shardway.local.http_messages import AfterAnswer, Answer, ChunkedOut
 from shardway.local.model import ModelError
 from shardway.tasks import wait_set
 

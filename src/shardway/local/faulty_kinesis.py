@@ -10,7 +10,7 @@ import msgspec
 from shardway.local.event_pumps import EventFault
 from shardway.local.fault_targets import shard_of_entry, target_of
 from shardway.local.faults import SUBSCRIPTION_EVENT, Facts
-from shardway.local.http import AfterAnswer, Answer, Request, tag_of
+from shardway.local.http_messages import AfterAnswer, Answer, Request, tag_of
 from shardway.local.model import ModelError
 from shardway.local.operations import SUBSCRIBE
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shardway.local.answers import AMZ_CBOR, AMZ_JSON, content_type, cors_lines
-from shardway.local.http import Answer, Request
+from shardway.local.http_messages import Answer, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

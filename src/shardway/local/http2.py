@@ -28,7 +28,8 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from shardway.local.http import (
+from shardway.local.http2_stream import Http2Stream
+from shardway.local.http_messages import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
     WRITE_SLICE_BYTES,
@@ -39,7 +40,6 @@ from shardway.local.http import (
     prepared,
     tear_down,
 )
-from shardway.local.http2_stream import Http2Stream
 from shardway.local.options import HTTP2_STREAMS_MAX
 from shardway.tasks import spawn
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from h2.events import Event
 
-    from shardway.local.http import ClientConnection, Handler
+    from shardway.local.http_messages import ClientConnection, Handler
 
 
 STREAM_WINDOW_BYTES = 1024 * 1024

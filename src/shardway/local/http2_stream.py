@@ -6,18 +6,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from shardway.local.http import (
-    AfterAnswer,
-    Answer,
-    Request,
-)
+from shardway.local.http_messages import AfterAnswer, Answer, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Http2Stream:
-    """The state of one stream. To an answer's ``stream`` it is the :class:`~shardway.local.http.ChunkedOut`."""
+    """The state of one stream. To an answer's ``stream`` it is the :class:`~shardway.local.http_messages.ChunkedOut`."""
 
     def __init__(
         self,

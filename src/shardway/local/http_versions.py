@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from shardway.local.http import (
-    HttpConnection,
-)
+from shardway.local.http import HttpConnection
 from shardway.local.http2 import Http2Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.local.http import ClientConnection, Handler
+    from shardway.local.http_messages import ClientConnection, Handler
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardway.local.answers import AMZ_CBOR, AMZ_JSON, Answers, content_type, cors_lines
 from shardway.local.gate import TARGET_PREFIX, Gate, looks_signed, operation_of
-from shardway.local.http import Answer, Request
+from shardway.local.http_messages import Answer, Request
 from shardway.local.model import ModelError
 from shardway.local.operations import OPERATIONS, SUBSCRIBE, Call
 

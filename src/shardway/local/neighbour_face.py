@@ -11,7 +11,7 @@ import msgspec
 
 from shardway.local.faults import Facts, Fault
 from shardway.local.faulty_kinesis import DONE_FIRST, spoilt
-from shardway.local.http import Answer, Request, tag_of
+from shardway.local.http_messages import Answer, Request, tag_of
 from shardway.local.neighbours import UnreachableError, operation_of
 
 if TYPE_CHECKING:

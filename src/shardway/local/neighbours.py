@@ -22,7 +22,7 @@ from shardway.aws.http.http1 import Pool
 from shardway.aws.options import url_fault
 from shardway.aws.transport import FAULTS, tls_context
 from shardway.errors import OptionError
-from shardway.local.http import Answer, Request
+from shardway.local.http_messages import Answer, Request
 from shardway.local.moto_process import SERVICE_HEADER
 from shardway.tasks import SharedWork, logged
 

@@ -15,7 +15,7 @@ from shardway.local.counters import Counters
 from shardway.local.event_pumps import Subscriptions
 from shardway.local.faults import FaultPlan
 from shardway.local.faulty_kinesis import FaultyKinesis
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 from shardway.local.kinesis import KinesisFace
 from shardway.local.model import KinesisModel, Limits
 from shardway.local.options import is_region

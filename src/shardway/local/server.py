@@ -17,7 +17,8 @@ from shardway.local.control import PREFIX, Control
 from shardway.local.counters import Counters
 from shardway.local.faults import FaultPlan
 from shardway.local.gate import TARGET_PREFIX
-from shardway.local.http import Answer, ClientConnection, HttpConnection, Request
+from shardway.local.http import HttpConnection
+from shardway.local.http_messages import Answer, ClientConnection, Request
 from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.local.neighbour_face import NeighbourFace
 from shardway.local.neighbours import Neighbours, service_of

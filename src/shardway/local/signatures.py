@@ -13,7 +13,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from shardway.local.http import Request
+from shardway.local.http_messages import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
