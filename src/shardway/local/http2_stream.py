@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Http2Stream:
-    """The state of one stream. To an answer's ``stream`` it is the :class:`~shardway.local.http_messages.ChunkedOut`."""
+    """The state of one stream. To an answer's ``stream`` it is the `ChunkedOut`."""
 
     def __init__(
         self,
