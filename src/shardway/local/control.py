@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,12 +20,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.local.answers import Answers
-    from shardway.local.faults import OrderedFault
+    from shardway.local.clock import VirtualClock
+    from shardway.local.counters import Counters
+    from shardway.local.faults import FaultPlan, OrderedFault
     from shardway.local.http_messages import Answer, Request
-    from shardway.local.server import LocalServer
+    from shardway.local.model import KinesisModel, Limits
+    from shardway.local.neighbours import Neighbours
+    from shardway.local.options import LocalOptions
+    from shardway.local.regions import Regions
 
 
 PREFIX = b"/_shardway/"
+
+
+class Controlled(Protocol):
+    """What the controls ask of the server that they are for."""
+
+    options: LocalOptions
+    clock: VirtualClock
+    limits: Limits
+    counters: Counters
+    faults: FaultPlan
+    regions: Regions
+    neighbours: Neighbours
+
+    @property
+    def model(self) -> KinesisModel:
+        """Kinesis in the home region."""
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL at which clients reach the service."""
+
+    def change_limits(self, changes: dict[str, Any]) -> None:
+        """Switch limits on or off, or set their numbers. Raises ``ValueError``."""
+
+    def reset(self) -> None:
+        """Make all as new."""
 
 
 class _Advance(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,7 +66,7 @@ class _Advance(msgspec.Struct, forbid_unknown_fields=True):
 class Control:
     """Answers the control requests of one server."""
 
-    def __init__(self, server: LocalServer, answers: Answers) -> None:
+    def __init__(self, server: Controlled, answers: Answers) -> None:
         self._server = server
         self._answers = answers
         self._actions: dict[tuple[bytes, str], Callable[[bytes], Any]] = {
