@@ -9,7 +9,7 @@ from shardway.events.consumer_snapshot import Spread
 from shardway.telemetry.metrics import Kind, Metric, prometheus_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from shardway.telemetry.points import Point
 
@@ -42,7 +42,7 @@ def encode(points: Iterable[Point]) -> bytes:
             shown = labels.get(point.attributes)
             if shown is None:
                 shown = labels[point.attributes] = _labels(point.attributes)
-            _sample(lines, name, metric.unit, (shown, point.value))
+            lines += _samples(name, metric.unit, (shown, point.value))
     lines.append("")
     return "\n".join(lines).encode()
 
@@ -51,18 +51,18 @@ def _labels(attributes: tuple[tuple[str, str], ...]) -> str:
     return ",".join([f'{prometheus_label(key)}="{_escaped(value)}"' for key, value in attributes])
 
 
-def _sample(lines: list[str], name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> None:
+def _samples(name: str, unit: str, shown: tuple[str, float | Histogram | Spread]) -> Iterator[str]:
     labels, value = shown
     if isinstance(value, Histogram):
         low, high = bounds_of(unit)
         before = f"{labels}," if labels else ""
         for exponent, count in zip(range(low, high + 1), cut(value, low, high), strict=True):
-            lines.append(f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}')
-        lines.append(f'{name}_bucket{{{before}le="+Inf"}} {value.count}')
-        lines.append(f"{name}_sum{{{labels}}} {value.sum!r}")
-        lines.append(f"{name}_count{{{labels}}} {value.count}")
+            yield f'{name}_bucket{{{before}le="{2.0**exponent!r}"}} {count}'
+        yield f'{name}_bucket{{{before}le="+Inf"}} {value.count}'
+        yield f"{name}_sum{{{labels}}} {value.sum!r}"
+        yield f"{name}_count{{{labels}}} {value.count}"
     elif not isinstance(value, Spread):
-        lines.append(f"{name}{{{labels}}} {_number(value)}")
+        yield f"{name}{{{labels}}} {_number(value)}"
 
 
 def bounds_of(unit: str) -> tuple[int, int]:

@@ -20,6 +20,8 @@ from shardway.inspect.lag.reports import FAILOVER_S
 from shardway.inspect.values import WRITE_BYTES_PER_S, WRITE_RECORDS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shardway.inspect.applications.views import ApplicationView
     from shardway.inspect.costs.prices import Prices
 
@@ -80,8 +82,9 @@ def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -
     """Return the bill of what a snapshot shows. ``readers``: how many applications poll the whole stream; None: the
     polling that CloudWatch has measured counts, or else one application, where no registered consumer is active.
     """
-    left_out: list[str] = []
-    traffic = traffic_of(snapshot, readers=readers, left_out=left_out)
+    carried = traffic_of(snapshot, readers=readers)
+    traffic = carried if isinstance(carried, Traffic) else None
+    left_out: list[str] = [] if isinstance(carried, Traffic) else [carried]
     around, view = [], snapshot.application
     if view is not None and view.store == "dynamodb":
         leases = leases_of(snapshot, view)
@@ -102,6 +105,8 @@ def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -
         left_out.append(
             "retention in the advantage mode: its price is not in the list (--prices takes one that has it)"
         )
+    if traffic is not None:
+        left_out += savings_left_out(traffic, snapshot)
     return CostReport(
         stream=None if snapshot.stream is None else snapshot.stream.name,
         application=None if view is None else view.name,
@@ -113,19 +118,18 @@ def cost_of(snapshot: Snapshot, prices: Prices, *, readers: int | None = None) -
         traffic=traffic,
         modes=modes,
         around=around,
-        savings=[] if traffic is None else savings_of(traffic, prices, snapshot, left_out),
+        savings=[] if traffic is None else savings_of(traffic, prices),
         left_out=left_out,
     )
 
 
-def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) -> Traffic | None:
+def traffic_of(snapshot: Snapshot, *, readers: int | None) -> Traffic | str:
     """Return what the stream carries: CloudWatch's means of the last two weeks where there are any, else the rates of
-    the records that were read. None: neither is there.
+    the records that were read. Where neither is there, return a sentence that says so.
     """
     report = snapshot.stream
     if report is None or report.stream is None:
-        left_out.append("the stream: the snapshot does not show it")
-        return None
+        return "the stream: the snapshot does not show it"
     stream, heat = report.stream, snapshot.heat
     figures = {(one.name, one.statistic): one.value for one in snapshot.metrics.found} if snapshot.metrics else {}
     age_s = (snapshot.taken_at - stream.created_at).total_seconds()
@@ -142,8 +146,7 @@ def traffic_of(snapshot: Snapshot, *, readers: int | None, left_out: list[str]) 
         records_per_s = sum(one.records_per_s for one in heat.shards)
         measured = "the records of the last minute"
     else:
-        left_out.append("the stream: neither CloudWatch nor the stream's records show what it carries")
-        return None
+        return "the stream: neither CloudWatch nor the stream's records show what it carries"
     polled = figures.get(("GetRecords.Bytes", "Mean"))
     consumers = sum(one.status == "ACTIVE" for one in report.consumers or ())
     if readers is None and polled is not None:
@@ -223,7 +226,7 @@ def modes_of(traffic: Traffic, prices: Prices) -> list[ModeCost]:
     return modes
 
 
-def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: list[str]) -> list[Saving]:
+def savings_of(traffic: Traffic, prices: Prices) -> list[Saving]:
     """Return what would cost less. Each saving is computed by itself: two of them together do not save the sum."""
     now = next(one.monthly for one in modes_of(traffic, prices) if one.current)
 
@@ -234,9 +237,7 @@ def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: l
     found = [_mode(traffic, prices, now), _aggregation(traffic, now, cost(records_per_s=_aggregated(traffic)))]
     if traffic.mode == "PROVISIONED":
         needed = shards_needed(traffic)
-        if needed is None:
-            left_out.append("the shard count: CloudWatch shows no peak")
-        elif needed < traffic.shards:
+        if needed is not None and needed < traffic.shards:
             why = f"the peak of an hour takes {needed} of {traffic.shards} shards, with {HEADROOM:g} times the room"
             what = f"merge shards, down to {needed}"
             found.append(Saving(id="shards", monthly=now - cost(shards=needed), what=what, why=why))
@@ -249,13 +250,19 @@ def savings_of(traffic: Traffic, prices: Prices, snapshot: Snapshot, left_out: l
         saved = now - cost(fan_out=0, polled_bytes_per_s=polled)
         why = "it pays where a shard's 2 MiB a second are enough for all readers, and a lag of a second is no harm"
         found.append(Saving(id="fan-out", monthly=saved, what="let the fan-out consumers poll", why=why))
+    return sorted((one for one in found if one is not None and one.monthly >= SAVING_MIN), key=lambda one: -one.monthly)
+
+
+def savings_left_out(traffic: Traffic, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a sentence for each saving that could not be computed."""
+    if traffic.mode == "PROVISIONED" and shards_needed(traffic) is None:
+        yield "the shard count: CloudWatch shows no peak"
     metrics = snapshot.metrics
     if metrics is not None and metrics.worker_ids:
-        left_out.append(
+        yield (
             f"metrics without WorkerIdentifier: {metrics.worker_ids} workers are named in the dimensions of "
             f"{metrics.listed} metrics, and the snapshot does not tell how many would be left"
         )
-    return sorted((one for one in found if one is not None and one.monthly >= SAVING_MIN), key=lambda one: -one.monthly)
 
 
 def _aggregated(traffic: Traffic) -> float:
