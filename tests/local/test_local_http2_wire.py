@@ -17,7 +17,8 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from shardway.local.http2 import STREAM_WINDOW_BYTES, WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http2 import WORK_PER_STREAM_MAX, Http2Connection, headers_of
+from shardway.local.http2_bodies import STREAM_WINDOW_BYTES
 from shardway.local.http_messages import AfterAnswer, Answer, ChunkedOut, Request
 from shardway.local.http_versions import PREFACE
 from tests.local.rawh2 import ClosedError, ResetError, Wire2
@@ -159,7 +160,7 @@ def test_a_body_larger_than_the_windows_arrives_whole_in_both_directions() -> No
     large = random.Random(1).randbytes(3 * STREAM_WINDOW_BYTES + 17)
     with wired(lambda request: plain(request.body), body_bytes_max=len(large)) as (wire, served):
         assert wire.reply(ask(wire, large)).body == large
-        assert served._bodies_bytes == 0
+        assert served._bodies.bytes == 0
 
 
 def test_a_body_over_the_cap_is_refused_and_the_connection_goes_on() -> None:
@@ -185,7 +186,7 @@ def test_with_much_of_unfinished_bodies_the_oldest_is_let_on_and_then_the_others
         wire.flush()
         wire.until(lambda: any(type(event) is h2.events.PingAckReceived for event in wire.seen))
         assert wire.h2.local_flow_control_window(other) <= STREAM_WINDOW_BYTES // 2
-        held = served._bodies_bytes
+        held = served._bodies.bytes
         wire.send(oldest, b"x" * STREAM_WINDOW_BYTES)
         assert wire.reply(oldest).body == b"%d" % size
         wire.send(other, b"x" * STREAM_WINDOW_BYTES)

@@ -28,6 +28,7 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
+from shardway.local.http2_bodies import BODIES_BYTES_MAX, CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, IncomingBodies
 from shardway.local.http2_stream import Http2Stream
 from shardway.local.http_messages import (
     REQUEST_BODY_BYTES_MAX,
@@ -51,13 +52,6 @@ if TYPE_CHECKING:
     from shardway.local.http_messages import ClientConnection, Handler
 
 
-STREAM_WINDOW_BYTES = 1024 * 1024
-"""The bytes that a client may send on a stream ahead of what is granted."""
-CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
-BODIES_BYTES_MAX = 64 * 1024 * 1024
-"""The bytes of unfinished bodies on a connection from which on only the oldest body is granted more than its first
-window.
-"""
 WORK_PER_STREAM_MAX = 4
 """The answers in the making, per stream, beyond which requests are refused: a client that takes its requests back
 leaves such work behind.
@@ -105,8 +99,6 @@ class Http2Connection(asyncio.Protocol):
         self._streams: dict[int, Http2Stream] = {}  # the streams that are not over, the oldest first
         self._ready: deque[Http2Stream] = deque()  # streams that have something to send and no known hindrance
         self._working = 0  # answers that are being made, also for streams that are over
-        self._bodies_bytes = 0  # the bytes of requests that are not whole
-        self._ungranted_bytes = 0  # the bytes taken from the connection's window
         self._write_paused = False
         self._read_paused = False
         self._gone: set[int] = set()  # streams that the client took back in the bytes that are being looked at
@@ -147,6 +139,7 @@ class Http2Connection(asyncio.Protocol):
         self._h2.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2**31 - 1
         self._h2.local_settings.acknowledge()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - _FIRST_WINDOW_BYTES)
+        self._bodies = IncomingBodies(self._h2, self._streams, self._bodies_bytes_max)
         self._connections.add(self)
         self._flush()
 
@@ -157,8 +150,9 @@ class Http2Connection(asyncio.Protocol):
 
     def _lose_streams(self) -> None:
         self._ready.clear()
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
             stream.lost()
 
     def shut(self) -> None:
@@ -237,60 +231,30 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_data(self, event: DataReceived) -> None:
         took = event.flow_controlled_length or 0
-        self._ungranted_bytes += took
-        if self._ungranted_bytes >= CONNECTION_WINDOW_BYTES // 2:
-            self._h2.increment_flow_control_window(self._ungranted_bytes)
-            self._ungranted_bytes = 0
+        self._bodies.take_from_window(took)
         stream = self._streams.get(event.stream_id)
         if stream is None or stream.whole:
             return
-        data = event.data or b""
-        stream.body.append(data)
-        stream.body_bytes += len(data)
-        stream.ungranted_bytes += took
-        self._bodies_bytes += len(data)
+        self._bodies.add(stream, event.data or b"", took)
         if stream.body_bytes > self._body_bytes_max:
-            self._request_is_over(stream)
+            self._bodies.is_over(stream)
             self._respond(stream, _TOO_LARGE)
         else:
-            self._grant(stream)
-
-    def _grant(self, stream: Http2Stream) -> None:
-        """Let the client send on, unless too much data of other streams is here already."""
-        if stream.whole or stream.ungranted_bytes < STREAM_WINDOW_BYTES // 2:
-            return
-        if self._bodies_bytes < self._bodies_bytes_max or stream is self._oldest_unfinished():
-            self._h2.increment_flow_control_window(stream.ungranted_bytes, stream.number)
-            stream.ungranted_bytes = 0
-
-    def _oldest_unfinished(self) -> Http2Stream | None:
-        return next((stream for stream in self._streams.values() if not stream.whole), None)
-
-    def _request_is_over(self, stream: Http2Stream) -> None:
-        """Note that nothing more of this request is waited for; others may have waited for its room."""
-        if stream.whole:
-            return
-        stream.whole = True
-        crowded = self._bodies_bytes >= self._bodies_bytes_max
-        self._bodies_bytes -= stream.body_bytes
-        stream.body_bytes = 0
-        if crowded:
-            for other in self._streams.values():
-                self._grant(other)
+            self._bodies.let_on(stream)
 
     def _on_request_end(self, event: StreamEnded) -> None:
         stream = self._streams.get(event.stream_id)
         if stream is None or stream.whole:
             return
         stream.ended_by_client = True
-        self._request_is_over(stream)
+        self._bodies.is_over(stream)
         self._serve(stream, stream.request(self._peer))
 
     def _on_reset(self, event: StreamReset) -> None:
         self._gone.add(event.stream_id)
         stream = self._streams.pop(event.stream_id, None)
         if stream is not None:
-            self._request_is_over(stream)
+            self._bodies.is_over(stream)
             stream.lost()
 
     def _on_window(self, event: WindowUpdated) -> None:
@@ -440,7 +404,7 @@ class Http2Connection(asyncio.Protocol):
         elif not stream.ended_by_client:  # the client still sends, and no handler reads it
             self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         self._streams.pop(stream.number, None)
-        self._request_is_over(stream)
+        self._bodies.is_over(stream)
         stream.over()
 
     def _flush(self) -> None:
