@@ -2,8 +2,8 @@
 
 An exporter is an ``on_event``; `together` makes one of several. The names are in ``docs/reference/telemetry.md``.
 
-Read ``metrics`` and ``metric_table`` first, then ``points``, which are made of ``snapshots`` (a consumer's are in
-``consumer_metrics``, and ``consumer_meter`` counts them). ``exporting`` and ``pushing`` are below the ways out:
+Read ``metrics`` and ``metric_table`` first, then ``points``, which are made of the snapshots in
+`shardway.events` (``consumer_meter`` counts a consumer's). ``exporting`` and ``pushing`` are below the ways out:
 ``prometheus``, ``otlp``, ``cloudwatch`` (with ``emf``) and ``libraries``. ``log`` and ``tracing`` stand beside them.
 """
 
