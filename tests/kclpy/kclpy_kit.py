@@ -22,7 +22,7 @@ from tests.options_kit import arguments_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from shardway.kclpy.session import ProcessorProcess
+    from shardway.kclpy.processor import ProcessorProcess
     from shardway.local import LocalKinesis
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.shard_reader import ShardReader

@@ -9,7 +9,9 @@ import pytest
 
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError
-from shardway.kclpy.properties import IGNORED, READ, WITHOUT_MEANING, KclOptions, options_of, parse
+from shardway.kclpy.known_properties import IGNORED, READ, WITHOUT_MEANING
+from shardway.kclpy.properties import KclOptions, options_of
+from shardway.kclpy.properties_file import parse
 from shardway.kclpy.session import OnError
 from shardway.model import StartingPosition
 from shardway.telemetry.cloudwatch_datums import CloudWatchChoice

@@ -9,7 +9,8 @@ import pytest
 
 from shardway.core.leases import writes
 from shardway.events import BatchFailed, RecordsSkipped
-from shardway.kclpy.session import OnError, ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
+from shardway.kclpy.processor import ProcessorGoneError, ProcessorProcess
+from shardway.kclpy.session import OnError, SessionOptions, ShardSession
 from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import DEADLINE_S, SHARD_ID, STREAM, Journal, put, running
 

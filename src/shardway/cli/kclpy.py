@@ -159,7 +159,7 @@ async def _end_at_once(stopping: Stopping) -> None:
 
 
 def _properties(file: Path | None, settings: list[str]) -> dict[str, str]:
-    from shardway.kclpy.properties import parse
+    from shardway.kclpy.properties_file import parse
 
     found: dict[str, str] = {}
     if file is not None:

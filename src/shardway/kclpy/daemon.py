@@ -7,7 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardway.core.given import Options
-from shardway.kclpy.session import ProcessorGoneError, ProcessorProcess, SessionOptions, ShardSession
+from shardway.kclpy.processor import ProcessorGoneError, ProcessorProcess
+from shardway.kclpy.session import SessionOptions, ShardSession
 from shardway.runtime.consumer.shards import reader_of
 from shardway.tasks import awaited, drop, failure_of, give_up, spawn
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError
 from shardway.kclpy.daemon import DaemonOptions
+from shardway.kclpy.known_properties import remarks_on
 from shardway.kclpy.session import OnError, SessionOptions
 from shardway.model import StartingPosition
 from shardway.options import (
@@ -31,133 +30,6 @@ from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# --- the file -------------------------------------------------------------------------------------
-# Java's properties files have lines of names and values, with escapes, comments, and lines that go on.
-
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_SPACE = " \t\f"
-_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def parse(text: str) -> dict[str, str]:
-    """Return names and their values, as ``java.util.Properties`` reads them; of a name that stands twice, the last
-    value.
-    """
-    found: dict[str, str] = {}
-    for line in _whole_lines(text):
-        name_end = _end_of_name(line)
-        value = line[name_end:].lstrip(_SPACE)
-        if value[:1] in ("=", ":"):
-            value = value[1:].lstrip(_SPACE)
-        found[_plain(line[:name_end])] = _plain(value)
-    return found
-
-
-def _whole_lines(text: str) -> list[str]:
-    """Return lines without comments and empty ones; a line that ends in a backslash goes on with the next."""
-    lines: list[str] = []
-    goes_on = False
-    for line in re.split(r"\r\n|\r|\n", text):
-        start = line.lstrip(_SPACE)
-        if goes_on:
-            lines[-1] += start
-        elif not start or start[0] in "#!":
-            continue
-        else:
-            lines.append(start)
-        backslashes = len(lines[-1]) - len(lines[-1].rstrip("\\"))
-        goes_on = backslashes % 2 == 1
-        if goes_on:
-            lines[-1] = lines[-1][:-1]
-    return lines
-
-
-def _end_of_name(line: str) -> int:
-    escaped = False
-    for index, character in enumerate(line):
-        if not escaped and character in "=: \t\f":
-            return index
-        escaped = character == "\\" and not escaped
-    return len(line)
-
-
-def _plain(text: str) -> str:
-    def one(found: re.Match[str]) -> str:
-        code = found[1]
-        return chr(int(code[1:], 16)) if len(code) == 5 else _CHARACTERS.get(code, code)
-
-    return _ESCAPE.sub(one, text)
-
-
-# --- what each means here -------------------------------------------------------------------------
-# The properties of a MultiLangDaemon mean something here, or nothing, with a reason.
-
-READ = (
-    "applicationName", "callProcessRecordsEvenForEmptyRecordList", "cloudWatchEndpoint", "dynamoDBEndpoint",
-    "executableName", "failoverTimeMillis", "fanoutConfig.consumerName", "gracefulLeaseHandoffTimeoutMillis",
-    "idleTimeBetweenReadsInMillis", "initialPositionInStream", "initialPositionInStreamExtended", "kinesisEndpoint",
-    "leaseTableName", "logWarningForTaskAfterMillis", "maxLeasesForWorker", "maxRecords", "metricsEnabledDimensions",
-    "metricsLevel", "regionName",
-    "retrievalMode", "shutdownGraceMillis", "streamArn", "streamName", "tableName", "taskBackoffTimeMillis",
-    "timeoutInSeconds", "timestampAtInitialPositionInStream", "workerId",
-)  # fmt: skip
-"""The properties that mean something here."""
-
-IGNORED = {
-    "executablename": "the program is named on the command line",
-    "awscredentialsprovider": "credentials are found as the AWS SDK for Python finds them",
-    "awscredentialsproviderdynamodb": "credentials are found as the AWS SDK for Python finds them",
-    "awscredentialsprovidercloudwatch": "credentials are found as the AWS SDK for Python finds them",
-    "fanoutconfig.consumerarn": "a consumer is registered by its name, fanoutConfig.consumerName",
-}
-"""The properties that are passed over, each with the reason."""
-
-WITHOUT_MEANING = frozenset(
-    name.lower()
-    for name in (
-        "allowThroughputOvershoot", "billingMode", "cleanupLeasesUponShardCompletion", "clientVersionConfig",
-        "commonClientConfig", "dampeningPercentage", "disableWorkerMetrics",
-        "ignoreUnexpectedChildShards", "initialLeaseTableReadCapacity", "initialLeaseTableWriteCapacity",
-        "inMemoryWorkerMetricsCaptureFrequencyMillis", "isGracefulLeaseHandoffEnabled",
-        "leaseAssignmentIntervalMillis", "leaseAssignmentStrategy", "leasesRecoveryAuditorExecutionFrequencyMillis",
-        "leaseTableDeletionProtectionEnabled", "leaseTablePitrEnabled", "listShardsBackoffTimeInMillis",
-        "maxActiveThreads", "maxCacheMissesBeforeReload", "maxGetRecordsThreadPool", "maxInitializationAttempts",
-        "maxLeaseRenewalThreads", "maxLeasesToStealAtOneTime", "maxListShardsRetryAttempts",
-        "maxThroughputPerHostKBps", "metricsBufferTimeMillis",
-        "metricsMaxQueueSize", "noOfPersistedMetricsPerWorkerMetrics", "parentShardPollIntervalMillis",
-        "processingLanguage", "reBalanceThresholdPercentage", "retryGetRecordsInSeconds",
-        "schedulerInitializationBackoffTimeMillis", "shardConsumerDispatchPollIntervalMillis",
-        "shardPrioritizationStrategy", "shardSyncIntervalMillis",
-        "skipShardSyncAtWorkerInitializationIfLeasesExist", "staleWorkerMetricsEntryCleanupDuration",
-        "validateSequenceNumberBeforeCheckpointing", "varianceBalancingFrequency", "workerMetricsEMAAlpha",
-        "workerMetricsReporterFreqInMillis",
-    )
-)  # fmt: skip
-"""Properties of parts that are not here, or that work otherwise."""
-PREFIXES_WITHOUT_MEANING = ("coordinatorstate", "workermetrics", "metrics", "fanoutconfig.", "pollingconfig.")
-
-
-def remarks_on(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a line for each property, or group of them, that is passed over."""
-    known = {name.lower() for name in READ}
-    lines, idle = [], []
-    for name in properties:
-        low = name.lower()
-        if low in IGNORED:
-            lines.append(f"{name} is not used: {IGNORED[low]}")
-        elif low in WITHOUT_MEANING or (low not in known and low.startswith(PREFIXES_WITHOUT_MEANING)):
-            idle.append(name)
-        elif low not in known:
-            near = difflib.get_close_matches(low, known, n=1)
-            hint = f": is {next(one for one in READ if one.lower() == near[0])} meant?" if near else ""
-            lines.append(f"{name} is not known, and not used{hint}")
-    if idle:
-        lines.append(f"without a meaning here: {', '.join(idle)}")
-    return tuple(lines)
-
-
-# --- options -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
