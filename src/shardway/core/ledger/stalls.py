@@ -63,12 +63,12 @@ class Stalls:
 class Starvation:
     """The time in which the program asks for records and gets none: it ends when it gets some, or there is room."""
 
-    __slots__ = ("_after_s", "_since_s", "_told")
+    __slots__ = ("_after_s", "_is_reported", "_since_s")
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self._since_s: float | None = None
-        self._told = False
+        self._is_reported = False
 
     def gets(self) -> None:
         """Note that records were delivered, or that there is room."""
@@ -77,7 +77,7 @@ class Starvation:
     def gets_none(self, now_s: float) -> None:
         """Note that nothing was delivered, and that nothing will come before something is settled."""
         if self._since_s is None:
-            self._since_s, self._told = now_s, False
+            self._since_s, self._is_reported = now_s, False
 
     @property
     def lasts(self) -> bool:
@@ -86,11 +86,11 @@ class Starvation:
 
     def next_at_s(self) -> float:
         """Return when the event is to be made; infinity when it is not to be."""
-        return math.inf if self._since_s is None or self._told else self._since_s + self._after_s
+        return math.inf if self._since_s is None or self._is_reported else self._since_s + self._after_s
 
     def due(self, now_s: float) -> float | None:
         """Return for how long the program has got none, when the event is to be made now (once); else None."""
         if self._since_s is None or now_s < self.next_at_s():
             return None
-        self._told = True
+        self._is_reported = True
         return now_s - self._since_s

@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 class LogCursor:
-    """The cursor of one shard's log. The reader tells it what happens, and does what the `Step` says."""
+    """The cursor of one shard's log. It takes what happens to the reader, which does what the `Step` says."""
 
     __slots__ = (
         "_asked", "_continuation", "_last", "_last_s", "_policy", "anchor", "anchor_s", "begin", "missing", "silence",

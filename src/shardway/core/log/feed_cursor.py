@@ -108,7 +108,7 @@ class FeedCursor:
         self._end: Position | None = None  # All that was taken ends there.
         self._asked_for_s: float | None = None
         self._is_stored = True  # A loss is counted from a checkpoint, not from what was read since.
-        self._gap_is_told = False  # It stays so for as long as the reader is slower than the retention.
+        self._gap_is_reported = False  # It stays so for as long as the reader is slower than the retention.
 
     @property
     def shard_id(self) -> str:
@@ -252,9 +252,9 @@ class FeedCursor:
             return False
         is_read_s = max(self._reached_s, self.read_until_s or self._reached_s)
         if is_read_s > horizon_s:
-            self._gap_is_told = False
-        elif not self._gap_is_told and page.records[0].approximate_arrival_timestamp > horizon_s:
-            self._gap_is_told = True
+            self._gap_is_reported = False
+        elif not self._gap_is_reported and page.records[0].approximate_arrival_timestamp > horizon_s:
+            self._gap_is_reported = True
             return True
         return False
 

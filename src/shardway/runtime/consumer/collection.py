@@ -95,7 +95,7 @@ class Collection(Settleable, Generic[T_co]):
         return all(counts)
 
 
-class _Handed(NamedTuple, Generic[R]):
+class _DeliveredBatch(NamedTuple, Generic[R]):
     ticket: Batch[Any]
     places: Sequence[int]
     records: Sequence[R]
@@ -121,7 +121,7 @@ async def collect(
     iterator = aiter(batches)
     following: asyncio.Task[Batch[Any]] | None = None
     oldest: Collected[Any] | None = None
-    breath = YieldBudget()
+    budget = YieldBudget()
     try:
         while True:
             if following is None:
@@ -140,15 +140,15 @@ async def collect(
                         if (collection := _current(group)) is not None:
                             yield collection
                     return
-                found = collector.add(_Handed(batch, range(len(batch)), batch.records), loop.time())
+                found = collector.add(_DeliveredBatch(batch, range(len(batch)), batch.records), loop.time())
             found += collector.due(loop.time())
             found += collector.flush(lambda group: any(not one.counts or one.leaving for one in group.tickets()))
             oldest = None if found or following is None else _oldest_held_up(collector)
             if oldest is not None:
                 found += collector.flush({oldest}.__contains__)
             for group in found:
-                if breath.is_due:
-                    await breath.take()
+                if budget.is_due:
+                    await budget.take()
                 if (collection := _current(group)) is not None:
                     yield collection
     finally:

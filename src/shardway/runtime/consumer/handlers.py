@@ -92,11 +92,11 @@ async def _one(batch: Batch[Any], call: Callable[[Any], Awaitable[None]], each_r
 
 
 async def _record_by_record(batch: Batch[Any], call: Callable[[Any], Awaitable[None]]) -> None:
-    count, breath = len(batch), YieldBudget()
+    count, budget = len(batch), YieldBudget()
     for index in range(count):
         try:
-            if breath.is_due:
-                await breath.take()
+            if budget.is_due:
+                await budget.take()
             if not batch._may_go_on(index):
                 return
             await call(Delivered(batch, index))
@@ -139,13 +139,13 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
     handler.
     """
     turn = asyncio.Lock()
-    breath = YieldBudget()
+    budget = YieldBudget()
     current: list[Delivered[Any]] = []  # The rest of the batch that was taken last, its first record last.
 
     async def hand() -> None:
         while True:
-            if breath.is_due:
-                await breath.take()
+            if budget.is_due:
+                await budget.take()
             async with turn:
                 if not current:
                     batch = await reader.next_batch()

@@ -1,7 +1,7 @@
 """Admission makes of a page what goes into the ledger: what of it is new, the keys by which duplicates are found, and
 the parts of its records.
 
-The shard's machine is told what was made, and decides what goes into the ledger, and when.
+The shard's machine takes what was made, and decides what goes into the ledger, and when.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Admission:
             window.follow(taken.records[: len(taken.records) - len(records)])
         return PageRead(records, ends_at, held_bytes, window.keys_of(records))
 
-    def made_of(self, given: Admit) -> PageCame:
+    def made_of(self, page: Admit) -> PageCame:
         """Return what is delivered of these records: themselves, or their parts."""
         if self._split_by is None:
-            return PageCame(given.records, given.ends_at, given.held_bytes, given.twins)
-        found = split(given.records, self._split_by, without=set(given.twins), parts_max=self._parts_max)
-        return PageCame(found.records, given.ends_at, None, found.settled, found.unreadable)
+            return PageCame(page.records, page.ends_at, page.held_bytes, page.twins)
+        found = split(page.records, self._split_by, without=set(page.twins), parts_max=self._parts_max)
+        return PageCame(found.records, page.ends_at, None, found.settled, found.unreadable)

@@ -72,9 +72,9 @@ class Pages:
         feed.use_room(self.room)
         self.after = after
         self.is_done = False
-        is_told = self.is_sought
+        is_cancelled = self.is_sought
         self._sought = feed
-        if self._running is not None and not is_told:
+        if self._running is not None and not is_cancelled:
             self._running.cancel()
 
     @contextlib.asynccontextmanager

@@ -137,8 +137,8 @@ class Batch(Settleable, Generic[T_co]):
         ledger = self._ledger
         with self._lock:
             counts = ledger.ack(self._delivery.ticket, self._places(indices))
-            told = ledger.events and ledger.take_events()
-        return self._settled(counts, told)
+            events = ledger.events and ledger.take_events()
+        return self._settled(counts, events)
 
     def settle_through(self, record: int | Record) -> bool:
         """Settle the given record (or the one at this index), and all that were delivered of the shard before it, in
@@ -203,8 +203,8 @@ class Batch(Settleable, Generic[T_co]):
             ledger = self._ledger
             with self._lock:
                 counts = ledger.ack(self._delivery.ticket)
-                told = ledger.events and ledger.take_events()
-            return self._settled(counts, told)
+                events = ledger.events and ledger.take_events()
+            return self._settled(counts, events)
         return self._settle(self._ledger.leave, self._places(indices) or ())
 
     def _holds_up(self, index: int) -> bool:
@@ -216,13 +216,13 @@ class Batch(Settleable, Generic[T_co]):
         """Call one of the ledger's methods that settle; they differ in the arguments beside the ticket."""
         with self._lock:
             counts = settle(self._delivery.ticket, *given, **chosen)
-            told = self._ledger.take_events()
-        return self._settled(counts, told)
+            events = self._ledger.take_events()
+        return self._settled(counts, events)
 
-    def _settled(self, counts: bool, told: Sequence[LedgerEvent]) -> bool:
+    def _settled(self, counts: bool, events: Sequence[LedgerEvent]) -> bool:
         # The lock is not held: an event runs the program's functions, which may take long, or settle other records.
-        if told:
-            self._reader.emit(told)
+        if events:
+            self._reader.emit(events)
         return self._reader.touched() and counts
 
     def _places(self, indices: Sequence[int]) -> Sequence[int] | None:

@@ -74,8 +74,8 @@ def choose(
         try:
             choice = PendingChoice(on_pending(FoundPending(stream, shard_id, position, row.pending_state)))
         except Exception as error:
-            told = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+            context = {"message": "on_pending raised; the checkpoint is kept pending", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
             choice = PendingChoice.KEEP
     on_event(PendingCheckpointFound(stream, shard_id, position, choice.value))
     return choice

@@ -29,7 +29,7 @@ class Reader(Protocol):
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """The lock that is held while the ledger is asked or told: the ledger may be another loop's."""
+        """The lock that is held while the ledger is asked or changed: the ledger may be another loop's."""
 
     @property
     def now_s(self) -> float:

@@ -60,21 +60,21 @@ class ThreadExitError(BaseException):
         self.error = error
 
 
-async def in_thread(pool: Executor, function: Callable[[Any], object], given: Any) -> None:
+async def in_thread(pool: Executor, function: Callable[[Any], object], argument: Any) -> None:
     """Call a function in a thread of the pool. Raises what it raises, but ThreadExitError for what is no Exception."""
-    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, given)
+    error = await asyncio.get_running_loop().run_in_executor(pool, _error_of, function, argument)
     if isinstance(error, Exception):
         raise error
     if error is not None:
         raise ThreadExitError(error)
 
 
-def _error_of(function: Callable[[Any], object], given: Any) -> BaseException | None:
+def _error_of(function: Callable[[Any], object], argument: Any) -> BaseException | None:
     """Return what the function raises: a StopIteration that is raised into a loop's future (Python 3.11) is never heard
     of again.
     """
     try:
-        function(given)
+        function(argument)
     except BaseException as error:
         return error
     return None
