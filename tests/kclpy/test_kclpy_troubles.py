@@ -157,7 +157,7 @@ async def test_a_processor_that_holds_records_is_waited_for_and_checkpoints_befo
 
 async def drained(reader: Any, deadline_s: float) -> bool:
     """Where the reader runs."""
-    in_time: bool = await reader.drain(deadline_s)
+    in_time: bool = await reader.handle.drain(deadline_s)
     return in_time
 
 
@@ -171,7 +171,7 @@ async def test_a_shard_that_stays_after_its_processor_was_told_to_leave_gets_ano
         (reader,) = worker.readers
         assert await reader.home.run(lambda: drained(reader, DEADLINE_S))
         assert journal.kinds() == ["initialize", "record", "shutdown_requested"]
-        reader.home.ask(reader.resume)
+        reader.home.ask(reader.handle.resume)
         await worker.until(lambda: journal.datas() == ["0", "0"])
         assert len({note["pid"] for note in journal.lines("initialize")}) == 2
 
@@ -185,7 +185,7 @@ async def test_a_processor_that_was_not_told_yet_goes_on_with_a_shard_that_stays
         await worker.until(lambda: journal.lines("holds"))
         (reader,) = worker.readers
         assert not await reader.home.run(lambda: drained(reader, 0.05))
-        reader.home.ask(reader.resume)
+        reader.home.ask(reader.handle.resume)
         journal.release()
         (number,) = put(kinesis, "1")
         async with asyncio.timeout(DEADLINE_S):

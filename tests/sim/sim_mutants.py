@@ -33,6 +33,8 @@ from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.shard import pending
 from shardway.runtime.shard.batch import Batch
+from shardway.runtime.shard.handle import ShardHandle
+from shardway.runtime.shard.letter_tasks import LetterTasks
 from shardway.runtime.shard.listener import Callers
 from shardway.runtime.shard.shard_reader import ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
@@ -151,12 +153,12 @@ def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
 
 def drains_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
     def drained(self: Any, deadline_s: float) -> asyncio.Future[bool]:
-        self.ledger.may_deliver = MayDeliver.NOTHING
+        self._driver.ledger.may_deliver = MayDeliver.NOTHING
         at_once: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         at_once.set_result(True)
         return at_once
 
-    patch.setattr(ShardReader, "drain", drained)
+    patch.setattr(ShardHandle, "drain", drained)
 
 
 def a_worker_that_gives_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
@@ -178,13 +180,13 @@ def what_was_read_ahead_is_all_delivered(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
-    real = ShardReader._write_letter
+    real = LetterTasks._write
 
     async def hasty(self: Any, given: Any) -> None:
         self._tell(LetterWritten(given.ledger, given.letter))
         await real(self, given)
 
-    patch.setattr(ShardReader, "_write_letter", hasty)
+    patch.setattr(LetterTasks, "_write", hasty)
 
 
 def letters_that_were_not_written_count(patch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ class Daemon:
             pause_s = min(self._options.restart_max_s, self._options.restart_s * 2.0 ** (failures - 1))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await reader.over()
+                    await reader.handle.over()
         if reader.is_over:
             return
         process = await self._process()

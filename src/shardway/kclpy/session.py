@@ -134,7 +134,7 @@ class ShardSession:
     async def _next(self) -> Batch[Record] | None:
         """Return the next records; None when the shard has no more, or the tenure is over."""
         while True:
-            asking = awaited(self._reader.next_batch())
+            asking = awaited(self._reader.delivery.next_batch())
             try:
                 await asyncio.wait(
                     (asking, self._process.exited),
@@ -158,9 +158,9 @@ class ShardSession:
                 return False
             self._batch = batch
             self._newest = Checkpoint.at(_position(batch.records[-1]))
-            begun_s = self._reader.now_s
+            begun_s = self._reader.driver.now_s
             raised = await self._ask(_records_message(batch.records, batch.millis_behind_latest))
-            self._reader.handled(self._reader.now_s - begun_s)
+            self._reader.driver.handled(self._reader.driver.now_s - begun_s)
             self._batch = None
             if raised is None:
                 self.progressed = True
@@ -189,9 +189,9 @@ class ShardSession:
                 )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
-                        await self._reader.over()
+                        await self._reader.handle.over()
             pause_s = min(2 * pause_s, self._options.end_again_max_s)
-        await self._reader.over()
+        await self._reader.handle.over()
 
     async def leave(self) -> None:
         """Tell the processor that the shard goes to another worker: this is the last chance to put a checkpoint."""
@@ -288,10 +288,10 @@ class ShardSession:
             return self._over()
         if self._batch is not None and wanted.is_position:
             self._settle(self._batch, wanted.position)
-        reader.checkpoint_to(wanted)
+        reader.checkpointing.checkpoint_to(wanted)
         try:
             async with asyncio.timeout(self._options.stored_timeout_s):
-                stored = await reader.until_stored(min(wanted, reader.ledger.safe))
+                stored = await reader.checkpointing.until_stored(min(wanted, reader.ledger.safe))
         except TimeoutError:
             return "ThrottlingException"
         return None if stored else self._over()

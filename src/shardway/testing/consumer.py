@@ -197,7 +197,7 @@ class CoreUnderTest(ConsumerCore):
 
     def on_reader(self, reader: ShardReader) -> None:
         """See `ConsumerCore.on_reader`."""
-        take = reader.take
+        take = reader.delivery.take
 
         def taken(records_max: int | None = None) -> Batch[Any] | None:
             batch = take(records_max)
@@ -205,7 +205,7 @@ class CoreUnderTest(ConsumerCore):
                 batch.__class__ = self._heard_batch
             return batch
 
-        reader.take = taken  # type: ignore[method-assign]
+        reader.delivery.take = taken  # type: ignore[method-assign]
         self.newest[reader.shard_id] = reader
         super().on_reader(reader)
 
@@ -544,7 +544,7 @@ class TestConsumer(Consumer[Any]):
         prompt = isinstance(self.options.checkpoints.cadence, Prompt)
         for reader in self._core.ready.held:
             stored, settled = found.get(reader.shard_id), reader.ledger.safe
-            is_stored_at_once = prompt and reader.pending is None
+            is_stored_at_once = prompt and reader.checkpointing.pending is None
             found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled
         return found
 

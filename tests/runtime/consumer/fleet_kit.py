@@ -179,7 +179,7 @@ class Fleet:
         return worker
 
     async def _handle(self, name: str, reader: ShardReader) -> None:
-        while (batch := await reader.next_batch()) is not None:
+        while (batch := await reader.delivery.next_batch()) is not None:
             with batch:
                 self.account.times.append((asyncio.get_running_loop().time(), name, reader.shard_id))
                 self.account.got += [(name, reader.shard_id, batch.token, record.data) for record in batch]

@@ -52,7 +52,7 @@ class Reading:
         found: list[bytes] = []
         async with asyncio.timeout(DEADLINE_S):
             while len(found) < count:
-                batch = await self.reader.next_batch()
+                batch = await self.reader.delivery.next_batch()
                 if batch is None:
                     break
                 with batch:
@@ -62,7 +62,8 @@ class Reading:
     async def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """As `Consumer.prepare`."""
         record = batch.records[index]
-        return await self.reader.prepare(Position(record.sequence_number, record.sub_sequence_number), state)
+        position = Position(record.sequence_number, record.sub_sequence_number)
+        return await self.reader.checkpointing.prepare(position, state)
 
 
 async def lease_of(table: LeaseTable, key: str = SHARD_ID) -> LeaseRow:
@@ -97,7 +98,7 @@ async def reading(
     def heard(command: Command) -> None:
         commands.append(command)
         for reader in readers:
-            reader.heard(command)
+            reader.driver.heard(command)
 
     keeper = TenureKeeper(table, claim(await lease_of(table), worker, LeaseTimes.of(failover_s), loop.time()))
     keeper.listen(heard)
@@ -130,7 +131,7 @@ async def reading(
         on_pending=on_pending,
     )
     readers.append(reader)
-    fetching = asyncio.create_task(reader.run())
+    fetching = asyncio.create_task(reader.fetcher.run())
     try:
         yield Reading(keeper, reader, events, commands)
     finally:

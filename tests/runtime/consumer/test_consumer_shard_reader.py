@@ -54,7 +54,7 @@ async def test_what_is_not_settled_comes_again_to_the_next_owner(local: LocalKin
     put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with reading(local, table, cadence=Prompt()) as first:
-        batch = await first.reader.next_batch()
+        batch = await first.reader.delivery.next_batch()
         assert batch is not None
         assert [record.data for record in batch] == [b"0", b"1"]
         batch.ack(0)
@@ -69,7 +69,7 @@ async def test_a_prompt_checkpoint_is_written_at_once_and_follows_what_comes_mea
     numbers = put(kinesis, *[b"%d" % number for number in range(6)])
     table = MemoryLeaseTable()
     async with reading(local, table, failover_s=60, cadence=Prompt()) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         for index in (0, 1, 2, 4):
             batch.ack(index)
@@ -82,7 +82,7 @@ async def test_a_checkpoint_by_time_is_written_though_nothing_more_happens(local
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with reading(local, table, failover_s=60, cadence=Every(seconds=0.3)) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         batch.ack(0)
         await until_stored(table, Checkpoint.at(Position(numbers[0])))
@@ -99,7 +99,8 @@ async def test_a_shard_that_ends_is_told_with_its_children_and_checkpointed_as_e
     async with reading(local, table, failover_s=60) as one:
         assert await one.take(2) == [b"0"]
         assert one.reader.is_over
-        assert {child.shard_id for child in one.reader.children} == {"shardId-000000000001", "shardId-000000000002"}
+        children = {child.shard_id for child in one.reader.fetcher.children}
+        assert children == {"shardId-000000000001", "shardId-000000000002"}
     assert (await lease_of(table)).ended
 
 
@@ -109,12 +110,12 @@ async def test_a_lease_that_another_took_is_lost_once_and_nothing_is_delivered_a
     put(kinesis, b"0")
     table = MemoryLeaseTable()
     async with reading(local, table, failover_s=0.4) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         stolen = await table.write(writes.take(await lease_of(table), "thief"))
         assert isinstance(stolen, Done)
         async with asyncio.timeout(DEADLINE_S):
-            assert await one.reader.next_batch() is None
+            assert await one.reader.delivery.next_batch() is None
         assert [command.why for command in one.commands if isinstance(command, Lost)] == [Loss.TAKEN]
         assert batch.ack() is False
     assert (await lease_of(table)).owner == "thief"
@@ -140,7 +141,7 @@ async def test_an_update_that_was_applied_but_failed_does_not_cost_the_lease(loc
     table = DeafTable()
     async with reading(local, table, failover_s=0.8) as one:
         table.deaf = True
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         batch.ack()
         await until_stored(table, Checkpoint.at(Position(numbers[-1])))
@@ -161,7 +162,7 @@ async def test_an_owner_whose_writes_are_not_confirmed_stops_delivering_and_goes
             while one.keeper.may_deliver():
                 await asyncio.sleep(0.01)
         put(kinesis, b"0")
-        asking = asyncio.create_task(one.reader.next_batch())
+        asking = asyncio.create_task(one.reader.delivery.next_batch())
         await asyncio.sleep(0.15)
         assert not asking.done()
         table.cut = False
@@ -180,7 +181,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
     async with reading(local, table, policy=policy) as one:
         async with asyncio.timeout(DEADLINE_S):
             while len(done) < 7:
-                batch = await one.reader.next_batch()
+                batch = await one.reader.delivery.next_batch()
                 assert batch is not None
                 with batch:
                     if any(record.data == b"5" for record in batch):
@@ -197,9 +198,9 @@ async def test_a_drain_waits_for_what_is_out_and_a_handoff_carries_the_last_chec
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with reading(local, table, failover_s=60) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
-        draining = one.reader.drain(DEADLINE_S)
+        draining = one.reader.handle.drain(DEADLINE_S)
         await asyncio.sleep(0.05)
         assert not draining.done()
         batch.ack()
@@ -207,7 +208,7 @@ async def test_a_drain_waits_for_what_is_out_and_a_handoff_carries_the_last_chec
         await one.keeper.end(to="worker-2")
         row = await lease_of(table)
         assert (row.owner, row.checkpoint) == ("worker-2", Checkpoint.at(Position(numbers[-1])))
-        assert await one.reader.drain(0.01)
+        assert await one.reader.handle.drain(0.01)
 
 
 async def test_a_reader_that_is_told_what_to_checkpoint_stores_that_and_the_end_only_when_it_is_told(
@@ -218,18 +219,18 @@ async def test_a_reader_that_is_told_what_to_checkpoint_stores_that_and_the_end_
     table = MemoryLeaseTable()
     async with reading(local, table, failover_s=60, cadence=Prompt(), checkpoint_manually=True) as one:
         async with asyncio.timeout(DEADLINE_S):
-            while (batch := await one.reader.next_batch()) is not None:
+            while (batch := await one.reader.delivery.next_batch()) is not None:
                 batch.ack()
             assert one.reader.ledger.safe.is_end
             assert not now(one.reader.is_over)
             assert one.reader.stored == Checkpoint.TRIM_HORIZON
             for number in (first, second):
                 wanted = Checkpoint.at(Position(number))
-                one.reader.checkpoint_to(wanted)
-                assert await one.reader.until_stored(wanted)
+                one.reader.checkpointing.checkpoint_to(wanted)
+                assert await one.reader.checkpointing.until_stored(wanted)
                 assert (await lease_of(table)).checkpoint == wanted
-            one.reader.checkpoint_to(Checkpoint.SHARD_END)
-            assert await one.reader.until_stored(Checkpoint.SHARD_END)
+            one.reader.checkpointing.checkpoint_to(Checkpoint.SHARD_END)
+            assert await one.reader.checkpointing.until_stored(Checkpoint.SHARD_END)
         assert one.reader.is_over
     assert (await lease_of(table)).ended
 
@@ -244,11 +245,11 @@ async def test_before_a_shard_is_let_go_of_its_reader_may_still_checkpoint(local
         class LastWords(ShardListener):
             async def leaving(self, reader: ShardReader) -> None:
                 await asyncio.sleep(0)
-                reader.checkpoint_to(wanted)
+                reader.checkpointing.checkpoint_to(wanted)
 
         one.reader.listen(LastWords())
-        assert await one.reader.drain(DEADLINE_S)
-        one.reader.hand_over()
+        assert await one.reader.handle.drain(DEADLINE_S)
+        one.reader.handle.hand_over()
         async with asyncio.timeout(DEADLINE_S):
             await one.keeper.end()
     assert (await lease_of(table)).checkpoint == wanted
@@ -265,7 +266,7 @@ async def test_a_program_that_does_not_get_ready_to_leave_is_waited_for_until_th
     async with reading(local, MemoryLeaseTable(), failover_s=60) as one:
         one.reader.listen(Stays())
         async with asyncio.timeout(DEADLINE_S):
-            assert await one.reader.drain(0.05)
+            assert await one.reader.handle.drain(0.05)
 
 
 async def test_what_a_tenure_says_before_a_part_listens_is_heard_then() -> None:

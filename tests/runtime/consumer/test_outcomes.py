@@ -293,5 +293,5 @@ async def test_ends_with_an_iteration_that_is_left_early_and_the_shard_is_offere
         assert more is not None
         assert [record.data for record in more] == [b"3", b"4", b"5"]
         more.settle_through(2)
-        reader_of(again).take_back()
+        reader_of(again).delivery.take_back()
         await checkpoint_reaches(leases, numbers[-1])

@@ -33,7 +33,7 @@ async def test_a_prepared_checkpoint_is_stored_as_pending_and_becomes_one_by_its
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=60) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         prepared = await one.prepare(batch, b"my state")
         assert (prepared.position, prepared.state) == (Position(numbers[1]), b"my state")
@@ -42,21 +42,21 @@ async def test_a_prepared_checkpoint_is_stored_as_pending_and_becomes_one_by_its
             Checkpoint.TRIM_HORIZON, at(numbers[1]), b"my state",
         )  # fmt: skip
         with pytest.raises(CheckpointError, match="settle the others"):
-            await one.reader.commit(prepared)
+            await one.reader.checkpointing.commit(prepared)
         batch.ack()
-        await one.reader.commit(prepared)
+        await one.reader.checkpointing.commit(prepared)
         row = await lease_of(table)
         assert (row.checkpoint, row.pending, row.pending_state) == (at(numbers[1]), None, None)
-        assert one.reader.pending is None
+        assert one.reader.checkpointing.pending is None
         with pytest.raises(CheckpointError, match="not pending any more"):
-            await one.reader.commit(prepared)
+            await one.reader.checkpointing.commit(prepared)
 
 
 async def test_riding_checkpoints_hold_still_while_one_is_pending(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5, cadence=Prompt()) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         prepared = await one.prepare(batch, index=0)
         batch.ack()
@@ -64,7 +64,7 @@ async def test_riding_checkpoints_hold_still_while_one_is_pending(local: LocalKi
         while (row := await lease_of(table)).counter < counter + 3:  # renewals
             await asyncio.sleep(0.01)
         assert (row.checkpoint, row.pending) == (Checkpoint.TRIM_HORIZON, at(numbers[0]))
-        await one.reader.commit(prepared)
+        await one.reader.checkpointing.commit(prepared)
         await checkpoint_reaches(table, numbers[1])  # and what was settled meanwhile follows
 
 
@@ -74,41 +74,41 @@ async def test_an_abandoned_checkpoint_is_cleared_and_what_is_settled_is_stored(
     numbers = put(kinesis, b"0", b"1")
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=60) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         prepared = await one.prepare(batch)
         batch.ack(0)
-        await one.reader.abandon(prepared)
+        await one.reader.checkpointing.abandon(prepared)
         row = await lease_of(table)
         assert (row.checkpoint, row.pending) == (at(numbers[0]), None)
         again = await one.prepare(batch)
         assert (await lease_of(table)).pending == at(numbers[1])
         other = await one.prepare(batch, b"newer")  # takes its place
         with pytest.raises(CheckpointError, match="not pending any more"):
-            await one.reader.abandon(again)
+            await one.reader.checkpointing.abandon(again)
         batch.ack()
-        await one.reader.commit(other)
+        await one.reader.checkpointing.commit(other)
         assert (await lease_of(table)).checkpoint == at(numbers[1])
 
 
 async def test_what_is_checkpointed_or_not_fetched_cannot_be_prepared(local: LocalKinesis, kinesis: Any) -> None:
     numbers = put(kinesis, b"0", b"1")
     async with asyncio.timeout(DEADLINE_S), reading(local, MemoryLeaseTable(), failover_s=60) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         batch.ack()
         with pytest.raises(CheckpointError, match="prepare before it is settled"):
             await one.prepare(batch, index=0)
         with pytest.raises(CheckpointError, match="behind the last record"):
-            await one.reader.prepare(Position(numbers[1] + 1))
+            await one.reader.checkpointing.prepare(Position(numbers[1] + 1))
         prepared = await one.prepare(batch)  # where all is settled up to now
-        await one.reader.commit(prepared)
+        await one.reader.checkpointing.commit(prepared)
 
 
 async def leave_pending(local: LocalKinesis, table: MemoryLeaseTable) -> None:
     """A worker prepares a checkpoint, and dies."""
     async with reading(local, table, "worker-1") as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         await one.prepare(batch, b"state", index=1)
 
@@ -127,7 +127,7 @@ async def test_the_next_owner_delivers_the_records_again_and_its_checkpoint_clea
     async with asyncio.timeout(DEADLINE_S):
         await leave_pending(local, table)
         async with reading(local, table, "worker-2", on_pending=choose if asked else None, cadence=Prompt()) as two:
-            assert two.reader.pending is None
+            assert two.reader.checkpointing.pending is None
             assert await two.take(3) == [b"0", b"1", b"2"]
             await checkpoint_reaches(table, numbers[2])
             assert (await lease_of(table)).pending is None
@@ -156,14 +156,14 @@ async def test_the_next_owner_may_keep_it_and_decide_later(local: LocalKinesis, 
         await leave_pending(local, table)
         chosen: dict[str, Any] = {"on_pending": lambda pending: PendingChoice.KEEP}
         async with reading(local, table, "worker-2", failover_s=60, cadence=Prompt(), **chosen) as two:
-            pending = two.reader.pending
+            pending = two.reader.checkpointing.pending
             assert pending is not None
             assert (pending.position, pending.state) == (Position(numbers[1]), b"state")
             with pytest.raises(CheckpointError, match="settle the others"):
-                await two.reader.commit(pending)
+                await two.reader.checkpointing.commit(pending)
             assert await two.take(3) == [b"0", b"1", b"2"]
             assert (await lease_of(table)).checkpoint == Checkpoint.TRIM_HORIZON
-            await (two.reader.commit(pending) if commits else two.reader.abandon(pending))
+            await (two.reader.checkpointing.commit(pending) if commits else two.reader.checkpointing.abandon(pending))
             await checkpoint_reaches(table, numbers[2])
 
 
@@ -178,7 +178,7 @@ async def test_a_choice_that_raises_loses_nothing(local: LocalKinesis, kinesis: 
     async with asyncio.timeout(DEADLINE_S):
         await leave_pending(local, table)
         async with reading(local, table, "worker-2", on_pending=choose) as two:
-            assert two.reader.pending is not None
+            assert two.reader.checkpointing.pending is not None
             assert of(two.events, PendingCheckpointFound)[0].choice == "keep"
     assert [type(error) for error in told] == [RuntimeError]
 
@@ -189,7 +189,7 @@ async def test_a_shard_that_is_lost_meanwhile_is_told_to_the_caller_that_prepare
     put(kinesis, b"0")
     table = MemoryLeaseTable()
     async with asyncio.timeout(DEADLINE_S), reading(local, table, failover_s=1.5) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         assert isinstance(await table.write(writes.take(await lease_of(table), "thief")), Done)
         with pytest.raises(CheckpointError, match="not held any more"):
@@ -201,7 +201,7 @@ async def test_a_shard_that_is_lost_meanwhile_is_told_to_the_caller_that_prepare
 async def test_a_prepare_that_is_cancelled_is_found_where_the_pending_one_is(local: LocalKinesis, kinesis: Any) -> None:
     put(kinesis, b"0")
     async with asyncio.timeout(DEADLINE_S), reading(local, MemoryLeaseTable(), failover_s=60) as one:
-        batch = await one.reader.next_batch()
+        batch = await one.reader.delivery.next_batch()
         assert batch is not None
         preparing = asyncio.create_task(one.prepare(batch))
         await asyncio.sleep(0)
@@ -210,9 +210,9 @@ async def test_a_prepare_that_is_cancelled_is_found_where_the_pending_one_is(loc
         with pytest.raises(CheckpointError):  # the write is on its way
             await one.prepare(batch)
         await until(lambda: one.keeper.row.pending is not None)
-        pending = one.reader.pending
+        pending = one.reader.checkpointing.pending
         assert pending is not None
-        await one.reader.commit(pending)
+        await one.reader.checkpointing.commit(pending)
         assert one.reader.stored.is_position
 
 

@@ -38,6 +38,7 @@ from shardway.runtime.dead_letters.writers import open_letters
 from shardway.runtime.feeds.deserializing import Deserializer
 from shardway.runtime.feeds.fan_out import SubscriptionGate
 from shardway.runtime.shard.batch import Delivered
+from shardway.runtime.shard.checkpointing import Checkpointing
 from shardway.runtime.shard.listener import Callers, ShardListener
 from shardway.runtime.threads.host import PING_S, SameLoop, watch_own
 from shardway.runtime.threads.loop_thread import CALLER
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.counted_table import CountedTable
     from shardway.runtime.consumer.shards import Located
     from shardway.runtime.shard.batch import Batch
+    from shardway.runtime.shard.driver import ShardDriver
     from shardway.runtime.shard.pending import PendingCheckpoint
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.runtime.threads.host import Host
@@ -464,7 +466,7 @@ class ConsumerCore:
                     return
         finally:
             for reader in offered:
-                if not reader.is_iterated:
+                if not reader.delivery.is_iterated:
                     self.ready.left(reader)
 
     async def run(
@@ -507,28 +509,28 @@ class ConsumerCore:
         """See `Consumer.prepare`."""
         record = batch.records[index]
         at = Position(record.sequence_number, record.sub_sequence_number)
-        return await self._reader_of(batch).prepare(at, state)
+        return await self._checkpointing(batch).prepare(at, state)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.commit`."""
-        await self._reader_of(pending).commit(pending)
+        await self._checkpointing(pending).commit(pending)
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.abandon`."""
-        await self._reader_of(pending).abandon(pending)
+        await self._checkpointing(pending).abandon(pending)
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """See `Consumer.pending`."""
         (reader,) = self.ready.named((shard,))
-        return reader.pending
+        return reader.checkpointing.pending
 
-    def _reader_of(self, given: Batch[Any] | PendingCheckpoint) -> ShardReader:
-        reader = cast("ShardReader", given._reader)
-        if reader.home is not self.home:
+    def _checkpointing(self, given: Batch[Any] | PendingCheckpoint) -> Checkpointing:
+        driver = cast("ShardDriver", given._reader)
+        if driver.home is not self.home:
             raise CheckpointError(
                 f"{given.stream}, {given.shard_id}: another consumer has handed this out: ask that one"
             )
-        return reader
+        return Checkpointing(driver)
 
     # --- steering -------------------------------------------------------------------------------
 
@@ -536,13 +538,13 @@ class ConsumerCore:
         """See `Consumer.pause`."""
         self._is_paused = self._is_paused or not shards
         for reader in self.ready.named(shards):
-            reader.pause()
+            reader.delivery.pause()
 
     def resume(self, *shards: str | Located) -> None:
         """See `Consumer.resume`."""
         self._is_paused = self._is_paused and bool(shards)
         for reader in self.ready.named(shards):
-            reader.pause(False)
+            reader.delivery.pause(False)
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """See `Consumer.seek`."""
@@ -620,8 +622,8 @@ class ConsumerCore:
             application=self.application,
             worker_id=self.worker_id,
             shards=tuple(self._streams[reader.stream].statistics(reader, now_s) for reader in readers),
-            records_delivered=self.ready.records_before + sum(reader.records_delivered for reader in readers),
-            batches_delivered=self.ready.batches_before + sum(reader.batches_delivered for reader in readers),
+            records_delivered=self.ready.records_before + sum(reader.delivery.records_delivered for reader in readers),
+            batches_delivered=self.ready.batches_before + sum(reader.delivery.batches_delivered for reader in readers),
             leases=leases,
             leases_by_worker=held,
             leases_free=0 if worker is None else worker.leases_without_owner(),
@@ -655,15 +657,15 @@ class ConsumerCore:
     def on_reader(self, reader: ShardReader) -> None:
         """Take up a shard that the worker begins to hold."""
         reader.lives(self.home)
-        reader.breath.turns = self._breath.turns
+        reader.delivery.breath.turns = self._breath.turns
         if self._deserializer is not None:
-            reader.values = Deserializer(
+            reader.delivery.deserializer = Deserializer(
                 self._deserializer, self.options.unreadable, stream=reader.stream, shard_id=reader.shard_id
             )
         self._reorder(reader)
-        reader.paused = self._is_paused
+        reader.driver.paused = self._is_paused
         self._metering.hold(reader)
-        reader.tracer = self._tracer
+        reader.driver.tracer = self._tracer
         self.ready.hold(reader)
         self._lifecycle.follow(reader)
 
@@ -792,7 +794,7 @@ class Ready(ShardListener):
                 if reader is None:
                     return None
                 del self._turns[reader]
-            batch = reader.take(records_max)
+            batch = reader.delivery.take(records_max)
             if batch is not None:
                 with self._lock:
                     self.stir(reader)  # Its turn comes again after the others'.
@@ -842,13 +844,13 @@ class Ready(ShardListener):
     def closes(self) -> None:
         """Note that the current caller has closed the consumer: it takes nothing more."""
         with self._lock:
-            for asking in (self.asking, *(reader.asking for reader in self.held)):
+            for asking in (self.asking, *(reader.driver.asking for reader in self.held)):
                 asking.closes()
 
     def take_back(self) -> None:
         """Deliver again what is in flight: the program has left the iteration of all shards."""
         for reader in list(self.held):
-            reader.take_back()
+            reader.delivery.take_back()
 
     @property
     def is_asked(self) -> bool:
@@ -878,8 +880,8 @@ class Ready(ShardListener):
             # `take`: the reader would stay there, with all that it holds.
             self._turns.pop(reader, None)
             self._unread.pop(reader, None)
-            self.records_before += reader.records_delivered
-            self.batches_before += reader.batches_delivered
+            self.records_before += reader.delivery.records_delivered
+            self.batches_before += reader.delivery.batches_delivered
             if reader.failure is not None:
                 self._failures.append(reader.failure)
                 self.stirred.set()

@@ -45,11 +45,11 @@ async def drive(
 
     async def follow(reader: ShardReader) -> None:
         # It asks also while all slots are taken: a handoff waits until what is behind has caught up.
-        with reader.asking.lasts():
+        with reader.driver.asking.lasts():
             if each_record and isinstance(concurrency, Unordered):
                 await _records_side_by_side(reader, call, slots)
             elif slots == 1:
-                while (batch := await reader.next_batch()) is not None:
+                while (batch := await reader.delivery.next_batch()) is not None:
                     await _one(batch, call, each_record)
             else:
                 await _side_by_side(reader, call, slots, each_record)
@@ -128,7 +128,7 @@ async def _side_by_side(
 
         while True:
             await busy.acquire()
-            batch = await reader.next_batch()
+            batch = await reader.delivery.next_batch()
             if batch is None:
                 return
             group.create_task(work(batch))
@@ -148,7 +148,7 @@ async def _records_side_by_side(reader: ShardReader, call: Callable[[Any], Await
                 await budget.take()
             async with turn:
                 if not current:
-                    batch = await reader.next_batch()
+                    batch = await reader.delivery.next_batch()
                     if batch is None:
                         return
                     current.extend(Delivered(batch, index) for index in reversed(range(len(batch))))

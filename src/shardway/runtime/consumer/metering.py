@@ -59,7 +59,7 @@ class Metering(ShardListener):
 
     def hold(self, reader: ShardReader) -> None:
         """Count what is read of this shard."""
-        reader.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
+        reader.driver.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
         self._settled[reader] = 0, 0
         reader.listen(self)
 

@@ -61,7 +61,7 @@ class ShardFace(Generic[T]):
         """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound. It
         is meant for ``CheckpointOptions(manual=True)``.
         """
-        self._reader.checkpoint_to(checkpoint)
+        self._reader.checkpointing.checkpoint_to(checkpoint)
 
     def let_go(self) -> None:
         """Free the shard for any worker. What is with handlers may be settled until the drain's deadline."""
@@ -79,17 +79,17 @@ class Shard(ShardFace[T]):
         """Iterate over batches until the tenure ends. What a program that leaves early did not settle is delivered
         again.
         """
-        return aiter(self._reader)
+        return aiter(self._reader.delivery)
 
     async def next_batch(self) -> Batch[T] | None:
         """Wait for the next records, and return them; None when there will be none in this tenure. Raises the error
         that ended the reading, and ShardStoppedError where the policies have stopped the shard (`Stop`).
         """
-        return await self._reader.next_batch()
+        return await self._reader.delivery.next_batch()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:
         """Wait until the lease holds this checkpoint, or a later one. False when the tenure ended before."""
-        return await self._reader.until_stored(checkpoint)
+        return await self._reader.checkpointing.until_stored(checkpoint)
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf

@@ -155,16 +155,16 @@ def shard_statistics(
     oldest: Any = first.record if isinstance(first, Part) else first
     out_since_s = ledger.out_since_s
     unsettled_s = None if oldest is None else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp())
-    since_read_s = 0.0 if ledger.came_to.is_end else now_s - reader.read_at_s
-    unread_s = 0.0 if ledger.came_to.is_end else (reader.millis_behind_latest or 0) / 1000 + since_read_s
+    since_read_s = 0.0 if ledger.came_to.is_end else now_s - reader.fetcher.read_at_s
+    unread_s = 0.0 if ledger.came_to.is_end else (reader.fetcher.millis_behind_latest or 0) / 1000 + since_read_s
     lag_s = max(unread_s, unsettled_s or 0.0)
     return ShardStatistics(
         stream=reader.stream,
         shard_id=reader.shard_id,
         token=reader.token,
         origin=reader.origin,
-        paused=reader.paused,
-        millis_behind_latest=reader.millis_behind_latest,
+        paused=reader.driver.paused,
+        millis_behind_latest=reader.fetcher.millis_behind_latest,
         since_read_s=since_read_s,
         oldest_unsettled_s=unsettled_s,
         lag_s=lag_s,
@@ -172,8 +172,8 @@ def shard_statistics(
         is_full=ledger.is_full,
         settled=_position(ledger.safe),
         stored=_position(reader.stored),
-        records_delivered=reader.records_delivered,
-        batches_delivered=reader.batches_delivered,
+        records_delivered=reader.delivery.records_delivered,
+        batches_delivered=reader.delivery.batches_delivered,
         records_in_flight=ledger.out,
         records_held=ledger.held.records,
         bytes_held=ledger.held.held_bytes,

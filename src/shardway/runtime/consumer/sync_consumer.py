@@ -361,19 +361,20 @@ class SyncShard(ShardFace[T]):
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
         """See `Shard.__aiter__`: this does the same for threads."""
-        return each(self._thread, lambda: aiter(self._reader))
+        return each(self._thread, lambda: aiter(self._reader.delivery))
 
     def next_batch(self) -> Batch[T] | None:
         """See `Shard.next_batch`: this does the same for threads."""
-        return unless_closed(self._thread, lambda: self._thread.run(self._reader.next_batch()))
+        return unless_closed(self._thread, lambda: self._thread.run(self._reader.delivery.next_batch()))
 
     def until_stored(self, checkpoint: Checkpoint) -> bool:
         """See `Shard.until_stored`: this does the same for threads."""
-        waited = unless_closed(self._thread, lambda: self._thread.run(self._reader.until_stored(checkpoint)))
+        checkpointing = self._reader.checkpointing
+        waited = unless_closed(self._thread, lambda: self._thread.run(checkpointing.until_stored(checkpoint)))
         return self.stored >= checkpoint if waited is None else waited
 
     def collect(
         self, key: Callable[[Record], Hashable], *, records: int, age_s: float = math.inf
     ) -> Generator[Collection[T], None, None]:
         """See `SyncConsumer.collect`: this does the same for the records of this shard."""
-        return each(self._thread, lambda: collect(self._reader, key, records=records, age_s=age_s))
+        return each(self._thread, lambda: collect(self._reader.delivery, key, records=records, age_s=age_s))

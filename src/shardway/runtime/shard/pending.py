@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardway.events import LedgerEvent
     from shardway.model import Position
     from shardway.policies import OnPending
-    from shardway.runtime.shard.shard_reader import ShardReader
+    from shardway.runtime.shard.driver import ShardDriver
 
 
 class PendingCheckpoint:
@@ -32,7 +32,7 @@ class PendingCheckpoint:
 
     __slots__ = ("_reader", "_value")
 
-    def __init__(self, reader: ShardReader, value: Pending) -> None:
+    def __init__(self, reader: ShardDriver, value: Pending) -> None:
         self._reader = reader
         self._value = value
 

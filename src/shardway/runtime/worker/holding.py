@@ -175,7 +175,7 @@ class HeldLeases(ShardListener):
                 await asyncio.wait((keeping,))
                 return
             one = await self._deliver(key, keeper, origin)
-            keeper.listen(one.reader.heard)
+            keeper.listen(one.reader.driver.heard)
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
                 # Nothing here reads the shard any more: another worker may be able to, with another program.
@@ -203,7 +203,7 @@ class HeldLeases(ShardListener):
         self.claims.pop(key, None)
         if gone is not None:
             gone.close()
-            gone.reader.stop("the tenure is over")
+            gone.reader.handle.stop("the tenure is over")
             self._sight.saw(keeper.row)
         if not keeper.row.ended:
             self._sight.forget_scan()
@@ -270,8 +270,8 @@ class HeldLeases(ShardListener):
         """Fetch until the tenure is over. The row of a shard that has ended stays as it is, with its last owner's name:
         no worker needs to renew it.
         """
-        fetching = self._chores.spawn(held.reader.run())
-        reading = self._chores.spawn(held.reader.over())
+        fetching = self._chores.spawn(held.reader.fetcher.run())
+        reading = self._chores.spawn(held.reader.handle.over())
         try:
             await asyncio.wait((fetching, reading), return_when=asyncio.FIRST_COMPLETED)
             if fetching.done():
@@ -315,7 +315,7 @@ class HeldShard(ShardListener):
         if isinstance(command, HandoffAsked):
             self._handle(events.LeaderNamedReceiver(self._key, command.to))
         elif isinstance(command, Ended):
-            reader.stop("the shard was handed over")
+            reader.handle.stop("the shard was handed over")
             self._inform_side(OwnerEvent.ENDED)
         else:
             self._inform_side(OwnerEvent.LOST)
@@ -351,26 +351,26 @@ class HeldShard(ShardListener):
 
     def stop(self, deadline_s: float) -> None:
         """Deliver nothing more, and inform the worker when all is settled, or at the deadline."""
-        drained = self.reader.drain(max(0.0, deadline_s - self._clock()))
+        drained = self.reader.handle.drain(max(0.0, deadline_s - self._clock()))
         self._draining = spawn(self._drain(drained), self._drain_failed)
 
     def resume(self) -> None:
         """Go on delivering."""
         if self._draining is not None:
             self._draining.cancel()
-        self.reader.resume()
+        self.reader.handle.resume()
 
     def end(self, to: str | None, process: str | None) -> None:
         """Give the lease to a worker, or free it (None). ``process`` is the process of that name that gets it, if it is
         known.
         """
-        self.reader.hand_over()
+        self.reader.handle.hand_over()
         self.keeper.tell(End(to, process))
 
     def cut(self, reason: str) -> None:
         """Store what is settled, and free the lease: reading has failed."""
         self.end(None, None)
-        self.reader.stop(reason)
+        self.reader.handle.stop(reason)
 
     def close(self) -> None:
         """End the drain: the tenure is over."""
@@ -385,5 +385,7 @@ class HeldShard(ShardListener):
 
     def _drain_failed(self, error: BaseException) -> None:
         """Report the error, and go on: what is settled by now goes with the lease, as at the deadline."""
-        self.reader.tell_failed("the end of its delivery", "it is handed over with what is settled by now")(error)
+        self.reader.driver.report_failure(
+            "the end of its delivery", "it is handed over with what is settled by now", error
+        )
         self._inform_side(OwnerEvent.DRAIN_DEADLINE)

@@ -70,7 +70,8 @@ class SimulatedCore(ConsumerCore):
 
     def on_reader(self, reader: ShardReader) -> None:
         """See `ConsumerCore.on_reader`."""
-        process, take, heard, take_back = self._process, reader.take, reader.heard, reader.take_back
+        process, driver, delivery = self._process, reader.driver, reader.delivery
+        take, heard, take_back = delivery.take, driver.heard, delivery.take_back
 
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
@@ -91,9 +92,9 @@ class SimulatedCore(ConsumerCore):
                 process.history.taken_back(process.key_of(reader))
             take_back()
 
-        reader.take_back = taken_back  # type: ignore[method-assign]
-        reader.take = recorded  # type: ignore[method-assign]
-        reader.heard = told  # type: ignore[method-assign]
+        delivery.take_back = taken_back  # type: ignore[method-assign]
+        delivery.take = recorded  # type: ignore[method-assign]
+        driver.heard = told  # type: ignore[method-assign]
         super().on_reader(reader)
 
 
