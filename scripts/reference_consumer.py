@@ -56,10 +56,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CONSTANTS = {
-    "shardway.runtime.consumer.core": "consumer",
     "shardway.core.worker.state": "consumer",
     "shardway.core.worker.held": "consumer",
     "shardway.core.worker.upkeep": "consumer",
+    "shardway.runtime.consumer.closing": "consumer",
+    "shardway.runtime.consumer.turns": "consumer",
     "shardway.runtime.worker.worker": "membership",
     "shardway.runtime.worker.sight": "leases",
     "shardway.runtime.worker.shard_leases": "leases",

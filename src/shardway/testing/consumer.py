@@ -21,8 +21,9 @@ from shardway.model import Position, Record, StartingPosition
 from shardway.options import CheckpointOptions, LeaseOptions, WorkerTimes
 from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.runtime.consumer.core import ConsumerCore, new_worker_id
+from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.consumer.sync_consumer import SyncConsumer
+from shardway.runtime.consumer.worker_run import new_worker_id
 from shardway.runtime.shard.batch import Batch
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.tasks import awaited, give_up, spawn
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.ledger.letter import Letter
+    from shardway.runtime.consumer.spec import ConsumerSpec
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.testing.memory_stream import Given, Put
 
@@ -184,32 +186,6 @@ class Retried:
     """
 
 
-class CoreUnderTest(ConsumerCore):
-    """A consumer's core that keeps the newest reader of each shard, and what a handler raised last."""
-
-    may_be_apart = False
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.newest: dict[str, ShardReader] = {}
-        self.errors: deque[BaseException] = deque(maxlen=1)
-        self._heard_batch = _batch_class(self.errors)
-
-    def on_reader(self, reader: ShardReader) -> None:
-        """See `ConsumerCore.on_reader`."""
-        take = reader.delivery.take
-
-        def taken(records_max: int | None = None) -> Batch[Any] | None:
-            batch = take(records_max)
-            if batch is not None:
-                batch.__class__ = self._heard_batch
-            return batch
-
-        reader.delivery.take = taken  # type: ignore[method-assign]
-        self.newest[reader.shard_id] = reader
-        super().on_reader(reader)
-
-
 class TestConsumer(Consumer[Any]):
     """A `Consumer` that needs no server: what it is fed goes through the same code, with the same batches, policies,
     deserializers and callbacks.
@@ -227,7 +203,6 @@ class TestConsumer(Consumer[Any]):
     """
 
     __test__ = False  # no class of tests, for pytest
-    _core: CoreUnderTest
 
     def __init__(  # noqa: PLR0913 - options of a public class, by name
         self,
@@ -275,6 +250,9 @@ class TestConsumer(Consumer[Any]):
         self._ended_by: list[BaseException] = []
         self._other: Consumer[bytes] | None = None
         self._seen: tuple[int, dict[str, Position]] = (-1, {})
+        self._newest: dict[str, ShardReader] = {}
+        self._errors: deque[BaseException] = deque(maxlen=1)
+        self._batch_class = _batch_class(self._errors)
         super().__init__(
             self.stream.source(),
             worker_id=worker_id,
@@ -285,8 +263,21 @@ class TestConsumer(Consumer[Any]):
         )
         self.feed(*given)
 
-    def _core_of(self, *given: Any) -> CoreUnderTest:
-        return CoreUnderTest(*given)
+    def _session_of(self, spec: ConsumerSpec) -> ConsumerSession:
+        return ConsumerSession(spec, may_leave_loop=False, on_reader=self._watch)
+
+    def _watch(self, reader: ShardReader) -> None:
+        """Keep the newest reader of each shard, and what a handler raised last."""
+        take = reader.delivery.take
+
+        def taken(records_max: int | None = None) -> Batch[Any] | None:
+            batch = take(records_max)
+            if batch is not None:
+                batch.__class__ = self._batch_class
+            return batch
+
+        reader.delivery.take = taken  # type: ignore[method-assign]
+        self._newest[reader.shard_id] = reader
 
     # --- what a test does -----------------------------------------------------------------------
 
@@ -342,7 +333,9 @@ class TestConsumer(Consumer[Any]):
         """
         self._whereabouts.lost.discard(shard)
         self._whereabouts.other.discard(shard)
-        await self._until(lambda: any(one.shard_id == shard for one in self._core.ready.held), f"{shard} to come back")
+        await self._until(
+            lambda: any(one.shard_id == shard for one in self._session.turns.held), f"{shard} to come back"
+        )
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass without waiting: for this consumer and its stream, and for all else on this event loop."""
@@ -373,9 +366,7 @@ class TestConsumer(Consumer[Any]):
     @property
     def unsettled(self) -> list[Record]:
         """The records that were delivered and are not settled: they come again, here or to the next owner."""
-        out = {
-            (shard, position) for shard, reader in self._core.newest.items() for position in reader.ledger.unsettled()
-        }
+        out = {(shard, position) for shard, reader in self._newest.items() for position in reader.ledger.unsettled()}
         return [one for one in self.stream.records() if (one.shard_id, _position(one)) in out]
 
     @property
@@ -444,7 +435,7 @@ class TestConsumer(Consumer[Any]):
         """Close, and return the UnsettledError for which the consumer has closed by itself, if it has."""
         ending = self._ending
         if ending is not None and not ending.done():
-            if not self._core.is_closing:
+            if not self._session.closing.is_begun:
                 ending.cancel()
             await asyncio.wait((ending,))
         await self.close()
@@ -455,7 +446,7 @@ class TestConsumer(Consumer[Any]):
             await self._all_settled(self._patience_s)
         except UnsettledError:
             self.pause()
-            self._core.ready.take_back()  # else the drain would wait for it once more
+            self._session.turns.take_back()  # else the drain would wait for it once more
             raise
         finally:
             await self.close()
@@ -467,9 +458,7 @@ class TestConsumer(Consumer[Any]):
             if left != before:
                 before, since_s = left, time.monotonic()
             elif time.monotonic() - since_s > patience_s:
-                raise UnsettledError(self._complaint(patience_s)) from (
-                    self._core.errors[-1] if self._core.errors else None
-                )
+                raise UnsettledError(self._complaint(patience_s)) from (self._errors[-1] if self._errors else None)
             if self._skip_waits:
                 await self._passing().step()
             else:
@@ -526,7 +515,7 @@ class TestConsumer(Consumer[Any]):
             self._tell_user(event)
 
     def _held(self, shard: str | None) -> ShardReader:
-        held = list(self._core.ready.held)
+        held = list(self._session.turns.held)
         if shard is None and len(held) == 1:
             return held[0]
         for reader in held:
@@ -542,7 +531,7 @@ class TestConsumer(Consumer[Any]):
         """Return how far each shard is settled, and stored too if that happens at once."""
         found = {row.key: row.checkpoint for row in self.lease_table.rows()}
         prompt = isinstance(self.options.checkpoints.cadence, Prompt)
-        for reader in self._core.ready.held:
+        for reader in self._session.turns.held:
             stored, settled = found.get(reader.shard_id), reader.ledger.safe
             is_stored_at_once = prompt and reader.checkpointing.pending is None
             found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled
@@ -617,13 +606,14 @@ class SyncTestConsumer(SyncConsumer[Any]):
     def __init__(self, records: Iterable[Given] = (), *, application: str = "test", **options: Any) -> None:
         self._options = {"application": application, **options}
         for name in CALLBACKS:
-            options[name] = self._in_thread(options.get(name))
+            if (callback := options.get(name)) is not None:
+                options[name] = self._in_thread(callback)
         self.tested = TestConsumer(records, application=application, **options)
         """The consumer on the loop; use it only for what is not here."""
         super().__init__(self.tested.stream.source(), application=application)
 
-    def _core_of(self, *_: Any) -> ConsumerCore:
-        return self.tested._core
+    def _session_of(self, _: ConsumerSpec) -> ConsumerSession:
+        return self.tested._session
 
     # --- what a test does -----------------------------------------------------------------------
 

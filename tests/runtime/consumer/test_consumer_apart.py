@@ -172,7 +172,7 @@ async def test_what_is_the_users_is_called_on_the_users_loop(local: LocalKinesis
         on_shards_revoked=revoked,
         on_event=lambda event: here("events"),
     ) as consumer:
-        assert isinstance(consumer._core.home, OwnThread)
+        assert isinstance(consumer._session.host, OwnThread)
         running = asyncio.create_task(consumer.run_batches(handle))
         await until(lambda: "letters" in threads)
         await consumer.close()
@@ -209,9 +209,9 @@ async def test_which_consumers_live_apart(local: LocalKinesis, tmp_path: Path) -
         (MemoryLeaseTable(), {"own_thread": False}, SameLoop),
     ):
         async with consumer_of(local, table, **given) as consumer:
-            assert isinstance(consumer._core.home, home)
+            assert isinstance(consumer._session.host, home)
     with consumer_of(local, MemoryLeaseTable(), face=SyncConsumer) as consumer:
-        assert isinstance(consumer._core.home, SameLoop)
+        assert isinstance(consumer._session.host, SameLoop)
     await sqlite.close()
 
 
@@ -228,7 +228,7 @@ def test_a_consumer_whose_loop_is_closed_leaves_its_shards_to_others(local: Loca
     loop.close()
     block_until(lambda: [row.owner for row in table.rows()] == [None])
     block_until(
-        lambda: consumer._core.home._thread.loop.is_closed() or not consumer._core.home._thread._thread.is_alive()
+        lambda: consumer._session.host._thread.loop.is_closed() or not consumer._session.host._thread._thread.is_alive()
     )
 
 

@@ -543,7 +543,7 @@ async def test_nothing_is_kept_of_shards_that_have_gone(local: LocalKinesis, kin
                 put(kinesis, range(start, start + 20))
             await other_reading
             await until(lambda: len(one.statistics().shards) == 2)
-            seen += map(weakref.ref, one._core.ready.held)
+            seen += map(weakref.ref, one._session.turns.held)
 
         def there() -> set[Any]:
             gc.collect()

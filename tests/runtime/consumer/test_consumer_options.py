@@ -15,7 +15,7 @@ from shardway.core.shard.machine import LETTERS_AT_ONCE_MAX
 from shardway.errors import OptionError
 from shardway.options import ConsumerArguments, ConsumerOptions, LeaseOptions, SyncConsumerArguments
 from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from shardway.runtime.consumer.core import OWN
+from shardway.runtime.consumer.spec import OWN
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of

@@ -127,7 +127,7 @@ async def test_a_place_for_dead_letters_that_is_away_at_the_start_is_waited_for_
 ) -> None:
     events: list[Any] = []
     letters = AwayAtFirst(failures=2)
-    monkeypatch.setattr("shardway.runtime.consumer.core.open_letters", lambda *_: letters)
+    monkeypatch.setattr("shardway.runtime.consumer.worker_run.open_letters", lambda *_: letters)
     wanted = put(kinesis, range(5))
     async with consumer_of(local, MemoryLeaseTable(), on_event=events.append) as consumer:
         assert await read(consumer, len(wanted)) == wanted

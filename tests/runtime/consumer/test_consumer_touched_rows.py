@@ -78,7 +78,7 @@ async def test_a_row_that_is_deleted_while_the_table_is_away_is_made_anew_as_it_
             await until(lambda: all(row.checkpoint.is_position for row in table.rows()))
             known = {row.key: row for row in table.rows()}
             faulty.is_cut = True
-            held = list(consumer._core._worker.held.values())
+            held = list(consumer._session.run.worker.held.values())
             await until(lambda: not any(shard.keeper.may_deliver() for shard in held))
             table._rows.clear()
             wanted += put(kinesis, range(100, 200))

@@ -96,7 +96,7 @@ async def test_a_close_waits_for_a_program_that_is_busy_with_another_shard(
         running = asyncio.create_task(program(consumer))
         await busy.wait()
         closing = asyncio.create_task(consumer.close())
-        await until(lambda: all(reader.ledger.draining for reader in consumer._core.ready.held))
+        await until(lambda: all(reader.ledger.draining for reader in consumer._session.turns.held))
         late.set()
         await closing
         await running
@@ -126,7 +126,7 @@ async def test_a_thread_that_is_busy_with_another_shard_is_waited_for(local: Loc
 
     async def begin_to_close() -> None:
         closing.set_result(close())
-        readers = consumer._core.ready.held
+        readers = consumer._session.turns.held
         await until(lambda: all(reader.ledger.draining for reader in readers))
 
     with ThreadPoolExecutor(2) as pool:

@@ -330,7 +330,7 @@ async def test_a_seek_to_latest_begins_now_and_not_where_the_lease_does(local: L
         one.fails = True
         early = set(put(kinesis, range(50), stream="alone"))
         await until(lambda: one.given)
-        source, put_s = one.consumer._core._streams["alone"].source, local.clock.now()
+        source, put_s = one.consumer._session.streams["alone"].source, local.clock.now()
         await asyncio.to_thread(local.clock.advance, 60.0)  # LATEST may begin two seconds before the call.
         await until(lambda: source.now_s > put_s + 30.0)
         one.consumer.seek(*one.shards, StartingPosition.LATEST)

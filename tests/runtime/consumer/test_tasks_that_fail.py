@@ -91,7 +91,7 @@ async def test_a_search_for_the_registration_that_all_have_left_is_told(
         return never
 
     async with heard(local, events, own_thread=False) as consumer:
-        stream = consumer._core._streams[STREAM]
+        stream = consumer._session.streams[STREAM]
         stream._consumer, stream._consumer_arn = "billing", "arn"
         monkeypatch.setattr(KinesisSource, "registered", fails)
         goes_on.set()

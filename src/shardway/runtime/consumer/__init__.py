@@ -1,7 +1,17 @@
-"""Consumers: workers that share the shards of a stream through a lease table.
+"""A consumer at work: records of streams, whose shards it shares with other workers through a lease table.
 
-Read `consumer` first, the face for tasks, then `core`, which stands behind it and behind `sync_consumer`, the face for
-threads. `shards` and `lifecycle` are the shards as the program sees them come and go; `streams` is a stream with its
-registration. `concurrency` and `handlers` call the program's functions, and `collection` gathers records by a key.
-`statistics`, `counted_source`, `counted_table` and `metering` have the numbers.
+The modules, in the order in which to read them:
+
+- `consumer`, `sync_consumer`: the two faces, for tasks and for threads; `shards` is a shard as the program sees it.
+- `spec`, `session`: what a program asked for, and one consumer at work, from its start to its end.
+- `placement`, `loop_watch`: the event loop of the consumer's own work, and the watch over the program's.
+- `stream_set`, `streams`: the streams together, and one of them with its registration.
+- `worker_run`: the lease table, and the worker that shares the shards.
+- `held_shards`, `lifecycle`: the shards as they come and go, and the callbacks that are awaited meanwhile.
+- `iterations`, `turns`: the ways to take records, and the shard whose turn it is.
+- `concurrency`, `handlers`, `collection`: what calls the program's handlers, and gathers records by a key.
+- `seeks`, `pending_checkpoints`: other places to read from, and checkpoints in two phases.
+- `closing`: the end.
+- `reporter`, `figures`: the events, and the figures; `statistics` are those of one moment, `metering` has those that
+  add up, and `counted_source` and `counted_table` count calls.
 """

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from shardway.core.given import shows_arguments
 from shardway.options import ConsumerArguments, ConsumerOptions
 from shardway.runtime.consumer.collection import collect
-from shardway.runtime.consumer.core import ConsumerCore
+from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.consumer.shards import Shard
+from shardway.runtime.consumer.spec import consumer_spec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Located
+    from shardway.runtime.consumer.spec import ConsumerSpec
     from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.batch import Batch, Delivered
     from shardway.runtime.shard.pending import PendingCheckpoint
@@ -104,42 +106,42 @@ class Consumer(Generic[T]):
         are awaited (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default
         events are lines of the log ``shardway``. Raises OptionError.
         """
-        given: dict[str, Any] = {**arguments, "split": split}
-        self._core = self._core_of(stream, application, deserializer, given)
+        spec = consumer_spec(stream, application, deserializer, split, arguments)
+        self._session = self._session_of(spec)
         self.application = application
-        self.options = self._core.options
+        self.options = spec.options
 
-    def _core_of(self, *given: Any) -> ConsumerCore:
-        """Return the core that this is a face of. Consumers for tests have others."""
-        return ConsumerCore(*given)
+    def _session_of(self, spec: ConsumerSpec) -> ConsumerSession:
+        """Return the session that this is a face of. Consumers for tests have others."""
+        return ConsumerSession(spec)
 
     @property
     def worker_id(self) -> str:
         """The consumer's id, unique among all consumers that live. It is empty until `start` makes it up, where none
         was given.
         """
-        return self._core.worker_id
+        return self._session.run.worker_id
 
     async def start(self) -> None:
         """Begin. Raises the error that says that it cannot work: no such stream, no permission, options that fault."""
-        await self._core.start()
+        await self._session.start()
 
     async def close(self) -> None:
         """Hand over all shards, within the drain's deadline, and end. Nothing more is delivered, but for the rest of
         what was begun (parts of a record, keys that are behind others), to callers that still ask for it.
         """
-        await self._core.close()
+        await self._session.close()
 
     @property
     def closed(self) -> bool:
         """True once the consumer is closed, by `close` or by a signal, and delivers no more. Any thread may ask."""
-        return self._core.closed
+        return self._session.closing.is_done
 
     async def deregister(self) -> None:
         """Remove what the application has registered for enhanced fan-out, from each of its streams: AWS bills it for
         as long as it is there. A consumer that still uses it polls after that. It needs no `start`.
         """
-        await self._core.deregister()
+        await self._session.streams.deregister()
 
     def close_on_signals(self, *numbers: int) -> None:
         """Close when the process gets one of these signals, by default SIGTERM and SIGINT: iterations and `run` end,
@@ -151,7 +153,7 @@ class Consumer(Generic[T]):
         def close(number: int) -> None:
             for each in awaited:
                 loop.remove_signal_handler(each)
-            self._core.close_by_signal(signal.Signals(number).name)
+            self._session.close_by_signal(signal.Signals(number).name)
 
         for number in awaited:
             loop.add_signal_handler(number, close, number)
@@ -176,11 +178,11 @@ class Consumer(Generic[T]):
         A program that leaves the iteration early gives back what it did not settle: it is delivered again. Raises the
         error that ended the reading of a shard, or of all: ShardReadError and others.
         """
-        return self._core.batches()
+        return self._session.iterations.batches()
 
     def records(self) -> AsyncGenerator[Delivered[T], None]:
         """Iterate over the records of all shards, one by one; each is settled by itself: ``with record: ...``."""
-        return self._core.records()
+        return self._session.iterations.records()
 
     async def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """Return what there is of all shards, as batches of one shard each: at most ``records_max`` records, and more
@@ -190,7 +192,7 @@ class Consumer(Generic[T]):
         A call that waits while the consumer is closed returns an empty list. A later call raises ConsumerClosedError
         where it has a ``wait_s``; without one, an empty list means nothing else. Raises as the iteration does.
         """
-        return await self._core.getmany(records_max, wait_s)
+        return await self._session.iterations.getmany(records_max, wait_s)
 
     async def shards(self) -> AsyncGenerator[Shard[T], None]:
         """Iterate over the shards as this consumer begins to hold them. Iterate each for its batches, in a task of
@@ -200,7 +202,7 @@ class Consumer(Generic[T]):
         offered anew when the program leaves this iteration and begins it again. An error that ends the reading of a
         shard is raised by the iteration of that shard.
         """
-        async with contextlib.aclosing(self._core.readers()) as readers:
+        async with contextlib.aclosing(self._session.iterations.readers()) as readers:
             async for reader in readers:
                 yield Shard(reader)
 
@@ -236,7 +238,7 @@ class Consumer(Generic[T]):
         shards'. Raises what the iteration raises, and OptionError where an order is named (``OneByOne()``, ``by_key``)
         for a stream that ignores keys.
         """
-        await self._core.run(handler, concurrency, handlers_max, each_record=False)
+        await self._session.iterations.run(handler, concurrency, handlers_max, each_record=False)
 
     async def run_records(
         self,
@@ -248,7 +250,7 @@ class Consumer(Generic[T]):
         """See `run_batches`: this does the same with one record at a time. An error of the handler is a failure of that
         record alone.
         """
-        await self._core.run(handler, concurrency, handlers_max, each_record=True)
+        await self._session.iterations.run(handler, concurrency, handlers_max, each_record=True)
 
     async def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """Store a pending checkpoint that covers all up to the record of the batch at ``index`` (the last one), before
@@ -258,7 +260,7 @@ class Consumer(Generic[T]):
         that is checkpointed already, while another such call is on its way, when the shard is lost, and for a batch of
         another consumer.
         """
-        return await self._core.prepare(batch, state, index=index)
+        return await self._session.checkpoints.prepare(batch, state, index=index)
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """Make a pending checkpoint the shard's checkpoint; return when that is stored.
@@ -266,29 +268,29 @@ class Consumer(Generic[T]):
         Raises CheckpointError when records before it are not settled, when it is not the pending one any more, when the
         shard was lost, and for one of another consumer.
         """
-        await self._core.commit(pending)
+        await self._session.checkpoints.commit(pending)
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """Let a pending checkpoint go: what is settled is checkpointed as usual. Raises CheckpointError like
         `commit`.
         """
-        await self._core.abandon(pending)
+        await self._session.checkpoints.abandon(pending)
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """Return the checkpoint of a shard that is stored as pending: prepared in this tenure, or left by a former
         owner and kept; None: there is none. Raises KeyError for a shard that this consumer does not hold.
         """
-        return self._core.pending(shard)
+        return self._session.checkpoints.pending(shard)
 
     def pause(self, *shards: str | Located) -> None:
         """Deliver nothing of these shards until `resume`; without any: of all shards, also of those that come later.
         They stay held, and reading ahead goes on up to its bounds.
         """
-        self._core.pause(*shards)
+        self._session.shards.pause(*shards)
 
     def resume(self, *shards: str | Located) -> None:
         """Deliver again: these shards, or all."""
-        self._core.resume(*shards)
+        self._session.shards.resume(*shards)
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """Read a shard from another place on: behind a record, or from the oldest, the newest or a time (also as the
@@ -304,20 +306,20 @@ class Consumer(Generic[T]):
 
         Raises KeyError for a shard that this consumer does not hold, and CheckpointError while a checkpoint is pending.
         """
-        self._core.seek(shard, to)
+        self._session.seeks.seek(shard, to)
 
     def position(self, shard: str | Located) -> Position | None:
         """Return the position up to and with which all of a shard is settled; None: nothing is. Raises KeyError for a
         shard that this consumer does not hold.
         """
-        return self._core.position(shard)
+        return self._session.shards.position(shard)
 
     def statistics(self) -> ConsumerStatistics:
         """Return which shards the consumer holds, how far each is, and what the consumer did so far. Any thread may
         ask.
         """
-        return self._core.statistics()
+        return self._session.figures.statistics()
 
     def metrics(self) -> ConsumerSnapshot:
         """Return what the consumer did since its start, as numbers that add up. Any thread may ask."""
-        return self._core.metrics()
+        return self._session.figures.metrics()

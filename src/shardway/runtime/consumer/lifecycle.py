@@ -18,15 +18,14 @@ import msgspec
 
 from shardway.events import ShardBegun, ShardLeft
 from shardway.runtime.shard.listener import Origin, ShardListener
-from shardway.runtime.threads.host import SameLoop
 from shardway.tasks import give_up, is_cancelled, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from shardway.runtime.consumer.core import Ready
+    from shardway.runtime.consumer.placement import Placement
+    from shardway.runtime.consumer.turns import Turns
     from shardway.runtime.shard.shard_reader import ShardReader
-    from shardway.runtime.threads.host import Host
 
 
 class AssignedShard(msgspec.Struct, frozen=True):
@@ -72,14 +71,17 @@ class Lifecycle(ShardListener):
     """Calls the callbacks of changes, in order, and offers a shard's records once they know of it."""
 
     def __init__(
-        self, callbacks: Mapping[ShardChange, Callback], ready: Ready, on_event: Callable[[Any], None]
+        self,
+        callbacks: Mapping[ShardChange, Callback],
+        turns: Turns,
+        placement: Placement,
+        on_event: Callable[[Any], None],
     ) -> None:
-        """Raise a callback's error where records are asked for: ``ready``."""
-        self.home: Host = SameLoop()
-        """The home in which this runs. The callbacks are called on the user's loop."""
+        """Raise a callback's error where records are asked for: ``turns``."""
         self.holds_end = ShardChange.ENDED in callbacks
         self._callbacks = callbacks
-        self._ready = ready
+        self._turns = turns
+        self._placement = placement
         self._on_event = on_event
         self._queue: deque[PendingCall] = deque()
         self._calls: asyncio.Task[None] | None = None
@@ -91,12 +93,12 @@ class Lifecycle(ShardListener):
         self._on_event(ShardBegun(reader.stream, reader.shard_id, reader.token, reader.origin.value))
         reader.listen(self)
         if not self._callbacks:
-            self._ready.add(reader)
+            self._turns.offer(reader)
             return
         shard = AssignedShard(reader.stream, reader.shard_id, reader.token, reader.origin)
         self._here[reader] = shard
         called = self._call_back(ShardChange.ASSIGNED, shard)
-        called.add_done_callback(lambda _: self._ready.add(reader))
+        called.add_done_callback(lambda _: self._turns.offer(reader))
 
     def calling(self) -> tuple[str, float] | None:
         """See `ShardListener.calling`: it is the callback that is running."""
@@ -150,7 +152,7 @@ class Lifecycle(ShardListener):
             return done
         self._queue.append((change, shard, done))
         if self._calls is None:
-            self._calls = spawn(self._run(), self._ready.failed)
+            self._calls = spawn(self._run(), self._turns.fail)
         return done
 
     async def _run(self) -> None:
@@ -162,15 +164,15 @@ class Lifecycle(ShardListener):
                 while self._queue and self._queue[0][0] is change:
                     group.append(self._queue.popleft())
                 try:
-                    await self.home.outside(partial(self._call, change, [shard for _, shard, _ in group]))
+                    await self._placement.host.outside(partial(self._call, change, [shard for _, shard, _ in group]))
                 except asyncio.CancelledError as error:
                     if is_cancelled():
                         raise
                     failure = RuntimeError("a callback ended cancelled: something that it waited for was")
                     failure.__cause__ = error
-                    self._ready.failed(failure)
+                    self._turns.fail(failure)
                 except Exception as error:
-                    self._ready.failed(error)
+                    self._turns.fail(error)
                 _answer(group)
         finally:
             self._calls = None

@@ -10,15 +10,18 @@ import math
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.given import not_callable, shows_arguments
-from shardway.errors import CheckpointError, ConsumerClosedError, OptionError
-from shardway.options import CALLBACKS, ConsumerOptions, SyncConsumerArguments
+from shardway.core.given import shows_arguments
+from shardway.errors import CheckpointError
+from shardway.options import ConsumerOptions, SyncConsumerArguments
 from shardway.runtime.consumer.collection import collect
-from shardway.runtime.consumer.core import CLOSED, ConsumerCore
+from shardway.runtime.consumer.iterations import closed_error
+from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.consumer.shards import ShardFace
+from shardway.runtime.consumer.spec import consumer_spec
 from shardway.runtime.shard.batch import Delivered
 from shardway.runtime.threads.calls import ThreadExitError, each, in_thread, on_loop, unless_closed
 from shardway.runtime.threads.loop_thread import LoopThread
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.lifecycle import AssignedShard
     from shardway.runtime.consumer.shards import Located
+    from shardway.runtime.consumer.spec import ConsumerSpec
     from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.batch import Batch
     from shardway.runtime.shard.pending import PendingCheckpoint
@@ -113,35 +117,32 @@ class SyncConsumer(Generic[T]):
         split: Callable[[Record], Iterable[T]] | None = None,
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None:
-        given: dict[str, Any] = {**arguments, "split": split}
-        callbacks = {name: given.get(name) for name in CALLBACKS}
-        if faults := not_callable(callbacks, CALLBACKS):
-            raise OptionError(faults)
+        spec = consumer_spec(stream, application, deserializer, split, arguments)
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="shardway-callbacks")
-        given |= {name: self._in_thread(callback) for name, callback in callbacks.items()}
-        self._core = self._core_of(stream, application, deserializer, given)
+        callbacks = {change: self._in_thread(callback) for change, callback in spec.hooks.callbacks.items()}
+        self._session = self._session_of(replace(spec, hooks=replace(spec.hooks, callbacks=callbacks)))
         self.application = application
-        self.options = self._core.options
+        self.options = self._session.spec.options
         self._thread = LoopThread("shardway-consumer")
         self._closing = threading.Lock()
         self._last: ConsumerStatistics | None = None
 
-    def _core_of(self, *given: Any) -> ConsumerCore:
+    def _session_of(self, spec: ConsumerSpec) -> ConsumerSession:
         """See `Consumer`: this does the same for threads."""
-        return ConsumerCore(*given)
+        return ConsumerSession(spec)
 
     @property
     def worker_id(self) -> str:
         """See `Consumer.worker_id`: it is the same."""
-        return self._core.worker_id
+        return self._session.run.worker_id
 
     def start(self) -> None:
         """Begin; ``with`` does it. Raises what `Consumer.start` raises."""
-        self._thread.run(self._core.start())
+        self._thread.run(self._session.start())
 
     def close(self) -> None:
         """Hand over all shards, and end. Iterations in other threads end, too. It may be called again."""
-        self._close(self._core.close)
+        self._close(self._session.close)
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with self._closing:
@@ -157,11 +158,11 @@ class SyncConsumer(Generic[T]):
     @property
     def closed(self) -> bool:
         """See `Consumer.closed`."""
-        return self._core.closed or self._thread.is_closed
+        return self._session.closing.is_done or self._thread.is_closed
 
     def deregister(self) -> None:
         """See `Consumer.deregister`: this does the same for threads."""
-        self._thread.run(self._core.deregister())
+        self._thread.run(self._session.streams.deregister())
 
     def close_on_signals(self, *numbers: int) -> None:
         """See `Consumer.close_on_signals`: this does the same for threads. The main thread has to call it."""
@@ -172,8 +173,8 @@ class SyncConsumer(Generic[T]):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
             async def close_by_signal() -> None:
-                self._core.close_by_signal(signal.Signals(received).name)
-                await self._core.close()
+                self._session.close_by_signal(signal.Signals(received).name)
+                await self._session.close()
 
             # A thread closes it: the main one may wait for the very loop that closes.
             begin = partial(self._close, close_by_signal)
@@ -197,7 +198,7 @@ class SyncConsumer(Generic[T]):
 
     def __iter__(self) -> Generator[Batch[T], None, None]:
         """See `Consumer.__aiter__`: this does the same for threads."""
-        return each(self._thread, self._core.batches)
+        return each(self._thread, self._session.iterations.batches)
 
     def records(self) -> Generator[Delivered[T], None, None]:
         """See `Consumer.records`: this does the same for threads."""
@@ -211,12 +212,14 @@ class SyncConsumer(Generic[T]):
     def getmany(self, records_max: int = 10_000, wait_s: float | None = None) -> list[Batch[T]]:
         """See `Consumer.getmany`: this does the same for threads."""
         if wait_s is not None and self.closed:
-            raise ConsumerClosedError(CLOSED.format(application=self.application))
-        return self._unless_closed(lambda: self._thread.run(self._core.getmany(records_max, wait_s))) or []
+            raise closed_error(self.application)
+        return (
+            self._unless_closed(lambda: self._thread.run(self._session.iterations.getmany(records_max, wait_s))) or []
+        )
 
     def shards(self) -> Generator[SyncShard[T], None, None]:
         """See `Consumer.shards`: this does the same for threads. Iterate each shard in a thread of its own."""
-        with contextlib.closing(each(self._thread, self._core.readers)) as readers:
+        with contextlib.closing(each(self._thread, self._session.iterations.readers)) as readers:
             for reader in readers:
                 yield SyncShard(reader, self._thread)
 
@@ -227,7 +230,9 @@ class SyncConsumer(Generic[T]):
         returns at once. What waits when the iteration is left is delivered again: where the program goes on behind it,
         leave it with `contextlib.closing`.
         """
-        return each(self._thread, lambda: collect(self._core.batches(), key, records=records, age_s=age_s))
+        return each(
+            self._thread, lambda: collect(self._session.iterations.batches(), key, records=records, age_s=age_s)
+        )
 
     def run_batches(
         self,
@@ -264,7 +269,7 @@ class SyncConsumer(Generic[T]):
             await in_thread(pool, handler, given)
 
         try:
-            driving = self._core.run(call, concurrency, handlers_max, each_record=each_record)
+            driving = self._session.iterations.run(call, concurrency, handlers_max, each_record=each_record)
             self._unless_closed(lambda: self._thread.run(driving))
         except ThreadExitError as left:
             raise left.error from None
@@ -273,19 +278,19 @@ class SyncConsumer(Generic[T]):
 
     def prepare(self, batch: Batch[Any], state: bytes | None = None, *, index: int = -1) -> PendingCheckpoint:
         """See `Consumer.prepare`: this does the same for threads."""
-        return self._stored(lambda: self._core.prepare(batch, state, index=index))
+        return self._stored(lambda: self._session.checkpoints.prepare(batch, state, index=index))
 
     def commit(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.commit`: this does the same for threads."""
-        self._stored(lambda: self._core.commit(pending))
+        self._stored(lambda: self._session.checkpoints.commit(pending))
 
     def abandon(self, pending: PendingCheckpoint) -> None:
         """See `Consumer.abandon`: this does the same for threads."""
-        self._stored(lambda: self._core.abandon(pending))
+        self._stored(lambda: self._session.checkpoints.abandon(pending))
 
     def pending(self, shard: str | Located) -> PendingCheckpoint | None:
         """See `Consumer.pending`: this does the same for threads."""
-        return self._call(lambda: self._core.pending(shard))
+        return self._call(lambda: self._session.checkpoints.pending(shard))
 
     def _stored(self, ask: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Ask the loop for a write and wait for it. Raises CheckpointError also once the consumer is closed."""
@@ -298,35 +303,35 @@ class SyncConsumer(Generic[T]):
 
     def pause(self, *shards: str | Located) -> None:
         """See `Consumer.pause`: this does the same for threads."""
-        self._call(lambda: self._core.pause(*shards))
+        self._call(lambda: self._session.shards.pause(*shards))
 
     def resume(self, *shards: str | Located) -> None:
         """See `Consumer.resume`: this does the same for threads."""
-        self._call(lambda: self._core.resume(*shards))
+        self._call(lambda: self._session.shards.resume(*shards))
 
     def seek(self, shard: str | Located, to: Position | StartingPosition) -> None:
         """See `Consumer.seek`: this does the same for threads."""
-        self._call(lambda: self._core.seek(shard, to))
+        self._call(lambda: self._session.seeks.seek(shard, to))
 
     def position(self, shard: str | Located) -> Position | None:
         """See `Consumer.position`: this does the same for threads."""
-        return self._call(lambda: self._core.position(shard))
+        return self._call(lambda: self._session.shards.position(shard))
 
     def statistics(self) -> ConsumerStatistics:
         """See `Consumer.statistics`: this does the same for threads. Once the consumer is closed, they are as they were
         then.
         """
         if self._thread.is_current():  # A subscriber asks.
-            return self._core.statistics()
+            return self._session.figures.statistics()
         with self._closing:
             return self._last or self._thread.run(self._statistics())
 
     def metrics(self) -> ConsumerSnapshot:
         """See `Consumer.metrics`: this does the same for threads."""
-        return self._core.metrics()
+        return self._session.figures.metrics()
 
     async def _statistics(self) -> ConsumerStatistics:
-        return self._core.statistics()
+        return self._session.figures.statistics()
 
     def _call(self, work: Callable[[], R]) -> R:
         return on_loop(self._thread, work)
@@ -334,14 +339,10 @@ class SyncConsumer(Generic[T]):
     def _unless_closed(self, work: Callable[[], R]) -> R | None:
         return unless_closed(self._thread, work)
 
-    def _in_thread(self, callback: Callback | None) -> Callable[[Sequence[AssignedShard]], Awaitable[object]] | None:
-        if callback is None:
-            return None
-        called = callback
-
+    def _in_thread(self, callback: Callback) -> Callable[[Sequence[AssignedShard]], Awaitable[object]]:
         async def call(shards: Sequence[AssignedShard]) -> None:
             try:
-                await in_thread(self._callbacks, called, shards)
+                await in_thread(self._callbacks, callback, shards)
             except ThreadExitError as left:
                 raise RuntimeError(f"a callback ended with {type(left.error).__name__}") from left.error
 

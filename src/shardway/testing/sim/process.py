@@ -21,7 +21,7 @@ from shardway.model import Position, StartingPosition
 from shardway.policies import ByKey, DeadLettersTo
 from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.runtime.consumer.core import ConsumerCore
+from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.dead_letters.writers import CallableLetters
 from shardway.runtime.shard.batch import Batch
 from shardway.testing.sim.history import BAD, Stint
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.shards import Shard
+    from shardway.runtime.consumer.spec import ConsumerSpec
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.testing.sim.plan import Seek
     from shardway.testing.sim.simulator import Simulator
@@ -57,19 +58,11 @@ class SimulatedConsumer(Consumer[Any]):
         self._process = process
         super().__init__(*arguments, **options)
 
-    def _core_of(self, *given: Any) -> ConsumerCore:
-        return SimulatedCore(self._process, *given)
+    def _session_of(self, spec: ConsumerSpec) -> ConsumerSession:
+        return ConsumerSession(spec, on_reader=self._record)
 
-
-class SimulatedCore(ConsumerCore):
-    """The core of a `SimulatedConsumer`."""
-
-    def __init__(self, process: Process, *given: Any) -> None:
-        super().__init__(*given)
-        self._process = process
-
-    def on_reader(self, reader: ShardReader) -> None:
-        """See `ConsumerCore.on_reader`."""
+    def _record(self, reader: ShardReader) -> None:
+        """Have a reader tell the history what it does."""
         process, driver, delivery = self._process, reader.driver, reader.delivery
         take, heard, take_back = delivery.take, driver.heard, delivery.take_back
 
@@ -95,7 +88,6 @@ class SimulatedCore(ConsumerCore):
         delivery.take_back = taken_back  # type: ignore[method-assign]
         delivery.take = recorded  # type: ignore[method-assign]
         driver.heard = told  # type: ignore[method-assign]
-        super().on_reader(reader)
 
 
 def _positions(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:
@@ -252,7 +244,7 @@ class Process:
         if self.consumer is None or not held:
             return
         shard = held[int(fault.choice * len(held))]
-        (reader,) = self.consumer._core.ready.named((shard,))
+        (reader,) = self.consumer._session.shards.find((shard,))
         story = self.history.shards[self.key_of(shard)]
         came = sorted({position for position, _ in story.delivered})
         to: Position | StartingPosition
@@ -271,7 +263,7 @@ class Process:
             return
         if not was_over:
             # A machine that has slept takes the service's time for earlier than it is, until the service answers.
-            known_s = min(self._service_time(), self.consumer._core._streams[shard.stream].source.now_s)
+            known_s = min(self._service_time(), self.consumer._session.streams[shard.stream].source.now_s)
             self.history.sought(self.name, self.key_of(shard), reader.token, place, known_s)
 
     def crash(self) -> None:
