@@ -22,7 +22,7 @@ from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
-from shardway.core.shard.machine import LetterWritten
+from shardway.core.shard.events import LetterWritten
 from shardway.core.worker import awaited
 from shardway.core.worker.state import WorkerState
 from shardway.model import Position

@@ -17,7 +17,7 @@ from shardway.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStore
 from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
-from shardway.core.shard import machine
+from shardway.core.shard import commands, events, machine
 from shardway.core.shard.checkpoints import (
     Answer,
     Commit,
@@ -31,41 +31,7 @@ from shardway.core.shard.checkpoints import (
     Riding,
     SetBound,
 )
-from shardway.core.shard.machine import (
-    Alarm,
-    AskForCallers,
-    CallersSeen,
-    CannotRead,
-    Drain,
-    Drained,
-    DropLetters,
-    Emit,
-    End,
-    EndTold,
-    FenceMoved,
-    Fetched,
-    GaveUp,
-    HandOver,
-    HoldEnd,
-    LetterNotWritten,
-    LetterWritten,
-    Over,
-    PageCame,
-    Reorder,
-    Resume,
-    Resumed,
-    Revoking,
-    RevokingDone,
-    RevokingFailed,
-    Seek,
-    ShardMachine,
-    Stage,
-    Stop,
-    TellEnd,
-    TimerFired,
-    Wake,
-    WriteLetter,
-)
+from shardway.core.shard.machine import End, ShardMachine, Stage
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
 from shardway.model import Position
@@ -77,8 +43,8 @@ if TYPE_CHECKING:
     from shardway.core.shard.checkpoints import Cadence
 
 END = Checkpoint.SHARD_END
-DRAIN = Drain(2_000.0)
-SPOKEN = RevokingDone()
+DRAIN = events.Drain(2_000.0)
+SPOKEN = events.RevokingDone()
 
 
 class Driven:
@@ -108,12 +74,12 @@ class Driven:
     def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
         return Ledger("orders", "shard-0", after, self.settings, rng=Random(1))
 
-    def tell(self, given: machine.Input, *, after_s: float = 0.0) -> list[machine.Output]:
+    def tell(self, given: events.Event, *, after_s: float = 0.0) -> list[commands.Command]:
         """What follows; the events, which come first, are in `events`."""
         self.now_s += after_s
-        said = self.shard.tell(given, self.now_s)
-        emitted = [one.event for one in said if isinstance(one, Emit)]
-        assert said[: len(emitted)] == [Emit(event) for event in emitted]
+        said = self.shard.handle(given, self.now_s)
+        emitted = [one.event for one in said if isinstance(one, commands.Emit)]
+        assert said[: len(emitted)] == [commands.Emit(event) for event in emitted]
         assert not self.shard.ledger.events
         self.events += emitted
         return said[len(emitted) :]
@@ -129,37 +95,37 @@ class Driven:
         assert delivery is not None
         return delivery
 
-    def ack(self, delivery: Delivery[Rec], *places: int) -> list[machine.Output]:
+    def ack(self, delivery: Delivery[Rec], *places: int) -> list[commands.Command]:
         self.shard.ledger.ack(delivery.ticket, places or None)
         return self.tell(Look())
 
 
-def named(said: list[machine.Output]) -> list[str]:
+def named(said: list[commands.Command]) -> list[str]:
     """Events by their names, and the rest by their classes."""
-    return [type(one.event).__name__ if isinstance(one, Emit) else type(one).__name__ for one in said]
+    return [type(one.event).__name__ if isinstance(one, commands.Emit) else type(one).__name__ for one in said]
 
 
 def test_there_is_a_rule_for_every_input() -> None:
-    assert set(machine._RULES) == set(get_args(machine.Input))
+    assert set(machine._RULES) == set(get_args(events.Event))
 
 
 def test_what_is_settled_is_told_and_stored() -> None:
     driven = Driven(Prompt())
     driven.admit(1, 4)
     delivery = driven.taken()
-    assert driven.ack(delivery, 1) == [Wake()]
-    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), Wake()]
-    assert driven.ack(delivery, 2) == [Settled(at(3)), Wake()]
-    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), Wake()]
-    assert driven.tell(Stored(at(3))) == [Wake()]
+    assert driven.ack(delivery, 1) == [commands.Wake()]
+    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), commands.Wake()]
+    assert driven.ack(delivery, 2) == [Settled(at(3)), commands.Wake()]
+    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), commands.Wake()]
+    assert driven.tell(Stored(at(3))) == [commands.Wake()]
 
 
 def test_a_page_stirs_callers_and_what_of_it_no_handler_gets_is_looked_at() -> None:
     driven = Driven()
-    assert driven.tell(PageCame((), Position(3))) == []
-    assert driven.tell(PageCame(recs(4, 2))) == [Wake()]
-    assert driven.tell(PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), Wake()]
-    failed = driven.tell(PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
+    assert driven.tell(events.PageCame((), Position(3))) == []
+    assert driven.tell(events.PageCame(recs(4, 2))) == [commands.Wake()]
+    assert driven.tell(events.PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), commands.Wake()]
+    failed = driven.tell(events.PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
     assert named(failed) == ["WriteLetter", "Wake"]
     assert numbers(driven.taken().records) == [4, 5]
     assert numbers(driven.taken().records) == [7]
@@ -170,24 +136,24 @@ def test_what_is_out_has_an_alarm_and_what_cannot_be_had_while_the_shard_drains_
     driven.admit(1, 2)
     delivery, said = driven.shard.take(10, driven.now_s)
     assert delivery is not None
-    assert said == [Alarm(1_060.0)]
+    assert said == [commands.Alarm(1_060.0)]
     driven.shard.ledger.nack(delivery.ticket, driven.now_s, delay_s=9.0)
-    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_009.0)])
+    assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(1_009.0)])
     driven.tell(DRAIN)
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    driven.tell(Stop("over"))
+    driven.tell(events.Stop("over"))
     assert driven.shard.take(10, driven.now_s) == (None, [])
 
 
 def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     driven = Driven(Every(seconds=5.0), settle_deadline_s=60.0)
     driven.admit(1, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(1)), Alarm(1_005.0), Wake()]
-    assert driven.tell(TimerFired(), after_s=5.0) == [Settled(at(1), at_once=True), Wake()]
+    assert driven.ack(driven.taken(1)) == [Settled(at(1)), commands.Alarm(1_005.0), commands.Wake()]
+    assert driven.tell(events.TimerFired(), after_s=5.0) == [Settled(at(1), at_once=True), commands.Wake()]
     driven.taken()
-    assert driven.tell(TimerFired())[-1] == Alarm(1_065.0), "a record may stall"
+    assert driven.tell(events.TimerFired())[-1] == commands.Alarm(1_065.0), "a record may stall"
     assert [type(event).__name__ for event in driven.events] == []
-    driven.tell(TimerFired(), after_s=60.0)
+    driven.tell(events.TimerFired(), after_s=60.0)
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
 
 
@@ -197,10 +163,10 @@ def test_what_is_settled_while_a_write_is_on_its_way_has_an_alarm_from_its_answe
     driven.admit(1, 2)
     delivery = driven.taken()
     driven.now_s += 5.0
-    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), Wake()]
-    assert driven.ack(delivery, 1) == [Settled(at(2)), Wake()], "one write of its own at a time"
-    assert driven.tell(Stored(at(1)), after_s=0.1) == [Wake(), Alarm(1_010.1)]
-    assert driven.tell(TimerFired(), after_s=5.0) == [Settled(at(2), at_once=True), Wake()]
+    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), commands.Wake()]
+    assert driven.ack(delivery, 1) == [Settled(at(2)), commands.Wake()], "one write of its own at a time"
+    assert driven.tell(Stored(at(1)), after_s=0.1) == [commands.Wake(), commands.Alarm(1_010.1)]
+    assert driven.tell(events.TimerFired(), after_s=5.0) == [Settled(at(2), at_once=True), commands.Wake()]
 
 
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
@@ -209,10 +175,10 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
     shard, first = driven.shard, driven.taken(1)
     assert named(shard.take(1, driven.now_s + 60.0)[1]) == ["RecordsStalled", "Alarm"]
     shard.ledger.fail(first.ticket, ValueError("bad"), driven.now_s)
-    assert named(shard.tell(Look(), driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Wake"]
-    assert named(shard.tell(Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Wake"], "each is told once"
+    assert named(shard.handle(Look(), driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Wake"]
+    assert named(shard.handle(Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Wake"], "each is told once"
     former = shard.ledger
-    assert named(shard.tell(Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON)), driven.now_s)) == [
+    assert named(shard.handle(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON)), driven.now_s)) == [
         "RecordsUnsettled",
         "Wake",
     ]
@@ -224,20 +190,20 @@ def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters
     driven = Driven()
     driven.admit(1, 3)
     ledger, delivery = driven.shard.ledger, driven.taken()
-    assert driven.tell(CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
-    assert driven.tell(CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
+    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
+    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
     assert [event.reason for event in driven.events] == ["unreadable: ValueError"]
     assert named(driven.tell(Look())) == ["WriteLetter", "Settled", "Wake"]
-    driven.tell(Seek(driven.new_ledger(at(0))))
-    assert driven.tell(CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
+    driven.tell(events.Seek(driven.new_ledger(at(0))))
+    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
     assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
 
 
 # --- dead letters -------------------------------------------------------------------------------
 
 
-def given_out(said: list[machine.Output]) -> list[WriteLetter]:
-    return [one for one in said if isinstance(one, WriteLetter)]
+def given_out(said: list[commands.Command]) -> list[commands.WriteLetter]:
+    return [one for one in said if isinstance(one, commands.WriteLetter)]
 
 
 def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room() -> None:
@@ -247,17 +213,21 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     ledger.dead_letter(driven.taken().ticket, driven.now_s)
     one, two = given_out(driven.tell(Look()))
     assert [given.letter.position for given in (one, two)] == [Position(1), Position(2)]
-    assert driven.tell(Look()) == [Wake()], "the third waits for its turn"
-    assert driven.tell(TimerFired()) == [Wake(), Alarm(1_300.0)], "and not for a time that has passed"
-    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(1_300.0)])
+    assert driven.tell(Look()) == [commands.Wake()], "the third waits for its turn"
+    assert driven.tell(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)], (
+        "and not for a time that has passed"
+    )
+    assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(1_300.0)])
     assert driven.shard.waits_for(is_asked=False) == "dead letters"
-    (three,) = given_out(driven.tell(LetterNotWritten(ledger, one.letter, OSError("disk full"))))
+    (three,) = given_out(driven.tell(events.LetterNotWritten(ledger, one.letter, OSError("disk full"))))
     assert three.letter.position == Position(3)
-    assert named(driven.tell(LetterWritten(ledger, two.letter))) == ["Alarm", "Wake"], "the first is due again later"
-    (again,) = given_out(driven.tell(TimerFired(), after_s=60.0))
+    assert named(driven.tell(events.LetterWritten(ledger, two.letter))) == ["Alarm", "Wake"], (
+        "the first is due again later"
+    )
+    (again,) = given_out(driven.tell(events.TimerFired(), after_s=60.0))
     assert again.letter is one.letter
-    assert driven.tell(LetterWritten(ledger, three.letter)) == [Wake()]
-    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(3)), Wake()]
+    assert driven.tell(events.LetterWritten(ledger, three.letter)) == [commands.Wake()]
+    assert driven.tell(events.LetterWritten(ledger, one.letter)) == [Settled(at(3)), commands.Wake()]
     told = ["DeadLetterFailed", "RecordDeadLettered", "RecordDeadLettered", "RecordDeadLettered"]
     assert [type(event).__name__ for event in driven.events] == told
 
@@ -271,17 +241,17 @@ def test_a_letter_that_waits_for_its_retry_is_written_at_once_when_the_shard_is_
     ledger.dead_letter(delivery.ticket, driven.now_s, [0])
     (out,) = given_out(driven.ack(delivery, 1))
     for _ in range(12):  # the pause has grown to its bound
-        driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-        (out,) = given_out(driven.tell(TimerFired(), after_s=60.0))
-    driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    assert given_out(driven.tell(TimerFired(), after_s=0.0)) == []
+        driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+        (out,) = given_out(driven.tell(events.TimerFired(), after_s=60.0))
+    driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    assert given_out(driven.tell(events.TimerFired(), after_s=0.0)) == []
     (out,) = given_out(driven.tell(DRAIN))
     driven.tell(SPOKEN)
-    driven.tell(LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    (out,) = given_out(driven.tell(TimerFired(), after_s=0.5))
-    said = driven.tell(LetterWritten(ledger, out.letter))
+    driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    (out,) = given_out(driven.tell(events.TimerFired(), after_s=0.5))
+    said = driven.tell(events.LetterWritten(ledger, out.letter))
     assert Settled(at(2)) in said
-    assert Drained(True) in said
+    assert commands.Drained(True) in said
 
 
 def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_written() -> None:
@@ -291,7 +261,7 @@ def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_wri
     ledger.dead_letter(delivery.ticket, driven.now_s)
     (one,) = given_out(driven.tell(Look()))
     ledger.ack(delivery.ticket, [1])
-    assert driven.tell(LetterWritten(ledger, one.letter)) == [Settled(at(2)), Wake()]
+    assert driven.tell(events.LetterWritten(ledger, one.letter)) == [Settled(at(2)), commands.Wake()]
 
 
 def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
@@ -300,12 +270,15 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     former = driven.shard.ledger
     former.dead_letter(driven.taken().ticket, driven.now_s)
     (late,) = given_out(driven.tell(Look()))
-    assert driven.tell(Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [DropLetters(), Wake()]
+    assert driven.tell(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [
+        commands.DropLetters(),
+        commands.Wake(),
+    ]
     driven.admit(1, 1)
     driven.shard.ledger.dead_letter(driven.taken().ticket, driven.now_s)
     (again,) = given_out(driven.tell(Look()))
     assert again.letter is not late.letter
-    assert driven.tell(LetterWritten(former, late.letter)) == [Wake()]
+    assert driven.tell(events.LetterWritten(former, late.letter)) == [commands.Wake()]
     assert driven.shard.ledger.safe == Checkpoint.TRIM_HORIZON
     assert [type(event).__name__ for event in driven.events] == ["RecordsUnsettled", "LateSettlement"]
 
@@ -314,8 +287,8 @@ def test_where_no_letters_are_written_none_is_given_out() -> None:
     driven = Driven(letters_max=0, retry=Retry(batch_failures_max=1, failures_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
-    assert driven.tell(Look()) == [Wake()]
-    assert driven.tell(TimerFired()) == [Wake(), Alarm(1_300.0)]
+    assert driven.tell(Look()) == [commands.Wake()]
+    assert driven.tell(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)]
 
 
 # --- from stage to stage --------------------------------------------------------------------------
@@ -335,10 +308,10 @@ def test_a_drain_delivers_what_lies_before_and_waits_for_what_is_out() -> None:
     driven = by_keys()
     shard = driven.shard
     driven.admit(4, 1, partition_key="b")
-    assert driven.tell(DRAIN) == [Revoking(), Alarm(1_001.0)]
+    assert driven.tell(DRAIN) == [commands.Revoking(), commands.Alarm(1_001.0)]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.DRAINING, MayDeliver.GAPS)
     assert shard.waits_for(is_asked=False) == "handlers"
-    assert driven.tell(Resume()) == [Resumed(), Wake()]
+    assert driven.tell(events.Resume()) == [commands.Resumed(), commands.Wake()]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.READING, MayDeliver.ALL)
 
 
@@ -378,14 +351,14 @@ def test_a_drain_is_over_when_the_listeners_have_spoken_and_nothing_is_out() -> 
     driven = Driven()
     driven.admit(1, 2)
     driven.tell(DRAIN)
-    assert driven.tell(SPOKEN) == [Drained(True)]
+    assert driven.tell(SPOKEN) == [commands.Drained(True)]
     assert driven.tell(SPOKEN) == [], "it was said"
-    driven.tell(Resume())
+    driven.tell(events.Resume())
     delivery = driven.taken()
     driven.tell(DRAIN)
-    assert driven.ack(delivery, 0) == [Settled(at(1)), Wake()]
+    assert driven.ack(delivery, 0) == [Settled(at(1)), commands.Wake()]
     assert driven.tell(SPOKEN) == []
-    assert driven.ack(delivery) == [Settled(at(2)), Drained(True), Wake()]
+    assert driven.ack(delivery) == [Settled(at(2)), commands.Drained(True), commands.Wake()]
 
 
 @pytest.mark.parametrize(("is_said", "is_out"), [(True, True), (False, True), (False, False)])
@@ -396,22 +369,24 @@ def test_at_its_deadline_a_drain_is_over_whatever_it_waits_for(is_said: bool, is
     driven.tell(DRAIN)
     if is_said:
         driven.tell(SPOKEN)
-    driven.tell(CallersSeen(False, None), after_s=1.0)
-    assert driven.tell(TimerFired())[-1] == (Alarm(2_000.0) if is_said else Alarm(1_002.0))
+    driven.tell(events.CallersSeen(False, None), after_s=1.0)
+    assert driven.tell(events.TimerFired())[-1] == (commands.Alarm(2_000.0) if is_said else commands.Alarm(1_002.0))
     if not is_out:
         driven.ack(delivery)
-    assert driven.tell(TimerFired(), after_s=999.0)[0] == Drained(not is_out)
+    assert driven.tell(events.TimerFired(), after_s=999.0)[0] == commands.Drained(not is_out)
 
 
 def test_a_drain_whose_listeners_fail_is_over_and_one_that_came_to_nothing_says_nothing() -> None:
     driven = Driven()
     driven.tell(DRAIN)
-    assert driven.tell(RevokingFailed()) == [Drained(False)]
-    driven.tell(Resume())
+    assert driven.tell(events.RevokingFailed()) == [commands.Drained(False)]
+    driven.tell(events.Resume())
     driven.tell(DRAIN)
-    driven.tell(Resume())
-    assert driven.tell(SPOKEN) == driven.tell(RevokingFailed()) == driven.tell(CallersSeen(True, None)) == []
-    assert AskForCallers() not in driven.tell(TimerFired(), after_s=1_000.0)
+    driven.tell(events.Resume())
+    assert (
+        driven.tell(SPOKEN) == driven.tell(events.RevokingFailed()) == driven.tell(events.CallersSeen(True, None)) == []
+    )
+    assert commands.AskForCallers() not in driven.tell(events.TimerFired(), after_s=1_000.0)
 
 
 def test_what_a_drain_waits_for_is_told_once() -> None:
@@ -420,22 +395,30 @@ def test_what_a_drain_waits_for_is_told_once() -> None:
     driven.taken(2)
     driven.tell(DRAIN)
     driven.tell(SPOKEN)
-    assert driven.tell(TimerFired(), after_s=1.0) == [AskForCallers(), Wake(), Alarm(1_300.0)]
-    assert driven.tell(CallersSeen(False, None)) == []
+    assert driven.tell(events.TimerFired(), after_s=1.0) == [
+        commands.AskForCallers(),
+        commands.Wake(),
+        commands.Alarm(1_300.0),
+    ]
+    assert driven.tell(events.CallersSeen(False, None)) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
-    assert driven.tell(TimerFired(), after_s=1.0) == [Wake(), Alarm(1_300.0)]
+    assert driven.tell(events.TimerFired(), after_s=1.0) == [commands.Wake(), commands.Alarm(1_300.0)]
 
 
 def test_a_function_of_the_program_is_told_when_it_has_run_for_long_and_the_way_to_it_is_not() -> None:
     driven = Driven()
     driven.tell(DRAIN)
-    assert driven.tell(TimerFired(), after_s=1.0) == [AskForCallers(), Wake(), Alarm(2_000.0)]
-    assert driven.tell(CallersSeen(False, None)) == [Alarm(1_002.0)]
-    assert AskForCallers() in driven.tell(TimerFired(), after_s=1.0)
-    assert driven.tell(CallersSeen(False, ("on_shards_revoked", 0.25))) == [Alarm(1_002.75)]
+    assert driven.tell(events.TimerFired(), after_s=1.0) == [
+        commands.AskForCallers(),
+        commands.Wake(),
+        commands.Alarm(2_000.0),
+    ]
+    assert driven.tell(events.CallersSeen(False, None)) == [commands.Alarm(1_002.0)]
+    assert commands.AskForCallers() in driven.tell(events.TimerFired(), after_s=1.0)
+    assert driven.tell(events.CallersSeen(False, ("on_shards_revoked", 0.25))) == [commands.Alarm(1_002.75)]
     assert driven.events == []
-    assert AskForCallers() in driven.tell(TimerFired(), after_s=0.75)
-    assert driven.tell(CallersSeen(False, ("on_shards_revoked", 1.0))) == []
+    assert commands.AskForCallers() in driven.tell(events.TimerFired(), after_s=0.75)
+    assert driven.tell(events.CallersSeen(False, ("on_shards_revoked", 1.0))) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
 
 
@@ -445,15 +428,17 @@ def test_callers_that_may_take_the_rest_are_looked_for_again_and_again() -> None
     delivery = driven.taken(10)
     driven.tell(DRAIN)
     driven.tell(SPOKEN)
-    assert driven.ack(delivery) == [Settled(at(1)), AskForCallers(), Wake()]
-    assert driven.tell(CallersSeen(True, None)) == [Alarm(1_000.1)]
-    assert driven.tell(TimerFired(), after_s=0.5)[0] == AskForCallers()
-    assert driven.tell(CallersSeen(False, None)) == [Drained(True)], "the caller has gone, and the rest comes again"
-    driven.tell(Resume())
-    driven.tell(Drain(1_001.0))
-    assert driven.tell(SPOKEN) == [AskForCallers()]
-    assert driven.tell(TimerFired(), after_s=1.0)[0] == AskForCallers()
-    assert driven.tell(CallersSeen(True, None)) == [Drained(False)]
+    assert driven.ack(delivery) == [Settled(at(1)), commands.AskForCallers(), commands.Wake()]
+    assert driven.tell(events.CallersSeen(True, None)) == [commands.Alarm(1_000.1)]
+    assert driven.tell(events.TimerFired(), after_s=0.5)[0] == commands.AskForCallers()
+    assert driven.tell(events.CallersSeen(False, None)) == [commands.Drained(True)], (
+        "the caller has gone, and the rest comes again"
+    )
+    driven.tell(events.Resume())
+    driven.tell(events.Drain(1_001.0))
+    assert driven.tell(SPOKEN) == [commands.AskForCallers()]
+    assert driven.tell(events.TimerFired(), after_s=1.0)[0] == commands.AskForCallers()
+    assert driven.tell(events.CallersSeen(True, None)) == [commands.Drained(False)]
 
 
 def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
@@ -461,16 +446,16 @@ def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
     driven.admit(1, 1)
     driven.taken()
     driven.tell(DRAIN)
-    assert driven.tell(Stop("over")) == [Over(), Wake(), Alarm(1_001.0)]
-    assert driven.tell(SPOKEN) == [Drained(True)]
+    assert driven.tell(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Alarm(1_001.0)]
+    assert driven.tell(SPOKEN) == [commands.Drained(True)]
     driven.tell(DRAIN)
-    assert driven.tell(TimerFired(), after_s=1_000.0) == [Drained(True), Wake()]
+    assert driven.tell(events.TimerFired(), after_s=1_000.0) == [commands.Drained(True), commands.Wake()]
     late = Driven()
     late.admit(1, 1)
     late.taken()
     late.tell(DRAIN)
     late.tell(SPOKEN)
-    assert late.tell(Stop("over")) == [Over(), Wake(), Drained(True)]
+    assert late.tell(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Drained(True)]
 
 
 def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
@@ -481,21 +466,21 @@ def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
     driven.tell(DRAIN)
     assert driven.tell(SPOKEN) == []
     driven.shard.ledger.nack(held.ticket, driven.now_s)
-    assert driven.tell(Look()) == [Drained(True), Wake()]
+    assert driven.tell(Look()) == [commands.Drained(True), commands.Wake()]
     assert driven.take() is None
-    driven.tell(Seek(driven.new_ledger(at(0))))
+    driven.tell(events.Seek(driven.new_ledger(at(0))))
     driven.admit(1, 1)
     assert driven.take() is None
     driven.tell(DRAIN)
-    driven.tell(Resume())
+    driven.tell(events.Resume())
     assert numbers(driven.taken().records) == [1], "the shard stays after all"
 
 
 def test_once_the_shard_is_handed_over_nothing_is_delivered_whatever_comes_late() -> None:
     driven = by_keys()
     driven.tell(DRAIN)
-    assert driven.tell(HandOver()) == []
-    for given in (DRAIN, Resume()):
+    assert driven.tell(events.HandOver()) == []
+    for given in (DRAIN, events.Resume()):
         driven.tell(given)
         assert driven.shard.stage is Stage.LEAVING
         assert driven.take() is None
@@ -505,9 +490,9 @@ def test_the_last_checkpoint_is_told_also_once_reading_is_over() -> None:
     driven = Driven()
     driven.admit(1, 2)
     driven.ack(driven.taken(1))
-    assert driven.tell(Stop("a record cannot be read")) == [Over(), Wake()]
-    assert driven.tell(Look()) == [Wake()]
-    assert driven.tell(HandOver()) == [Settled(at(1))]
+    assert driven.tell(events.Stop("a record cannot be read")) == [commands.Over(), commands.Wake()]
+    assert driven.tell(Look()) == [commands.Wake()]
+    assert driven.tell(events.HandOver()) == [Settled(at(1))]
     assert (driven.shard.stage, driven.shard.over_because) == (Stage.OVER, "a record cannot be read")
 
 
@@ -515,19 +500,19 @@ def test_it_is_over_once() -> None:
     driven = Driven()
     driven.admit(1, 1)
     delivery = driven.taken()
-    assert driven.tell(Lost(Loss.TAKEN, None)) == [Over(), Wake()]
+    assert driven.tell(Lost(Loss.TAKEN, None)) == [commands.Over(), commands.Wake()]
     assert (driven.shard.lost, driven.shard.over_because) == (Loss.TAKEN, "the lease was lost: taken")
     assert driven.shard.waits_for(is_asked=True) is None
-    assert driven.tell(Stop("again")) == []
-    assert driven.tell(Resume()) == []
-    assert driven.ack(delivery) == [Wake()], "it counts for nothing"
+    assert driven.tell(events.Stop("again")) == []
+    assert driven.tell(events.Resume()) == []
+    assert driven.ack(delivery) == [commands.Wake()], "it counts for nothing"
     assert driven.shard.ledger.closed
 
 
 def test_a_fence_is_told_and_stirs() -> None:
     driven = Driven()
-    assert driven.tell(Fenced()) == [FenceMoved(True), Wake()]
-    assert driven.tell(Lifted()) == [FenceMoved(False), Wake()]
+    assert driven.tell(Fenced()) == [commands.FenceMoved(True), commands.Wake()]
+    assert driven.tell(Lifted()) == [commands.FenceMoved(False), commands.Wake()]
 
 
 def test_a_shard_that_is_given_up_is_told_once() -> None:
@@ -537,11 +522,11 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     ending = driven.shard.ledger.ending
     assert ending is not None
     driven.shard.ledger.take_events()
-    assert driven.shard.take(10, driven.now_s) == (None, [GaveUp(ending)])
+    assert driven.shard.take(10, driven.now_s) == (None, [commands.GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    assert driven.tell(Look()) == [Wake()]
-    driven.tell(Seek(driven.new_ledger(at(0))))
-    assert driven.shard.take(10, driven.now_s) == (None, [Alarm(math.inf)]), "another ledger has not given up"
+    assert driven.tell(Look()) == [commands.Wake()]
+    driven.tell(events.Seek(driven.new_ledger(at(0))))
+    assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(math.inf)]), "another ledger has not given up"
 
 
 # --- a seek, and the end --------------------------------------------------------------------------
@@ -555,15 +540,17 @@ def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
     driven.tell(Stored(at(2)))
     driven.tell(DRAIN)
     former = driven.shard.ledger
-    driven.tell(Seek(driven.new_ledger(at(7))))
+    driven.tell(events.Seek(driven.new_ledger(at(7))))
     assert former.closed
     assert not driven.shard.ledger.closed
     assert driven.shard.ledger.draining
     assert driven.take() is None
-    driven.tell(Resume())
-    assert driven.ack(late) == [Wake()], "it is of the former ledger"
+    driven.tell(events.Resume())
+    assert driven.ack(late) == [commands.Wake()], "it is of the former ledger"
     driven.admit(8, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), Wake()], "three, with those before the seek"
+    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), commands.Wake()], (
+        "three, with those before the seek"
+    )
 
 
 def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
@@ -572,10 +559,10 @@ def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
     former = driven.shard.ledger
     driven.tell(Prepare(at(2), None, at(2)))
     with pytest.raises(CheckpointError, match="commit or abandon the pending checkpoint before a seek"):
-        driven.tell(Seek(driven.new_ledger(at(0))))
+        driven.tell(events.Seek(driven.new_ledger(at(0))))
     assert driven.shard.ledger is former
-    driven.tell(Stop("over"))
-    assert driven.tell(Seek(driven.new_ledger(at(0)))) == []
+    driven.tell(events.Stop("over"))
+    assert driven.tell(events.Seek(driven.new_ledger(at(0)))) == []
     assert driven.shard.ledger is former
 
 
@@ -585,7 +572,7 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
     driven.admit(3, 2, partition_key="b")
     held = driven.taken(1)
     ledger, safe = driven.shard.ledger, driven.shard.ledger.safe
-    assert driven.tell(Reorder(ByKey(slots_max=4))) == [Wake()]
+    assert driven.tell(events.Reorder(ByKey(slots_max=4))) == [commands.Wake()]
     assert driven.shard.ledger is ledger
     assert (ledger.safe, ledger.came_to) == (safe, at(4))
     assert numbers(driven.taken().records) == [3, 4], "the key of what is in flight waits"
@@ -597,18 +584,20 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
 def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> None:
     driven = Driven()
     driven.admit(1, 1)
-    driven.tell(Fetched())
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Wake()]
-    assert driven.tell(Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), Wake()]
-    assert driven.tell(Stored(END)) == [Over(), Wake()]
-    assert driven.tell(Reorder(ByKey())) == [Wake()], "it is over, and no order matters"
+    driven.tell(events.Fetched())
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), commands.Wake()]
+    assert (
+        driven.tell(events.Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), commands.Wake()]
+    )
+    assert driven.tell(Stored(END)) == [commands.Over(), commands.Wake()]
+    assert driven.tell(events.Reorder(ByKey())) == [commands.Wake()], "it is over, and no order matters"
 
 
 def test_another_order_keeps_a_pending_checkpoint() -> None:
     driven = Driven()
     driven.admit(1, 2)
     driven.tell(Prepare(at(2), None, at(2)))
-    driven.tell(Reorder(AnyOrder()))
+    driven.tell(events.Reorder(AnyOrder()))
     assert not driven.shard.checkpoints.idle
     assert numbers(driven.taken().records) == [1, 2]
 
@@ -616,23 +605,23 @@ def test_another_order_keeps_a_pending_checkpoint() -> None:
 def test_a_shards_end_is_stored_when_all_is_settled() -> None:
     driven = Driven()
     driven.admit(1, 1)
-    assert driven.tell(Fetched()) == [Wake()]
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), Wake()]
-    assert driven.tell(Stored(END)) == [Over(), Wake()]
+    assert driven.tell(events.Fetched()) == [commands.Wake()]
+    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), commands.Wake()]
+    assert driven.tell(Stored(END)) == [commands.Over(), commands.Wake()]
     assert driven.shard.has_ended
     assert driven.shard.over_because == "the shard has ended"
 
 
 def test_the_program_is_told_of_the_end_before_it_is_stored() -> None:
     driven = Driven()
-    driven.tell(HoldEnd())
+    driven.tell(events.HoldEnd())
     driven.admit(1, 1)
-    driven.tell(Fetched())
-    assert driven.ack(driven.taken()) == [TellEnd(), Settled(at(1)), Wake()]
-    assert driven.tell(Look()) == [Wake()]
+    driven.tell(events.Fetched())
+    assert driven.ack(driven.taken()) == [commands.TellEnd(), Settled(at(1)), commands.Wake()]
+    assert driven.tell(Look()) == [commands.Wake()]
     assert driven.shard.end is End.TELLING
-    assert driven.tell(HoldEnd()) == []
-    assert driven.tell(EndTold()) == [Settled(END, at_once=True), Wake()]
+    assert driven.tell(events.HoldEnd()) == []
+    assert driven.tell(events.EndTold()) == [Settled(END, at_once=True), commands.Wake()]
 
 
 # --- all that can happen --------------------------------------------------------------------------
@@ -651,9 +640,9 @@ class Tenures(RuleBasedStateMachine):
         self.ends = 0
         self.overs = 0
         self.is_drained = True
-        self.letters: list[WriteLetter] = []
+        self.letters: list[commands.WriteLetter] = []
 
-    def tell(self, given: machine.Input, *, after_s: float = 0.0) -> None:
+    def tell(self, given: events.Event, *, after_s: float = 0.0) -> None:
         shard = self.driven.shard
         before = shard.stage
         for output in self.driven.tell(given, after_s=after_s):
@@ -664,18 +653,18 @@ class Tenures(RuleBasedStateMachine):
                     self.to_store.append(output)
                 case Prepared():
                     self.to_store.append(output)
-                case TellEnd():
+                case commands.TellEnd():
                     self.ends += 1
                     assert shard.ledger.safe.is_end
-                case Over():
+                case commands.Over():
                     self.overs += 1
-                case AskForCallers():
-                    self.tell(CallersSeen(bool(self.out), None))
-                case Drained(in_time=in_time):
+                case commands.AskForCallers():
+                    self.tell(events.CallersSeen(bool(self.out), None))
+                case commands.Drained(in_time=in_time):
                     assert not self.is_drained, "each drain is over once"
                     self.is_drained = True
                     assert in_time <= (shard.waits_for(is_asked=False) is None)
-                case WriteLetter():
+                case commands.WriteLetter():
                     self.letters.append(output)
                     assert sum(one.ledger is shard.ledger for one in self.letters) <= 2
         allowed = {
@@ -706,18 +695,18 @@ class Tenures(RuleBasedStateMachine):
         self.driven.shard.ledger.ack(delivery.ticket)
         self.tell(Look())
 
-    @rule(given=st.sampled_from([Resume(), Flush(), Look(), TimerFired(), Fenced(), Lifted()]))
-    def happens(self, given: machine.Input) -> None:
-        self.is_drained = self.is_drained or isinstance(given, Resume)
+    @rule(given=st.sampled_from([events.Resume(), Flush(), Look(), events.TimerFired(), Fenced(), Lifted()]))
+    def happens(self, given: events.Event) -> None:
+        self.is_drained = self.is_drained or isinstance(given, events.Resume)
         self.tell(given)
 
     @rule(seconds=st.sampled_from([0.5, 7.0]))
     def drains(self, seconds: float) -> None:
         self.is_drained = False
-        self.tell(Drain(self.driven.now_s + seconds))
+        self.tell(events.Drain(self.driven.now_s + seconds))
 
-    @rule(given=st.sampled_from([RevokingDone(), RevokingFailed()]))
-    def speaks(self, given: machine.Input) -> None:
+    @rule(given=st.sampled_from([events.RevokingDone(), events.RevokingFailed()]))
+    def speaks(self, given: events.Event) -> None:
         self.tell(given)
 
     @precondition(lambda self: self.out)
@@ -731,13 +720,13 @@ class Tenures(RuleBasedStateMachine):
     def writes(self, is_written: bool) -> None:
         given = self.letters.pop(0)
         if is_written:
-            self.tell(LetterWritten(given.ledger, given.letter))
+            self.tell(events.LetterWritten(given.ledger, given.letter))
         else:
-            self.tell(LetterNotWritten(given.ledger, given.letter, OSError("disk full")))
+            self.tell(events.LetterNotWritten(given.ledger, given.letter, OSError("disk full")))
 
     @rule(seconds=st.sampled_from([0.5, 5.0]))
     def time(self, seconds: float) -> None:
-        self.tell(TimerFired(), after_s=seconds)
+        self.tell(events.TimerFired(), after_s=seconds)
 
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:
@@ -758,7 +747,7 @@ class Tenures(RuleBasedStateMachine):
     def seeks(self, back: int) -> None:
         to = max(0, self.came - back)
         try:
-            self.tell(Seek(self.driven.new_ledger(at(to))))
+            self.tell(events.Seek(self.driven.new_ledger(at(to))))
         except CheckpointError:
             return
         if not self.driven.shard.is_over:
@@ -766,7 +755,7 @@ class Tenures(RuleBasedStateMachine):
 
     @rule(order=st.sampled_from([None, AnyOrder(), ByKey(slots_max=2)]))
     def reorders(self, order: Any) -> None:
-        self.tell(Reorder(order))
+        self.tell(events.Reorder(order))
 
     @rule()
     def bounds(self) -> None:
@@ -776,16 +765,16 @@ class Tenures(RuleBasedStateMachine):
     @precondition(lambda self: self.driven.shard.end is End.FREE and not self.ends)
     @rule()
     def holds(self) -> None:
-        self.tell(HoldEnd())
+        self.tell(events.HoldEnd())
 
     @rule()
     def ends_here(self) -> None:
-        self.tell(Fetched())
+        self.tell(events.Fetched())
 
     @precondition(lambda self: self.driven.shard.end is End.TELLING)
     @rule()
     def is_told(self) -> None:
-        self.tell(EndTold())
+        self.tell(events.EndTold())
 
     @precondition(lambda self: self.to_store)
     @rule()
@@ -797,8 +786,10 @@ class Tenures(RuleBasedStateMachine):
         self.stored = max(self.stored, write.checkpoint)
         self.tell(Stored(self.stored))
 
-    @rule(given=st.sampled_from([HandOver(), Stop("over"), Lost(Loss.GONE, None)]), chance=st.integers(0, 9))
-    def leaves(self, given: machine.Input, chance: int) -> None:
+    @rule(
+        given=st.sampled_from([events.HandOver(), events.Stop("over"), Lost(Loss.GONE, None)]), chance=st.integers(0, 9)
+    )
+    def leaves(self, given: events.Event, chance: int) -> None:
         if chance == 0:
             self.tell(given)
 

@@ -20,7 +20,8 @@ from shardway.core.log.feed_cursor import PageMeaning
 from shardway.core.log.user_records import ShardView, UserRecords
 from shardway.core.shard.checkpoints import PendingChoice, Prompt, begin
 from shardway.core.shard.duplicates import Admit, Deduplicate
-from shardway.core.shard.machine import ShardMachine, WindowKnown
+from shardway.core.shard.events import WindowKnown
+from shardway.core.shard.machine import ShardMachine
 from shardway.errors import OptionError
 from shardway.events import (
     AggregatesOutsideRange,
@@ -44,7 +45,7 @@ from tests.runtime.consumer.outcome_kit import SHARD_ID, checkpoint_reaches, con
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.core.shard.machine import Input
+    from shardway.core.shard.events import Event
     from shardway.local import LocalKinesis
     from shardway.runtime.shard.window_reading import WindowRead
 
@@ -132,11 +133,11 @@ def machine_of(row: LeaseRow, admission: Admission) -> ShardMachine[Any]:
     return ShardMachine(ledger, begun.checkpoints, duplicates=admission.duplicates)
 
 
-def admit(shard: ShardMachine[Any], admission: Admission, given: Input) -> None:
+def admit(shard: ShardMachine[Any], admission: Admission, given: Event) -> None:
     """Tell the machine, and tell it what the program's functions make of what it asks for."""
-    for output in shard.tell(given, 0.0):
+    for output in shard.handle(given, 0.0):
         if isinstance(output, Admit):
-            shard.tell(admission.made_of(output), 0.0)
+            shard.handle(admission.made_of(output), 0.0)
 
 
 async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: LocalKinesis) -> None:

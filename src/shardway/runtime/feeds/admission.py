@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.ledger.parts import PARTS_MAX, split
 from shardway.core.log.user_records import UserRecords
 from shardway.core.shard.duplicates import PageRead
-from shardway.core.shard.machine import PageCame
+from shardway.core.shard.events import PageCame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

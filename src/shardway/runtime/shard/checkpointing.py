@@ -52,8 +52,8 @@ class Checkpointing:
         """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound."""
         driver = self._driver
         with driver.lock:
-            said = driver.machine.tell(SetBound(checkpoint), driver.now_s)
-        driver.perform_soon(said)
+            results = driver.machine.handle(SetBound(checkpoint), driver.now_s)
+        driver.perform_soon(results)
         driver.touched()
 
     async def until_stored(self, checkpoint: Checkpoint) -> bool:

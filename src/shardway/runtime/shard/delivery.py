@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardway.core.ledger.ledger_events import raised_at
 from shardway.core.ledger.page import payload_bytes_of_all
 from shardway.core.shard.checkpoints import Flush
-from shardway.core.shard.machine import CannotRead
+from shardway.core.shard.events import CannotRead
 from shardway.errors import ShardStoppedError
 from shardway.policies import Skip
 from shardway.runtime.clocks import YieldBudget
@@ -148,10 +148,10 @@ class Delivery:
                 if driver.paused or not driver.may_deliver():
                     return None
                 ledger = driver.ledger
-                delivery, said = driver.machine.take(records_max, now_s)
-                said = driver.worth_the_way(said)
-            if said:
-                driver.perform_soon(said)
+                delivery, results = driver.machine.take(records_max, now_s)
+                results = driver.worth_the_way(results)
+            if results:
+                driver.perform_soon(results)
             if delivery is None:
                 self._raise_stopped(ledger)
                 return None
@@ -164,8 +164,8 @@ class Delivery:
             if read.left_out:
                 skips = isinstance(self.deserializer.policy, Skip)
                 with driver.lock:
-                    said = driver.machine.tell(CannotRead(ledger, delivery.ticket, read.left_out, skips), now_s)
-                driver.perform_soon(said)
+                    results = driver.machine.handle(CannotRead(ledger, delivery.ticket, read.left_out, skips), now_s)
+                driver.perform_soon(results)
             driver.touched()
             if driver.is_over:  # It is over meanwhile.
                 return None

@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardway.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
-from shardway.core.shard import machine
+from shardway.core.shard import commands, events
 from shardway.core.shard.checkpoints import Answer
+from shardway.core.shard.commands import WAKE
 from shardway.core.shard.duplicates import Admit
-from shardway.core.shard.machine import STIR, Stage
+from shardway.core.shard.machine import Stage
 from shardway.runtime.background import emits_failure
 from shardway.runtime.clocks import Alarm
 from shardway.runtime.shard.letter_tasks import LetterTasks
@@ -164,22 +165,22 @@ class ShardDriver:
         self._is_touched = False
         now_s = self.loop.time()
         with self.lock:  # Other threads settle meanwhile.
-            said = self.machine.look(now_s)
-        if said:
-            self._perform(said)
+            results = self.machine.look(now_s)
+        if results:
+            self._perform(results)
 
-    def tell(self, given: machine.Input) -> None:
-        """Give the machine an input, and perform what it commands. Raises CheckpointError."""
+    def tell(self, event: events.Event) -> None:
+        """Give the machine an event, and perform what it commands. Raises CheckpointError."""
         now_s = self.loop.time()
         with self.lock:
-            said = self.machine.tell(given, now_s)
-        self._perform(said)
+            results = self.machine.handle(event, now_s)
+        self._perform(results)
 
     def heard(self, command: Command) -> None:
         """Take what the tenure says, and pass it on to the machine and the listeners."""
         if isinstance(command, Stored) and self.counts is not None:
             self.counts.stored(command.checkpoint, self.loop.time())
-        if isinstance(command, machine.TENURE_SAYS):
+        if isinstance(command, events.TENURE_SAYS):
             self.tell(command)
         if isinstance(command, HandoffAsked | Ended | Lost):
             self.listeners.lease_goes(command)
@@ -201,7 +202,7 @@ class ShardDriver:
         """
         if not self.is_over:
             self.failure = failure or self.failure
-            self.tell(machine.Stop(reason))
+            self.tell(events.Stop(reason))
 
     def stops_by_failure(self, work: str) -> Heard:
         """Return a handler for a task without which the shard would stand still: it is let go, and the task's error is
@@ -231,65 +232,65 @@ class ShardDriver:
         self.signal.set()
         self.listeners.stir()
 
-    def worth_the_way(self, said: list[machine.Output]) -> list[machine.Output]:
+    def worth_the_way(self, results: list[commands.Command]) -> list[commands.Command]:
         """Return all commands but an alarm that is set already, as it is with nearly each batch. It is called with the
         lock.
         """
-        return [one for one in said if not (isinstance(one, machine.Alarm) and self._alarm.rings_by(one.at_s))]
+        return [one for one in results if not (isinstance(one, commands.Alarm) and self._alarm.rings_by(one.at_s))]
 
-    def perform_soon(self, said: list[machine.Output]) -> None:
+    def perform_soon(self, results: list[commands.Command]) -> None:
         """Perform what the machine commands on the driver's loop, from any thread, without the lock. Events are emitted
         at once, on this thread, as those of a record that is settled are.
         """
-        self.emit(one.event for one in said if isinstance(one, machine.Emit))
-        left: list[machine.Output] = [one for one in said if not isinstance(one, machine.Emit)]
+        self.emit(one.event for one in results if isinstance(one, commands.Emit))
+        left: list[commands.Command] = [one for one in results if not isinstance(one, commands.Emit)]
         if left:
             self.home.soon(partial(self._perform, left))
 
-    def _perform(self, said: list[machine.Output]) -> None:
-        for output in said:
-            if output is STIR:
+    def _perform(self, results: list[commands.Command]) -> None:
+        for command in results:
+            if command is WAKE:
                 self.stir()
-            elif isinstance(output, (Settled, Prepared)):
-                if self.counts is not None and isinstance(output, Settled):
-                    self.counts.settled_to(output.checkpoint, self.loop.time())
-                self.keeper.tell(output)
+            elif isinstance(command, (Settled, Prepared)):
+                if self.counts is not None and isinstance(command, Settled):
+                    self.counts.settled_to(command.checkpoint, self.loop.time())
+                self.keeper.tell(command)
             else:
-                self._do(output)
+                self._do(command)
 
-    def _do(self, output: machine.Output) -> None:
-        match output:
-            case machine.Emit(event=event):
+    def _do(self, command: commands.Command) -> None:
+        match command:
+            case commands.Emit(event=event):
                 self._on_event(event)
             case Admit():
-                self.tell(self.pages.admission.made_of(output))
-            case machine.Alarm(at_s=at_s):
+                self.tell(self.pages.admission.made_of(command))
+            case commands.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
-            case machine.WriteLetter():
-                self._letters.begin(output)
-            case machine.DropLetters():
+            case commands.WriteLetter():
+                self._letters.begin(command)
+            case commands.DropLetters():
                 self._letters.drop()
-            case machine.Revoking():
+            case commands.Revoking():
                 self.revocation.tell_listeners()
-            case machine.AskForCallers():
+            case commands.AskForCallers():
                 self._look_around()
-            case machine.Drained():
-                self.revocation.drained(output)
+            case commands.Drained():
+                self.revocation.drained(command)
             case Answer():
-                self._answered(output)
-            case machine.TellEnd():
+                self._answered(command)
+            case commands.TellEnd():
                 self._ending = spawn(self._tell_end(), self.stops_by_failure("what is done before its end is stored"))
-            case machine.Over():
+            case commands.Over():
                 self._is_now_over()
-            case machine.GaveUp() | machine.FenceMoved() | machine.Resumed():
-                self.listeners.changed(output)
+            case commands.GaveUp() | commands.FenceMoved() | commands.Resumed():
+                self.listeners.changed(command)
 
     def _rang(self) -> None:
-        self.tell(machine.TimerFired())
+        self.tell(events.TimerFired())
 
     def _look_around(self) -> None:
         is_asked = not self.paused and (bool(self.asking) or self.listeners.are_asked)
-        self.tell(machine.CallersSeen(is_asked, self.listeners.calling()))
+        self.tell(events.CallersSeen(is_asked, self.listeners.calling()))
 
     def _answered(self, answer: Answer) -> None:
         asked = self._asked
@@ -302,7 +303,7 @@ class ShardDriver:
 
     async def _tell_end(self) -> None:
         await self.listeners.ending()
-        self.tell(machine.EndTold())
+        self.tell(events.EndTold())
 
     def _is_now_over(self) -> None:
         if self._ending is not None:

@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from shardway.core.ledger.page import payload_bytes_of_all
-from shardway.core.shard import machine
+from shardway.core.shard import events
 from shardway.errors import ShardReadError, ShardwayError
 from shardway.tasks import is_cancelled, spawn
 
@@ -128,7 +128,7 @@ class Fetcher:
     async def _until_known(self, window: WindowRead) -> None:
         await window.over()
         # Where the reading of the window has failed, this wakes the task that fetches, which raises the error.
-        self._driver.tell(machine.WindowKnown())
+        self._driver.tell(events.WindowKnown())
 
     async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
         self.children = children
@@ -136,5 +136,5 @@ class Fetcher:
         if self._window is not None and self._driver.machine.keeps_pages:
             await self._window.over()
             self._window.check()
-            self._driver.tell(machine.WindowKnown())
-        self._driver.tell(machine.Fetched())
+            self._driver.tell(events.WindowKnown())
+        self._driver.tell(events.Fetched())

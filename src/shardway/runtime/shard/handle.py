@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from shardway.core.shard import machine
+from shardway.core.shard import events
 
 if TYPE_CHECKING:
     from shardway.runtime.shard.driver import ShardDriver
@@ -23,17 +23,17 @@ class ShardHandle:
         nothing is pending. It is False when the deadline came first.
         """
         drained = self._driver.revocation.begin()
-        self._driver.tell(machine.Drain(self._driver.now_s + deadline_s))
+        self._driver.tell(events.Drain(self._driver.now_s + deadline_s))
         return drained
 
     def resume(self) -> None:
         """Deliver again, after a drain that came to nothing."""
         self._driver.revocation.call_off()
-        self._driver.tell(machine.Resume())
+        self._driver.tell(events.Resume())
 
     def hand_over(self) -> None:
         """Have the machine store the last checkpoint: the lease is about to go. Nothing more is delivered."""
-        self._driver.tell(machine.HandOver())
+        self._driver.tell(events.HandOver())
 
     def stop(self, reason: str) -> None:
         """Deliver nothing more. What is settled by now is the last checkpoint; an event names what is not."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.core.shard.machine import LetterNotWritten, LetterWritten
+from shardway.core.shard.events import LetterNotWritten, LetterWritten
 from shardway.tasks import spawn
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from shardway.core.shard.machine import WriteLetter
+    from shardway.core.shard.commands import WriteLetter
     from shardway.runtime.dead_letters.shard_letters import LetterWriter
     from shardway.tasks import Heard
 
@@ -25,7 +25,7 @@ class LetterTasks:
         tell: Callable[[LetterWritten | LetterNotWritten], None],
         failed: Heard,
     ) -> None:
-        """``tell`` takes inputs of the machine; ``failed`` hears of a task that ends by an error of its own."""
+        """``tell`` takes events of the machine; ``failed`` hears of a task that ends by an error of its own."""
         self._writer = writer
         self._tell = tell
         self._failed = failed

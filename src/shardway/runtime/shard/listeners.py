@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.core.shard import machine
+from shardway.core.shard import commands
 from shardway.runtime.shard.listener import ShardListener
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
 
-    Change: TypeAlias = machine.GaveUp | machine.FenceMoved | machine.Resumed
+    Change: TypeAlias = commands.GaveUp | commands.FenceMoved | commands.Resumed
 
 
 class Listeners:
@@ -69,11 +69,11 @@ class Listeners:
         """See `ShardListener.gave_up`, `ShardListener.fence_moved` and `ShardListener.resumed`."""
         for listener in self._all:
             match change:
-                case machine.GaveUp(ending=ending):
+                case commands.GaveUp(ending=ending):
                     listener.gave_up(self._reader, ending)
-                case machine.FenceMoved(fallen=fallen):
+                case commands.FenceMoved(fallen=fallen):
                     listener.fence_moved(self._reader, fallen)
-                case machine.Resumed():
+                case commands.Resumed():
                     listener.resumed(self._reader)
 
     def over(self) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from shardway.core.shard.machine import RevokingDone, RevokingFailed
+from shardway.core.shard.events import RevokingDone, RevokingFailed
 from shardway.tasks import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardway.core.shard.machine import Drained
+    from shardway.core.shard.commands import Drained
     from shardway.runtime.shard.listeners import Listeners
 
 
@@ -26,7 +26,7 @@ class Revocation:
         tell: Callable[[RevokingDone | RevokingFailed], None],
         report_failure: Callable[[str, str, BaseException], None],
     ) -> None:
-        """``tell`` takes inputs of the shard's machine."""
+        """``tell`` takes events of the shard's machine."""
         self._listeners = listeners
         self._tell = tell
         self._report_failure = report_failure

@@ -16,7 +16,7 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.page import payload_bytes_of
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.user_records import PLAIN_BYTES, RECORD_BYTES
-from shardway.core.shard import checkpoints, machine
+from shardway.core.shard import checkpoints, events, machine
 from shardway.core.shard.checkpoints import Flush, Riding
 from shardway.core.shard.machine import ShardMachine
 from shardway.runtime.shard.checkpointing import Checkpointing
@@ -122,7 +122,7 @@ class ShardReader:
         """Add a listener: it hears of the shard."""
         self._listeners.add(listener)
         if listener.holds_end:
-            self.driver.tell(machine.HoldEnd())
+            self.driver.tell(events.HoldEnd())
 
     def unlisten(self, listener: ShardListener) -> None:
         """Remove a listener: it hears nothing more."""
@@ -222,7 +222,7 @@ class ShardReader:
         # never stored. A lease that were to stand at LATEST by a seek would begin at the next owner's "now".
         settled_to = after if after.is_position else Checkpoint.AT_TIMESTAMP
         ledger, settled = self._new_ledger(settled_to), (self.records_settled, self.bytes_settled)
-        self.driver.tell(machine.Seek(ledger))
+        self.driver.tell(events.Seek(ledger))
         self._settled_before, self._settled_bytes_before = settled
         if self._pages.window is not None:
             self._pages.window.forget()
@@ -233,7 +233,7 @@ class ShardReader:
         window of duplicates.
         """
         self._policy = replace(self._policy, order=order)
-        self.driver.tell(machine.Reorder(order))
+        self.driver.tell(events.Reorder(order))
 
     def let_go(self) -> None:
         """Free the shard for any worker."""
