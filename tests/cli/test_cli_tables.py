@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardway.cli.lag_table import HEAD, lag_lines
@@ -94,6 +94,7 @@ def test_what_fits_or_goes_to_a_file_is_as_it_was() -> None:
     st.lists(st.tuples(st.text(max_size=300), st.integers(), st.text(max_size=300)), max_size=5),
     st.integers(WIDTH_MIN, 200),
 )
+@example([("00\x1f\x1f\x1f\x08\x08⺀\U0002ebe1", 0, "")], WIDTH_MIN)
 def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, int, str]], columns: int) -> None:
     made = table_lines(("NAME", "COUNT", "WHY"), rows, columns)
     assert all(display_width(one.text) <= max(columns, 30) for one in made)

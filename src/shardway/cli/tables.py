@@ -154,7 +154,8 @@ def _shortened(text: str, room: int) -> str:
     if display_width(text) <= room:
         return text
     end = (room - 3) // 2
-    return cut(text, room - 3 - end) + "..." + (text[-end:] if end else "")
+    # The end is counted in columns, too: a wide character is one letter and two of them.
+    return cut(text, room - 3 - end) + "..." + cut(text[::-1], end)[::-1]
 
 
 def _last_digits(found: re.Match[str]) -> str:
