@@ -40,7 +40,7 @@ from shardway.policies import (
     Skip,
     Stop,
 )
-from shardway.ports import MetricsReader
+from shardway.ports import IntervalWish, ShardDetailWish
 
 if TYPE_CHECKING:
     import random
@@ -95,11 +95,10 @@ METRICS_INTERVAL_S = 60.0
 
 def metrics_for(options: MetricsOptions, on_event: object) -> tuple[float, bool]:
     """Return how often the numbers are reported to this subscriber, in seconds, and whether by shard, too. An exporter
-    says what it wants: see `MetricsReader`.
+    says what it wants: see `IntervalWish` and `ShardDetailWish`.
     """
-    wanted_s, per_shard = None, False
-    if isinstance(on_event, MetricsReader):
-        wanted_s, per_shard = on_event.metrics_interval_s, on_event.metrics_per_shard
+    wanted_s = on_event.metrics_interval_s if isinstance(on_event, IntervalWish) else None
+    per_shard = isinstance(on_event, ShardDetailWish) and on_event.metrics_per_shard
     return options.interval_s or wanted_s or METRICS_INTERVAL_S, options.per_shard or per_shard
 
 

@@ -200,11 +200,19 @@ class SharedExporter(EventExporter, Protocol):
 
 
 @runtime_checkable
-class MetricsReader(Protocol):
-    """What a subscriber of events has if it has a wish about the events that report numbers."""
+class IntervalWish(Protocol):
+    """What a subscriber of events has if it wants the numbers at an interval of its own. `ShardDetailWish` stands
+    apart, since a subscriber may have either of them alone.
+    """
 
     metrics_interval_s: float | None
     """The interval at which it wants the numbers; None: any will do."""
+
+
+@runtime_checkable
+class ShardDetailWish(Protocol):
+    """What a subscriber of events has if it may want the numbers of each shard."""
+
     metrics_per_shard: bool
     """True: it wants the numbers of each shard, too."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from shardway.events import ConsumerMetrics, Event, ProducerMetrics, QueryMetrics
-from shardway.ports import EventExporter, MetricsReader
+from shardway.ports import EventExporter, IntervalWish, ShardDetailWish
 from shardway.tasks import logged, thread
 from shardway.telemetry.metric_table import AGE, LOSSES
 from shardway.telemetry.metrics import SYSTEM
@@ -271,10 +271,12 @@ class Together:
         listed: tuple[object, ...] = subscribers
         self._exporters = [one for one in listed if isinstance(one, EventExporter)]
         self._others = [one for one in subscribers if not isinstance(one, EventExporter)]
-        readers: list[MetricsReader] = [one for one in self._exporters if isinstance(one, MetricsReader)]
-        wanted = [one.metrics_interval_s for one in readers if one.metrics_interval_s]
+        wishes = [one.metrics_interval_s for one in self._exporters if isinstance(one, IntervalWish)]
+        wanted = [interval_s for interval_s in wishes if interval_s]
         self.metrics_interval_s: float | None = min(wanted, default=None)
-        self.metrics_per_shard = any(one.metrics_per_shard for one in readers)
+        self.metrics_per_shard = any(
+            isinstance(one, ShardDetailWish) and one.metrics_per_shard for one in self._exporters
+        )
         self.on_loop: Callable[[Event], object] | None = self._hand if self._others else None
 
     def at_once(self, event: Event) -> None:
