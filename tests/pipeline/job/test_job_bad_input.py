@@ -220,6 +220,7 @@ def test_a_stream_that_vanishes_while_the_job_runs(world: World) -> None:
 
 def test_a_stream_that_vanishes_while_a_batch_is_read(world: World) -> None:
     text = HEAD + '[[sinks]]\nfunction = "bad_functions:forget"\n' + ONCE
+    world.put(order(20) + b" " * 300_000)  # more than the driver carries to the task
     gone = world.run(text)
     assert gone.code is ExitCode.SOURCE
     assert gone.message.startswith("source failed in batch 0: ")
