@@ -19,8 +19,8 @@ from bench._form import say
 from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions
 from shardway.core.leases import LeaseRow, Unknown
-from shardway.core.leases.membership import WorkerRow
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.worker_row import WorkerRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from bench._form import Result
     from shardway import AssignedShard
     from shardway.core.leases import LeaseRow, Outcome, Write
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.local.spawned import SpawnedKinesis
 
 STREAM = "bench"

@@ -20,7 +20,7 @@ from scripts.reference import attribute_docs, events_table, plain, renew_files, 
 from shardway import events
 from shardway.aws.options import ConnectionOptions
 from shardway.core.given import Options
-from shardway.core.leases.tenure import LeaseTimes
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
@@ -77,6 +77,7 @@ CONSTANTS = {
     "shardway.core.log.feed_cursor": "polling",
     "shardway.core.log.silence": "polling",
     "shardway.core.leases.membership": "membership",
+    "shardway.core.leases.worker_row": "membership",
     "shardway.core.assignment.views": "leases",
     "shardway.core.assignment.kcl.fleet": "beside the KCL",
     "shardway.core.assignment.kcl.rows": "beside the KCL",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
+from shardway.core.leases.tenure.times import FAILOVER_S, LeaseTimes
 from shardway.options import (
     BufferOptions,
     CheckpointOptions,

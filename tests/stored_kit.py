@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.aws.dynamodb import typed_item
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Write, writes
-from shardway.core.leases.membership import WorkerRow
 from shardway.core.leases.mirror import Create, MirroredRows
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.ledger.letter import Letter
 from shardway.core.lineage import Lineage
 from shardway.local.journal import Journal

@@ -11,7 +11,7 @@ import pytest
 
 from shardway.aws.dynamodb import plain_item
 from shardway.core.leases import Checkpoint, lease_row
-from shardway.core.leases.membership import worker_row
+from shardway.core.leases.worker_row import worker_row
 from shardway.core.ledger.letter import Letter
 from shardway.local.journal import Journal
 from shardway.pipeline import exact_deduplication

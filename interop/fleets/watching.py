@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interop.fleets.processes import now_ms
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 
 LOOK_INTERVAL_S = 0.1
 

@@ -8,7 +8,7 @@ from shardway.public import loaded_from
 
 if TYPE_CHECKING:
     from shardway.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.runtime.shard.listener import Origin
     from shardway.stores.memory import MemoryLeaseTable
     from shardway.stores.postgres import PostgresLeaseTable
@@ -27,7 +27,7 @@ __all__ = [
 
 _HOMES = {
     "ByThroughput": "shardway.core.assignment.strategies",
-    "Checkpoint": "shardway.core.leases.row",
+    "Checkpoint": "shardway.core.leases.checkpoint",
     "EqualCounts": "shardway.core.assignment.strategies",
     "Fixed": "shardway.core.assignment.strategies",
     "MemoryLeaseTable": "shardway.stores.memory",

@@ -18,7 +18,7 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX
 from shardway.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
 from shardway.core.given import Options, known_names, lacks, not_callable, not_of, shown
-from shardway.core.leases.tenure import FAILOVER_S, LeaseTimes
+from shardway.core.leases.tenure.times import FAILOVER_S, LeaseTimes
 from shardway.core.ledger.policy import SHARD_BUFFER_BYTES_MAX, SHARD_RECORDS_MAX, LedgerPolicy
 from shardway.core.log.buffer import BUFFER_BYTES_MAX
 from shardway.core.log.pace import PollingOptions

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from shardway.core.assignment.kcl.fleet import Coordination, Place
     from shardway.core.leases import LeaseRow, Outcome, Write
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.core.log.pages import ReadPage, StreamFacts
     from shardway.core.producer.outcome import EntryResult
     from shardway.events import Event

@@ -19,7 +19,7 @@ from shardway.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
 from shardway.aws.wire import Wire
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pace import PollingOptions
 from shardway.core.log.user_records import ShardView

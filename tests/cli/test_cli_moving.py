@@ -239,7 +239,7 @@ async def test_a_live_fleet_of_shardway_hands_over_and_goes_on_where_it_is_told(
 async def test_a_shardway_worker_that_died_over_the_handoff(kinesis: Any, dynamodb: Any, local: LocalKinesis) -> None:
     """Its row and its lease stand still from the moment on at which it is asked."""
     from shardway.aws.dynamodb import DynamoLeaseTable
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
 
     kinesis.create_stream(StreamName="died", ShardCount=1)
     at = Checkpoint.at(Position(int(put(kinesis, "died", 0)), 0))

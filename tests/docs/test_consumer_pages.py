@@ -33,7 +33,7 @@ from shardway import (
 from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
 from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.leases import LeaseRow, writes
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.options import ConsumerOptions, LeaseOptions
 from shardway.telemetry.log import LINES
 from shardway.testing import LocalKinesis

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.aws.dynamodb import plain_item
-from shardway.core.leases.row import listing_of
+from shardway.core.leases.listing import listing_of
 from shardway.inspect import ApplicationView
 from shardway.inspect.applications.views import ApplicationRows, application_view
 

@@ -14,7 +14,7 @@ from scripts.monitoring import ALARMS
 
 from shardway.cli import main
 from shardway.core.hashkeys import hash_key
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.ledger.letter import Letter
 from shardway.inspect.moments import utc
 from shardway.model import Position

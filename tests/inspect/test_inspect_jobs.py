@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.errors import OptionError
 from shardway.events import QueryMetrics
 from shardway.events.query_snapshot import QuerySnapshot
@@ -345,7 +345,7 @@ def test_a_job_is_judged_by_its_numbers(job: JobView, seen: list[JobLook], state
 
 
 def test_the_rows_of_a_query_tell_where_it_stands() -> None:
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
 
     read, ended = query_rows(NOW_S)
     assert query_position(read) is not None

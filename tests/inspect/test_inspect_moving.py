@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.inspect import Goal, Store, apply_plan, lease_table, plan_import, plan_seek, positions_of
 from shardway.inspect.moments import utc
 from shardway.wiring import ConnectionOptions

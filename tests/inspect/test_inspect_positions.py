@@ -67,7 +67,7 @@ def test_the_end_of_a_shard_and_what_is_no_number(tmp_path: Path) -> None:
 
 
 def test_a_table_of_the_kcl_there_and_back(tmp_path: Path) -> None:
-    from shardway.core.leases.row import listing_of
+    from shardway.core.leases.listing import listing_of
     from shardway.inspect.applications.views import ApplicationRows, application_view
 
     row = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.cli import main
-from shardway.core.leases.membership import UNSETTLED_FROM_S
+from shardway.core.leases.worker_row import UNSETTLED_FROM_S
 from shardway.inspect import Store
 from shardway.inspect.applications.tables import rows_of
 from tests.inspect.scenes import Scene, shard_id

@@ -10,7 +10,7 @@ from shardway.aws.options import Credentials
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.core.leases import Checkpoint
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.inspect import examine
 from shardway.inspect.doctor.symptoms import SYMPTOMS
 from shardway.local import LocalKinesis

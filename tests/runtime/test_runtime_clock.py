@@ -6,7 +6,10 @@ import asyncio
 from dataclasses import dataclass
 
 from shardway.core.leases import Done, LeaseRow
-from shardway.core.leases.tenure import Fenced, LeaseTimes, State, claim
+from shardway.core.leases.tenure.commands import Fenced
+from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.state import State
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.runtime.clocks import NAP_S, SteadyClock
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.stores.memory import MemoryLeaseTable

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.assignment import decide, shardway_fleet, strategies, views
 from shardway.core.assignment.lease_births import Birth, births_at_end
 from shardway.core.leases import Done, Unknown, lease_row, writes
-from shardway.core.leases import tenure as machine
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.membership import WorkerRows
-from shardway.core.leases.row import Checkpoint
-from shardway.core.leases.tenure import Answered, State, Tenure
+from shardway.core.leases.tenure import machine
+from shardway.core.leases.tenure.events import Answered
+from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.ledger import page
 from shardway.core.ledger.chain import Chain
 from shardway.core.ledger.key_queue import KeyQueue

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import LeaseRow
 from shardway.events import CheckpointTrimmed
 from shardway.model import Position
 from shardway.options import ConsumerOptions

@@ -17,21 +17,12 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
-from shardway.core.leases.membership import WorkerRow
-from shardway.core.leases.tenure import (
-    Answered,
-    Began,
-    End,
-    Ended,
-    LeaseTimes,
-    Send,
-    Settled,
-    State,
-    Stored,
-    Tick,
-    claim,
-    step,
-)
+from shardway.core.leases.tenure.commands import Began, Ended, Send, Stored
+from shardway.core.leases.tenure.events import Answered, End, Settled, Tick
+from shardway.core.leases.tenure.machine import claim, step
+from shardway.core.leases.tenure.state import State
+from shardway.core.leases.tenure.times import LeaseTimes
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.errors import AccessDeniedError, NotFoundError, OptionError
 from shardway.local.faults import Fault
 from shardway.options import LeaseOptions
@@ -42,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from shardway.core.leases import Outcome
-    from shardway.core.leases.tenure import Command, Input, Tenure
+    from shardway.core.leases.tenure.commands import Command
+    from shardway.core.leases.tenure.events import Event
+    from shardway.core.leases.tenure.state import Tenure
     from shardway.local.embedded import LocalKinesis
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kcl"
@@ -422,7 +415,7 @@ class Owner:
     async def start(self, row: LeaseRow) -> None:
         await self._take(claim(row, "w1", LeaseTimes(), self.now_s))
 
-    async def tell(self, given: Input, after_s: float = 0.0) -> None:
+    async def tell(self, given: Event, after_s: float = 0.0) -> None:
         self.now_s += after_s
         await self._take(step(self.tenure, given, self.now_s))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.core.leases import Done, LeaseRow, Unknown, writes
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.errors import InvalidArgumentError, NotFoundError
 from shardway.stores.sqlite import SqliteLeaseTable
 

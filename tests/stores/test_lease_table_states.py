@@ -12,7 +12,7 @@ from shardway.aws import dynamodb as tables
 from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions
 from shardway.core.leases import Done, LeaseRow, writes
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.errors import AccessDeniedError, NotFoundError
 from shardway.local.faults import Fault
 from shardway.options import LeaseOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.core.leases import Done, LeaseRow, Refused, writes
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.ports import ForApplications
 from tests.stores.lease_kit import done, made
 

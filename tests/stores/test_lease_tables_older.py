@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Checkpoint, Done, LeaseRow, writes
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.errors import AccessDeniedError, OptionError
 from shardway.stores.postgres import PostgresLeaseTable
 from shardway.stores.sql import LEASE_COLUMNS

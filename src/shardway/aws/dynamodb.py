@@ -18,8 +18,8 @@ from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.assignment.kcl.rows import COORDINATOR_KEY, METRICS_KEY, coordination
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
 from shardway.core.leases import row as names
-from shardway.core.leases.membership import PROCESS, WORKER_ID, WorkerRow, worker_rows
-from shardway.core.leases.row import Listing, listing_of
+from shardway.core.leases.listing import Listing, listing_of
+from shardway.core.leases.worker_row import PROCESS, WORKER_ID, WorkerRow, worker_rows
 from shardway.errors import (
     AccessDeniedError,
     ConditionFailedError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.leases.tenure import FAILOVER_S
+from shardway.core.leases.tenure.times import FAILOVER_S
 from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import OptionError

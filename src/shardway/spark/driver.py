@@ -21,7 +21,7 @@ from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.sdk import Sdk
 from shardway.aws.wire import ConnectionOptions, Wire
-from shardway.core.leases.row import StreamMark
+from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.service_clock import ClockSearch, SteadyEpoch
 from shardway.errors import OptionError, ShardwayError
 from shardway.model import epoch_ms

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from shardway.core.assignment.lease_births import births
 from shardway.core.leases import Done, Outcome, Unknown
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.mirror import NOTE, Create, Mark, MirroredRows, Read, Step, release
-from shardway.core.leases.row import Checkpoint, StreamMark, told
+from shardway.core.leases.stream_mark import StreamMark, disowned_text
 from shardway.core.pacing import Backoff
 from shardway.core.sequence import just_before, shard_id_number
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError, ShardwayError
@@ -26,8 +27,8 @@ from shardway.tasks import give_up, spawn
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import LeaseRow
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.core.lineage import Lineage
     from shardway.model import StartingPosition
     from shardway.ports import LeaseTable
@@ -313,10 +314,10 @@ class LeaseMirror:
         if not foreign:
             return
         if begins_anew:
-            log.warning("%s: %s: they are begun anew", self._where, told(foreign, stream))
+            log.warning("%s: %s: they are begun anew", self._where, disowned_text(foreign, stream))
             return
         raise OptionError(
-            f"{self._where}: {told(foreign, stream)}: their positions mean nothing here. Give the query an "
+            f"{self._where}: {disowned_text(foreign, stream)}: their positions mean nothing here. Give the query an "
             "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
         )
 
@@ -517,7 +518,7 @@ class LeaseStarts:
         """
         if foreign := [row for row in self._rows.values() if self._stream.disowns(row)]:
             raise OptionError(
-                f"{told(foreign, self._stream)}: the query can't go on where they say. Give the query an "
+                f"{disowned_text(foreign, self._stream)}: the query can't go on where they say. Give the query an "
                 "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
             )
         now_ms = self._probes.service_ms()

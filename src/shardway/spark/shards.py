@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from shardway.aws.calls import RetryPolicy
 from shardway.aws.kinesis import KinesisClient, StreamSummary
-from shardway.core.leases.row import LeaseRow, StreamMark
+from shardway.core.leases.row import LeaseRow
+from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.lineage import Lineage
 from shardway.errors import NotFoundError, OptionError, ShardwayError, StalledError
 from shardway.model import ListedShard, StartingPosition, StreamName, epoch_ms

@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Write, lease_row
-from shardway.core.leases.membership import worker_row, worker_rows
-from shardway.core.leases.row import Listing, listing_of
+from shardway.core.leases.listing import Listing, listing_of
+from shardway.core.leases.worker_row import worker_row, worker_rows
 
 if TYPE_CHECKING:
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
 
 
 class MemoryLeaseTable:

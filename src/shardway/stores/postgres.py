@@ -14,8 +14,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
-from shardway.core.leases.membership import WorkerRow, worker_rows
-from shardway.core.leases.row import Listing, listing_of
+from shardway.core.leases.listing import Listing, listing_of
+from shardway.core.leases.worker_row import WorkerRow, worker_rows
 from shardway.errors import (
     AccessDeniedError,
     InvalidArgumentError,

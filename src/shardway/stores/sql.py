@@ -16,15 +16,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Kind
-from shardway.core.leases import membership as members
 from shardway.core.leases import row as names
+from shardway.core.leases import worker_row as members
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardway.core.leases import LeaseRow, Write
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
 
 TEXT, NUMBER, REAL, BYTES, TEXTS = "text", "number", "real", "bytes", "texts"
 """The kinds of columns. A set of texts is a JSON array."""

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardway.core.leases import Done, Kind, LeaseRow, Outcome, Refused, Unknown, Write, lease_row
-from shardway.core.leases.membership import WorkerRow, worker_rows
-from shardway.core.leases.row import Listing, listing_of
+from shardway.core.leases.listing import Listing, listing_of
+from shardway.core.leases.worker_row import WorkerRow, worker_rows
 from shardway.errors import AccessDeniedError, InvalidArgumentError, NotFoundError, ServiceError, UnavailableError
 from shardway.stores.sql import APPLICATION, SQLITE, Statement, Statements, lease_attributes, worker_attributes
 

@@ -17,13 +17,13 @@ from shardway.core.assignment.kcl.fleet import Coordination, Finding, Fleet, Fle
 from shardway.core.assignment.kcl.kcl2 import Moves, grants, moves
 from shardway.core.assignment.kcl.kcl3 import Step, step, steps
 from shardway.core.assignment.views import LeaseView, WorkerView, lease_view, shard_view, worker_view
-from shardway.core.leases.membership import WorkerRow
-from shardway.core.leases.row import listing_of
+from shardway.core.leases.listing import listing_of
+from shardway.core.leases.worker_row import WorkerRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
 
 F = 10.0
 TABLES = Path(__file__).parents[2] / "fixtures" / "kcl"

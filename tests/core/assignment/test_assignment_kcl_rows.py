@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.aws.dynamodb import plain_item
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import beside_leases, coordination, metrics_row
-from shardway.core.leases.row import listing_of
+from shardway.core.leases.listing import listing_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

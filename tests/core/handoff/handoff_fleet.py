@@ -18,26 +18,14 @@ from shardway.core.assignment.strategies import EqualCounts
 from shardway.core.assignment.views import lease_view, worker_view
 from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases import LeaseRow, lease_row, writes
-from shardway.core.leases.membership import Observed, WorkerRow, WorkerRows
-from shardway.core.leases.tenure import (
-    Alive,
-    Answered,
-    Began,
-    End,
-    Ended,
-    LeaseTimes,
-    Loss,
-    Lost,
-    NotTaken,
-    Saw,
-    Send,
-    State,
-    Tenure,
-    Tick,
-    claim,
-    receive,
-    step,
-)
+from shardway.core.leases.counters import ObservedCounters
+from shardway.core.leases.membership import WorkerRows
+from shardway.core.leases.tenure.commands import Began, Ended, Loss, Lost, NotTaken, Send
+from shardway.core.leases.tenure.events import Alive, Answered, End, Saw, Tick
+from shardway.core.leases.tenure.machine import claim, receive, step
+from shardway.core.leases.tenure.state import State, Tenure
+from shardway.core.leases.tenure.times import LeaseTimes
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.leases.writes import Done, Refused, Unknown
 from shardway.core.worker import actions, events, machine
 from shardway.core.worker.state import Terms, WorkerState
@@ -46,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from shardway.core.leases.tenure import Command
+    from shardway.core.leases.tenure.commands import Command
 
 F = 4.0
 TIMES = LeaseTimes.of(F)
@@ -151,7 +139,7 @@ class Node:
         )
         self.state = WorkerState(terms, EqualCounts(), fleet.rng)
         self.members = WorkerRows(name, F)
-        self.observed = Observed()
+        self.observed = ObservedCounters()
         self.leases: dict[str, LeaseRow] = {}
         """As they were read last."""
         self.tenures: dict[str, Tenure] = {}

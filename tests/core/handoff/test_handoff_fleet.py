@@ -7,7 +7,8 @@ import pytest
 
 from shardway.core.handoff import receiver
 from shardway.core.handoff.receiver import RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverState
-from shardway.core.leases.tenure import State, Tenure, receive
+from shardway.core.leases.tenure.machine import receive
+from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.worker import awaited
 from tests.core.handoff import handoff_fleet
 from tests.core.handoff.handoff_fleet import TICK_S, F, Fleet, states

@@ -21,26 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.assignment import views
 from shardway.core.assignment.views import lease_view
-from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, lease_row, writes
-from shardway.core.leases import membership as observing
-from shardway.core.leases import tenure as machine
-from shardway.core.leases.row import COUNTER, PROCESS, process_name
-from shardway.core.leases.tenure import (
-    Answered,
-    Began,
-    End,
-    Fenced,
-    LeaseTimes,
-    Lifted,
-    Loss,
-    Lost,
-    Saw,
-    Send,
-    Settled,
-    State,
-    Tenure,
-    Tick,
-)
+from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, counters, lease_row, writes
+from shardway.core.leases.row import COUNTER, process_name
+from shardway.core.leases.tenure import machine
+from shardway.core.leases.tenure.commands import Began, Fenced, Lifted, Loss, Lost, Send
+from shardway.core.leases.tenure.events import Answered, End, Saw, Settled, Tick
+from shardway.core.leases.tenure.state import State, Tenure
+from shardway.core.leases.tenure.times import LeaseTimes
+from shardway.core.leases.worker_row import PROCESS
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 
@@ -344,7 +332,7 @@ class Search:
             yield "looks", table, worker._replace(seen=Seen(row, seen.since_s if same and seen is not None else 0, 0))
         if seen is None:
             return
-        watch = observing.Observed()
+        watch = counters.ObservedCounters()
         watch.look("a", seen.row.counter, seen.since_s, owner=seen.row.actual_owner)
         lease = lease_view(seen.row, watch.unmoved_s("a", 0))
         name, process = self._name(ME), self._process(ME)

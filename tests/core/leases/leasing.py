@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
-from shardway.core.leases.tenure import Answered, Command, Input, LeaseTimes, Send, Tenure, claim, step
+from shardway.core.leases.tenure.commands import Command, Send
+from shardway.core.leases.tenure.events import Answered, Event
+from shardway.core.leases.tenure.machine import claim, step
+from shardway.core.leases.tenure.state import Tenure
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.model import Position
 
 TIMES = LeaseTimes()
@@ -45,7 +49,7 @@ class Driver:
         self.tenure: Tenure
         self._take(claim(row, worker, TIMES, self.now_s, alive_s))
 
-    def tell(self, given: Input, *, after_s: float = 0.0) -> list[Command]:
+    def tell(self, given: Event, *, after_s: float = 0.0) -> list[Command]:
         """What the machine says to an input; the time goes on before it."""
         self.now_s += after_s
         return self._take(step(self.tenure, given, self.now_s))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.core.leases import Checkpoint, LeaseRow
-from shardway.core.leases import tenure as machine
-from shardway.core.leases.tenure import Abandon, Settled
+from shardway.core.leases.tenure import machine
+from shardway.core.leases.tenure.events import Abandon, Settled
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.lease_search import Numbers, Search, Table, Worker, _is_honoured, _without_tenure
 from tests.core.leases.leasing import at
@@ -21,7 +21,7 @@ from tests.core.leases.leasing import at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.core.leases.tenure import Tenure
+    from shardway.core.leases.tenure.state import Tenure
     from tests.core.leases.lease_search import Bounds
 
 ENDS = "reads to the end"

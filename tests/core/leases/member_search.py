@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from shardway.core.leases import tenure as machine
-from shardway.core.leases.membership import WorkerRow, WorkerRows
-from shardway.core.leases.tenure import Alive, Answered, Send, State, Tenure, Tick
+from shardway.core.leases.membership import WorkerRows
+from shardway.core.leases.tenure import machine
+from shardway.core.leases.tenure.commands import Send
+from shardway.core.leases.tenure.events import Alive, Answered, Tick
+from shardway.core.leases.tenure.state import State, Tenure
+from shardway.core.leases.worker_row import WorkerRow
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import TIMES
 

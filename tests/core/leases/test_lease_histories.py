@@ -8,25 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.core.leases import writes
-from shardway.core.leases.tenure import (
-    Alive,
+from shardway.core.leases.tenure.commands import (
     Began,
     Command,
-    End,
     Ended,
     Fenced,
     HandoffAsked,
     Lifted,
     Lost,
-    Measured,
     NotTaken,
-    Prepared,
-    Saw,
-    Settled,
-    State,
     Stored,
-    Tick,
 )
+from shardway.core.leases.tenure.events import Alive, End, Measured, Prepared, Saw, Settled, Tick
+from shardway.core.leases.tenure.state import State
 from tests.core.leases.leasing import FREE, TIMES, Driver, at
 
 F = TIMES.failover_s

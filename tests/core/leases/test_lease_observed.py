@@ -8,25 +8,20 @@ import pytest
 
 from shardway.core.assignment.views import is_free, lease_view
 from shardway.core.leases import LeaseRow
-from shardway.core.leases.membership import (
-    FORGET_AFTER_FAILOVERS,
-    NotAWorkerError,
-    Observed,
-    WorkerRow,
-    WorkerRows,
-    worker_row,
-)
+from shardway.core.leases.counters import ObservedCounters
+from shardway.core.leases.membership import FORGET_AFTER_FAILOVERS, WorkerRows
+from shardway.core.leases.worker_row import NotAWorkerError, WorkerRow, worker_row
 
 F = 10.0
 ROW = LeaseRow(key="a", counter=5, owner="w1")
 
 
-def may_take(observed: Observed, row: LeaseRow, now_s: float) -> bool:
+def may_take(observed: ObservedCounters, row: LeaseRow, now_s: float) -> bool:
     return is_free(lease_view(row, observed.unmoved_s(row.key, now_s)), {}, F)
 
 
 def test_an_owned_lease_is_waited_for_from_the_first_look_on() -> None:
-    observed = Observed()
+    observed = ObservedCounters()
     assert not may_take(observed, ROW, 1000.0), "never looked at"
     observed.look_at_leases([ROW], 100.0)
     assert not may_take(observed, ROW, 110.0)
@@ -34,12 +29,12 @@ def test_an_owned_lease_is_waited_for_from_the_first_look_on() -> None:
 
 
 def test_a_free_lease_may_be_taken_at_once() -> None:
-    assert may_take(Observed(), replace(ROW, owner=None), 0.0)
+    assert may_take(ObservedCounters(), replace(ROW, owner=None), 0.0)
 
 
 def test_a_handoff_that_waits_belongs_to_the_worker_that_still_reads() -> None:
     asked = replace(ROW, owner="w2", checkpoint_owner="w1")
-    observed = Observed()
+    observed = ObservedCounters()
     observed.look_at_leases([asked], 100.0)
     assert not may_take(observed, asked, 105.0)
     assert may_take(observed, asked, 111.0)
@@ -47,7 +42,7 @@ def test_a_handoff_that_waits_belongs_to_the_worker_that_still_reads() -> None:
 
 @pytest.mark.parametrize("moved", [replace(ROW, counter=6), replace(ROW, owner="w2"), replace(ROW, counter=4)])
 def test_any_movement_starts_the_wait_anew(moved: LeaseRow) -> None:
-    observed = Observed()
+    observed = ObservedCounters()
     observed.look_at_leases([ROW], 100.0)
     observed.look_at_leases([moved], 109.0)
     assert not may_take(observed, moved, 111.0)
@@ -57,7 +52,7 @@ def test_any_movement_starts_the_wait_anew(moved: LeaseRow) -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    observed = Observed()
+    observed = ObservedCounters()
     observed.look_at_leases([ROW], 100.0)
     observed.look_at_leases([], 105.0)
     observed.look_at_leases([ROW], 111.0)

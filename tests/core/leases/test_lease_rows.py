@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.leases import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row, writes
-from shardway.core.leases.row import listing_of
+from shardway.core.leases.listing import listing_of
 from shardway.model import Position
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from shardway.core.leases import Checkpoint, LeaseRow, writes
-from shardway.core.leases.row import READ_UNTIL, goes_on, lease_row
-from shardway.core.leases.tenure import LeaseTimes, claim
+from shardway.core.leases.continuation import goes_on
+from shardway.core.leases.row import READ_UNTIL, lease_row
+from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.sequence import second_of
 from shardway.model import Position
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from shardway.core.leases import Checkpoint, LeaseRow, lease_row, writes
-from shardway.core.leases.membership import WorkerRow, worker_rows
-from shardway.core.leases.row import CLOCKS_DIFFER_S, NOTE, StreamMark, told
+from shardway.core.leases.row import NOTE
+from shardway.core.leases.stream_mark import CLOCKS_DIFFER_S, StreamMark, disowned_text
+from shardway.core.leases.worker_row import WorkerRow, worker_rows
 from shardway.model import Position
 
 CREATED_S = 1_900_000_000
@@ -52,12 +53,12 @@ def test_where_a_row_does_not_say_it_the_position_tells() -> None:
 
 def test_a_message_names_a_few_leases_and_their_stream() -> None:
     strangers = [row(key=f"s{n}", of_stream="arn:other 3") for n in range(5)]
-    assert told(strangers, HERE) == (
+    assert disowned_text(strangers, HERE) == (
         f"5 leases (s0, s1, s2, ...) are of arn:other 3, and not of {ARN}, created at {CREATED_S}"
     )
     former = [row(of_stream=f"{ARN} 3")]
-    assert "1 leases (s0) are of a former stream of this name" in told(former, HERE)
-    assert "of a former stream of this name" in told([row()], HERE)
+    assert "1 leases (s0) are of a former stream of this name" in disowned_text(former, HERE)
+    assert "of a former stream of this name" in disowned_text([row()], HERE)
 
 
 def test_a_lease_that_is_begun_anew_has_nothing_of_the_other_stream_and_a_higher_counter() -> None:

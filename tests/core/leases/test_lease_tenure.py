@@ -8,33 +8,24 @@ from dataclasses import replace
 import pytest
 
 from shardway.core.leases import Checkpoint, Done, Kind, LeaseRow, Refused, Unknown, writes
-from shardway.core.leases import tenure as values
-from shardway.core.leases.tenure import (
-    TABLE,
-    Abandon,
-    Alive,
-    Answered,
+from shardway.core.leases.tenure import events, state
+from shardway.core.leases.tenure.commands import (
     Began,
-    End,
     Ended,
     Fenced,
     HandoffAsked,
-    LeaseTimes,
     Lifted,
     Loss,
     Lost,
-    Measured,
     NotTaken,
     PendingStored,
-    Prepared,
-    Saw,
     Send,
-    Settled,
-    State,
     Stored,
-    Tick,
-    receive,
 )
+from shardway.core.leases.tenure.events import Abandon, Alive, Answered, End, Measured, Prepared, Saw, Settled, Tick
+from shardway.core.leases.tenure.machine import TABLE, receive
+from shardway.core.leases.tenure.state import State
+from shardway.core.leases.tenure.times import LeaseTimes
 from tests.core.leases.leasing import FREE, TIMES, Cell, Driver, at, held
 
 F = TIMES.failover_s
@@ -42,7 +33,7 @@ F = TIMES.failover_s
 
 def test_the_table_is_complete() -> None:
     inputs = {Tick, Answered, Alive, Saw, Settled, Prepared, Measured, End, Abandon}
-    assert {name.strip() for name in str(values.Input).split("|")} == {one.__name__ for one in inputs}
+    assert {name.strip() for name in str(events.Event).split("|")} == {one.__name__ for one in inputs}
     assert set(TABLE) == set(itertools.product(State, inputs))
 
 
@@ -571,7 +562,7 @@ def test_while_one_is_pending_others_hold_still_until_it_is_committed() -> None:
     driver.tell(Settled(at(7), commit=True))
     assert driver.answer() == [Stored(at(9))]
     assert (driver.row.pending, driver.row.pending_state) == (None, None)
-    assert driver.tenure.wish == values.WantedWrites()
+    assert driver.tenure.wish == state.WantedWrites()
 
 
 def test_a_pending_one_that_says_what_is_stored_already_is_removed_by_its_commit() -> None:

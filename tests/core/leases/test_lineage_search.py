@@ -8,7 +8,7 @@ import pytest
 
 from shardway.core.assignment import views
 from shardway.core.leases import writes
-from shardway.core.leases.tenure import Tenure
+from shardway.core.leases.tenure.state import Tenure
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import Bounds
 from tests.core.leases.lineage_search import LineageSearch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.failures import Halve, LastAttempt, Redelivery, after_failure
 from shardway.errors import OptionError
 from shardway.events import (

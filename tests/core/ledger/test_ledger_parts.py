@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.parts import Part, SplitError, split
 from shardway.model import Position

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.page import behind
 from shardway.core.ledger.policy import LedgerPolicy

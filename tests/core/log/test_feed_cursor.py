@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.feed_cursor import TRIM_MARGIN_S, FeedCursor, PageMeaning
 from shardway.core.log.pages import ReadPage
 from shardway.core.log.silence import BARREN_PAGES_MAX

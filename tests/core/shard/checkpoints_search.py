@@ -12,21 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from shardway.core.leases.tenure import (
-    Answered,
-    End,
-    Ended,
-    LeaseTimes,
-    PendingStored,
-    Prepared,
-    Send,
-    Settled,
-    Stored,
-    Tenure,
-    Tick,
-    claim,
-)
-from shardway.core.leases.tenure import step as lease_step
+from shardway.core.leases.tenure.commands import Ended, PendingStored, Send, Stored
+from shardway.core.leases.tenure.events import Answered, End, Prepared, Settled, Tick
+from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.machine import step as lease_step
+from shardway.core.leases.tenure.state import Tenure
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.shard import checkpoints as machine
 from shardway.core.shard.checkpoints import (
     ASKED,

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardway.core.leases import LeaseRow
-from shardway.core.leases import tenure as lease_machine
-from shardway.core.leases.row import Checkpoint
-from shardway.core.leases.tenure import PendingStored, Prepared, Settled, Stored
-from shardway.core.leases.tenure import State as LeaseState
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.tenure import machine as lease_machine
+from shardway.core.leases.tenure.commands import PendingStored, Stored
+from shardway.core.leases.tenure.events import Prepared, Settled
+from shardway.core.leases.tenure.state import State as LeaseState
 from shardway.core.shard import checkpoints as machine
 from shardway.core.shard.checkpoints import (
     TABLE,

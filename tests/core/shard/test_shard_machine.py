@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from shardway.core.leases import LeaseRow
-from shardway.core.leases.row import Checkpoint
-from shardway.core.leases.tenure import Fenced, Lifted, Loss, Lost, PendingStored, Prepared, Settled, Stored
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.tenure.commands import Fenced, Lifted, Loss, Lost, PendingStored, Stored
+from shardway.core.leases.tenure.events import Prepared, Settled
 from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing

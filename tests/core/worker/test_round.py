@@ -12,7 +12,7 @@ from shardway.core.assignment.views import WorkerView
 from shardway.core.handoff.owner import OwnerEvent, OwnerState
 from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Checkpoint
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.worker import actions, events, held, state
 from shardway.core.worker.machine import step
 from shardway.core.worker.state import Work

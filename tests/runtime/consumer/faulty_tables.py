@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.leases import LeaseRow, Outcome, Write
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.ports import LeaseTable
 
 

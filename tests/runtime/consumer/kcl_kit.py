@@ -13,7 +13,7 @@ from shardway.core.assignment.kcl.kcl2 import moves
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.assignment.views import lease_view
 from shardway.core.leases import Done, LeaseRow, Outcome, writes
-from shardway.core.leases.membership import Observed
+from shardway.core.leases.counters import ObservedCounters
 from shardway.stores.memory import MemoryLeaseTable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Kcl2Worker:
         self.lost: set[str] = set()
         self._takes = takes
         self._failover_s = failover_s
-        self._observed = Observed()
+        self._observed = ObservedCounters()
         self._rng = random.Random(name)
         self._task = asyncio.create_task(self._run())
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.leases.row import LeaseRow
-from shardway.core.leases.tenure import LeaseTimes, claim
+from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pace import PollingOptions
@@ -26,7 +27,7 @@ from shardway.runtime.shard.tenure_keeper import TenureKeeper
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.core.leases.tenure import Command
+    from shardway.core.leases.tenure.commands import Command
     from shardway.local import LocalKinesis
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.batch import Batch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import Consumer, OptionError, Position, ShardReadError, StartingPosition, Unordered, by_key, unordered
-from shardway.core.leases.row import LeaseKey
+from shardway.core.leases.lease_key import LeaseKey
 from shardway.leases import MemoryLeaseTable
 from shardway.local import LocalKinesis
 from shardway.options import LeaseOptions

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from shardway.core.leases import LeaseRow, Outcome
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.ports import LeaseTable
 
 LOST = 2

@@ -6,8 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases import LeaseRow, writes
-from shardway.core.leases.row import Checkpoint
-from shardway.core.leases.tenure import Began, Ended, LeaseTimes, Loss, Lost, Settled, Stored, claim
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.tenure.commands import Began, Ended, Loss, Lost, Stored
+from shardway.core.leases.tenure.events import Settled
+from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.leases.writes import Done, Unknown
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard.checkpoints import Every, Prompt

@@ -15,7 +15,7 @@ import pytest
 
 from shardway import OptionError
 from shardway.core.leases import LeaseRow, Outcome, Write
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.errors import AccessDeniedError, NotFoundError, TransportError
 from shardway.events import BatchFailed, LeaseTableFailed, TaskFailed, WorkerIdShared
 from shardway.leases import MemoryLeaseTable

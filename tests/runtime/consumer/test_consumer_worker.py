@@ -16,7 +16,7 @@ from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of
 
 if TYPE_CHECKING:
     from shardway.core.leases import Outcome, Write
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
 
 SHARDS = 8
 STREAMS = {STREAM: SHARDS}

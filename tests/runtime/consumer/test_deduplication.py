@@ -13,7 +13,8 @@ import pytest
 
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
-from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import LeaseRow
 from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import PageMeaning

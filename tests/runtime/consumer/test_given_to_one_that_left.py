@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardway.core.leases import Outcome, Write
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
 
 pytestmark = pytest.mark.timeout(DEADLINE_S)
 SHARDS = 4

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import StartingPosition
-from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import LeaseRow
 from shardway.errors import OptionError
 from shardway.options import LeaseOptions
 from shardway.stores.memory import MemoryLeaseTable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import writes
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.writes import Done
 from shardway.core.shard.checkpoints import PendingChoice, Prompt
 from shardway.errors import CheckpointError

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardway.core.leases import Checkpoint, LeaseRow
-from shardway.core.leases.membership import WorkerRow
+from shardway.core.leases.worker_row import WorkerRow
 from shardway.leases import MemoryLeaseTable
 from shardway.runtime.worker.sight import MOVING_FAILOVERS, SeenTables
 from tests.core.worker.round_kit import worker_of

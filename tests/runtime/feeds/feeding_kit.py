@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.record_streams import KinesisSource
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pace import PollingOptions
 from shardway.core.log.user_records import ShardView

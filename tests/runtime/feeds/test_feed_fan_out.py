@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.pages import ReadPage
 from shardway.errors import AccessDeniedError
 from shardway.events import FanOutLeft, FanOutReturned, ReadFailed

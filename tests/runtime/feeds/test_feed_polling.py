@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.errors import AccessDeniedError, NotFoundError
 from shardway.events import CheckpointTrimmed, ReadFailed, ReadRefused
 from shardway.local import Fault

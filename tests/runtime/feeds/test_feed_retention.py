@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.aws import wire
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.pages import Retention
 from shardway.errors import InvalidArgumentError
 from shardway.events import CheckpointTrimmed, ReadFailed

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import LeaseRow
 from shardway.model import Position
 from shardway.runtime.worker.reading_ahead import WarmUp
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, POLL, STREAM, polling, read, source_of

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.row import Checkpoint, LeaseKey
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.lease_key import LeaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import LeaseRow
+    from shardway.core.leases.worker_row import WorkerRow
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})

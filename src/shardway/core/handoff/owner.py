@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardway.core.leases.membership import WRITES_PER_FAILOVER
+from shardway.core.leases.worker_row import WRITES_PER_FAILOVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,19 @@
-"""Leases: rows, their conditional writes, tenures, and workers' rows. Time is an argument, stores are elsewhere."""
+"""Leases: rows, their conditional writes, tenures, and workers' rows. Time is an argument, stores are elsewhere.
 
-from shardway.core.leases.row import Checkpoint, LeaseKey, LeaseRow, NotALeaseError, StreamKey, is_lease, lease_row
+The modules, in the order in which to read them:
+
+- `checkpoint`, `row`, `lease_key`, `stream_mark`: one lease as the table holds it.
+- `listing`: a scan of the table.
+- `writes`: each conditional write as a value, with three outcomes.
+- `tenure`: one worker's hold on one lease, from the take to the end.
+- `counters`, `worker_row`, `membership`: the workers' own rows, and what a worker knows of the others by them.
+- `continuation`: whether reading ahead goes on once the lease stands elsewhere.
+- `mirror`: rows that follow a reader without a lease.
+"""
+
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.lease_key import LeaseKey, StreamKey
+from shardway.core.leases.row import LeaseRow, NotALeaseError, is_lease, lease_row
 from shardway.core.leases.writes import Done, Kind, Outcome, Refused, Unknown, Write
 
 __all__ = [

@@ -20,7 +20,8 @@ from shardway.core.leases.writes import Done, Refused, Unknown, Write
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from shardway.core.leases.row import Checkpoint, StreamMark
+    from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.stream_mark import StreamMark
 
 __all__ = ["NOTE", "Create", "Mark", "MirroredRows", "Read", "Step", "release"]
 

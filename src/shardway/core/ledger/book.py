@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.chain import Chain
 from shardway.core.ledger.page import BookTotals, Page, R
 from shardway.core.ledger.stalls import Stalls

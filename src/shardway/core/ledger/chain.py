@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.page import Page, R
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.book import Book
 from shardway.core.ledger.failures import Faults, GiveUpReason
 from shardway.core.ledger.key_queue import KeyQueue

@@ -17,7 +17,7 @@ from shardway.model import Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.ledger.ticket import Ticket
     from shardway.core.log.buffer import Share
 

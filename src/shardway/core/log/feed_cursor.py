@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.cursor import LogCursor, Policy, latest_s
 from shardway.core.log.pages import ChildShard, RawRecord, ReadPage
 from shardway.core.log.transitions import NextStep, State

@@ -29,13 +29,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from shardway.core.given import Options
-from shardway.core.leases.tenure import PendingStored, Prepared, Settled, Stored
+from shardway.core.leases.tenure.commands import PendingStored, Stored
+from shardway.core.leases.tenure.events import Prepared, Settled
 from shardway.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.core.leases.row import Checkpoint, LeaseRow
+    from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.row import LeaseRow
 
 # --- when: the cadence ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.tenure import Prepared, Settled
+from shardway.core.leases.tenure.events import Prepared, Settled
 from shardway.core.shard.checkpoints import Answer
 from shardway.core.shard.duplicates import Admit
 

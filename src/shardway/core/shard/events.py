@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Stored
+from shardway.core.leases.tenure.commands import Fenced, Lifted, Lost, PendingStored, Stored
 from shardway.core.shard import checkpoints
 from shardway.core.shard.duplicates import PageRead
 

@@ -47,7 +47,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from shardway.core.leases.tenure import Fenced, Lifted, Lost, PendingStored, Stored
+from shardway.core.leases.tenure.commands import Fenced, Lifted, Lost, PendingStored, Stored
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.page import R
 from shardway.core.shard import checkpoints as storing
@@ -60,7 +60,7 @@ from shardway.events import HandoffWaits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.core.leases.tenure import Loss
+    from shardway.core.leases.tenure.commands import Loss
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.ledger.letters import DeadLetter

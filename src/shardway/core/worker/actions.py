@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from shardway.core.leases.row import Checkpoint, LeaseRow
+    from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.row import LeaseRow
     from shardway.core.worker.state import Work
 
 # --- actions that take no time --------------------------------------------------------------------

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from shardway.core.assignment.kcl.fleet import Fleet
     from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.handoff.owner import OwnerEvent
-    from shardway.core.leases.membership import WorkerRow
     from shardway.core.leases.row import LeaseRow
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.core.worker.state import Work
 
 

@@ -11,8 +11,9 @@ import msgspec
 from shardway.aws.calls import reading
 from shardway.aws.dynamodb import DynamoClient
 from shardway.core.assignment.kcl.rows import COORDINATOR_KEY, METRICS_KEY
-from shardway.core.leases.membership import worker_rows
-from shardway.core.leases.row import KEY, listing_of
+from shardway.core.leases.listing import listing_of
+from shardway.core.leases.row import KEY
+from shardway.core.leases.worker_row import worker_rows
 from shardway.errors import NotFoundError, OptionError
 from shardway.inspect.applications.views import (
     COORDINATOR_SUFFIX,

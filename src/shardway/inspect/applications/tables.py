@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.membership import worker_rows
-from shardway.core.leases.row import listing_of
+from shardway.core.leases.listing import listing_of
+from shardway.core.leases.worker_row import worker_rows
 from shardway.errors import NotFoundError
 from shardway.inspect.applications.dynamodb_tables import dynamodb_applications, dynamodb_rows
 from shardway.inspect.applications.sql_tables import padded, sql_rows

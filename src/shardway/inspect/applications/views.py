@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from shardway.core.assignment.kcl.rows import METRICS_ENTITY, coordination
-from shardway.core.leases.row import ENTITY, LEASE_ENTITY, NOTE, LeaseKey, LeaseRow
+from shardway.core.leases.lease_key import LeaseKey
+from shardway.core.leases.row import ENTITY, LEASE_ENTITY, NOTE, LeaseRow
 from shardway.core.sequence import just_before, second_of
 from shardway.errors import OptionError
 from shardway.inspect.moments import utc
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardway.core.assignment.kcl.fleet import Coordination
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
+    from shardway.core.leases.worker_row import WorkerRow
 
     Rows = Mapping[str, Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.row import CLOCKS_DIFFER_S
+from shardway.core.leases.stream_mark import CLOCKS_DIFFER_S
 from shardway.inspect.applications.views import COORDINATOR_SUFFIX, METRICS_SUFFIX
 from shardway.inspect.doctor.account_evidence import CLOCK_MAX_S
 from shardway.inspect.doctor.blind_spots import STANDS_S

@@ -12,7 +12,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.core.leases.row import LeaseKey
+from shardway.core.leases.lease_key import LeaseKey
 from shardway.core.sequence import second_of
 from shardway.errors import (
     AccessDeniedError,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.inspect.applications.views import ApplicationRows
     from shardway.inspect.lag.reports import LagTimes
     from shardway.inspect.reads.ports import StreamReads

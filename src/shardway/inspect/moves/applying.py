@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, writes
-from shardway.core.leases.membership import WRITES_PER_FAILOVER, WorkerRow
-from shardway.core.leases.row import LeaseKey, StreamMark
+from shardway.core.leases.lease_key import LeaseKey
+from shardway.core.leases.stream_mark import StreamMark
+from shardway.core.leases.worker_row import WRITES_PER_FAILOVER, WorkerRow
 from shardway.errors import CredentialsError, NotFoundError, OptionError, ServiceError, ShardwayError
 from shardway.inspect.applications.views import ApplicationRows, application_view
 from shardway.inspect.moves.planning import NO_ROWS, QUIET_FAILOVERS, Look, failover_of, quiet_of, seen

@@ -6,7 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from shardway.core.leases import Checkpoint
-from shardway.core.leases.row import CLOCKS_DIFFER_S, LeaseKey
+from shardway.core.leases.lease_key import LeaseKey
+from shardway.core.leases.stream_mark import CLOCKS_DIFFER_S
 from shardway.core.lineage import Lineage
 from shardway.core.log.user_records import ShardView, opened
 from shardway.core.sequence import second_of, shard_id_number, shard_number_of

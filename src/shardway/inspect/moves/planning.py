@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from shardway.core.leases import Checkpoint
-from shardway.core.leases.row import NOTE, LeaseKey, LeaseRow, Listing
+from shardway.core.leases.lease_key import LeaseKey
+from shardway.core.leases.listing import Listing
+from shardway.core.leases.row import NOTE, LeaseRow
 from shardway.errors import NotFoundError, OptionError
 from shardway.inspect.applications.stores import Store
 from shardway.inspect.applications.tables import rows_of

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardway.core.leases import Done, Kind, Unknown
-from shardway.core.leases.membership import WorkerRow, worker_row
+from shardway.core.leases.worker_row import WorkerRow, worker_row
 from shardway.errors import OptionError, ServiceError, ShardwayError
 from shardway.events import LeaseTableFailed, WorkerIdShared
 from shardway.ports import SharedWithKcl
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shardway.core.assignment.kcl.fleet import Coordination, Place
     from shardway.core.leases import LeaseRow, Outcome, Write
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
     from shardway.ports import LeaseTable
     from shardway.telemetry.consumer_meter import ConsumerMeter
 

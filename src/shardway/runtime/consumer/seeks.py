@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardway.core.given import not_of
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.errors import OptionError
 from shardway.model import Position, StartingPosition
 from shardway.options import start_of

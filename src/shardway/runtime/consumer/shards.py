@@ -10,7 +10,7 @@ from shardway.runtime.consumer.collection import collect
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable
 
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.model import Record
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.shard.batch import Batch

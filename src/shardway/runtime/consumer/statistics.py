@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.runtime.shard.shard_reader import ShardReader
 
 

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.leases.row import Checkpoint, LeaseRow, StreamKey, StreamMark
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.lease_key import StreamKey
+from shardway.core.leases.row import LeaseRow
+from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.log.cursor import latest_s
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pages import Retention

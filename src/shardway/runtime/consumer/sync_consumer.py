@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar as DefaultedTypeVar  # Python has its own from 3.13 on (PEP 696).
 
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.model import Position, Record, StartingPosition
     from shardway.ports import RecordSource

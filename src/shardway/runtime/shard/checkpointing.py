@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.shard.checkpoints import Abandon, Commit, Prepare, SetBound
 from shardway.runtime.shard.pending import PendingCheckpoint
 

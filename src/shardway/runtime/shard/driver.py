@@ -12,7 +12,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.tenure import Ended, HandoffAsked, Lost, Prepared, Settled, Stored
+from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost, Stored
+from shardway.core.leases.tenure.events import Prepared, Settled
 from shardway.core.shard import commands, events
 from shardway.core.shard.checkpoints import Answer
 from shardway.core.shard.commands import WAKE
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from shardway.core.leases.row import Checkpoint
-    from shardway.core.leases.tenure import Command
+    from shardway.core.leases.checkpoint import Checkpoint
+    from shardway.core.leases.tenure.commands import Command
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.shard import checkpoints
     from shardway.core.shard.checkpoints import Pending

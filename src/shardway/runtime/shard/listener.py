@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
-    from shardway.core.leases.tenure import Ended, HandoffAsked, Lost
+    from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader

@@ -10,7 +10,7 @@ from shardway.runtime.shard.listener import ShardListener
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from shardway.core.leases.tenure import Ended, HandoffAsked, Lost
+    from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
 

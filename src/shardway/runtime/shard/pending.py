@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.shard.checkpoints import Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position

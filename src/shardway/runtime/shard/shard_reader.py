@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.page import payload_bytes_of
 from shardway.core.ledger.policy import LedgerPolicy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.tenure import Loss
+    from shardway.core.leases.tenure.commands import Loss
     from shardway.core.log.feed_cursor import FeedCursor
     from shardway.core.shard.checkpoints import Cadence
     from shardway.events import LedgerEvent

@@ -8,21 +8,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.tenure import (
-    Abandon,
-    Alive,
-    Answered,
-    Began,
-    End,
-    Lost,
-    NotTaken,
-    Saw,
-    Send,
-    Settled,
-    State,
-    Tick,
-    step,
-)
+from shardway.core.leases.tenure.commands import Began, Lost, NotTaken, Send
+from shardway.core.leases.tenure.events import Abandon, Alive, Answered, End, Saw, Settled, Tick
+from shardway.core.leases.tenure.machine import step
+from shardway.core.leases.tenure.state import State
 from shardway.core.leases.writes import Unknown, creates
 from shardway.tasks import spawn, wait_set
 
@@ -30,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.core.leases import LeaseRow, Write
-    from shardway.core.leases.tenure import Command, Input, Result
+    from shardway.core.leases.tenure.commands import Command
+    from shardway.core.leases.tenure.events import Event
+    from shardway.core.leases.tenure.machine import Result
     from shardway.ports import LeaseTable
 
 
@@ -55,7 +46,7 @@ class TenureKeeper:
         self._unheard: deque[Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
         self._commands = deque(first)
-        self._inputs: deque[Input] = deque()
+        self._events: deque[Event] = deque()
         self._more = asyncio.Event()
         self._over = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -84,21 +75,21 @@ class TenureKeeper:
         """True while no other worker can have the lease."""
         return self.tenure.may_deliver(self._clock())
 
-    def tell(self, given: Input) -> None:
+    def tell(self, given: Event) -> None:
         """Hand the machine an input; what it leads to happens soon."""
-        if self._inputs and isinstance(given, Settled) and _rides(given):
-            last = self._inputs[-1]
+        if self._events and isinstance(given, Settled) and _rides(given):
+            last = self._events[-1]
             if isinstance(last, Settled) and _rides(last):
                 # Thousands of records may be settled one by one before the machine comes to its turn.
                 if last.checkpoint < given.checkpoint:
-                    self._inputs[-1] = given
+                    self._events[-1] = given
                 return
-        self._inputs.append(given)
+        self._events.append(given)
         self._more.set()
 
     def alive(self, sent_s: float) -> None:
         """Note that a write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
-        if self.tenure.state is State.HELD and not self._inputs and self.may_deliver():
+        if self.tenure.state is State.HELD and not self._events and self.may_deliver():
             # The input only puts off what is waited for. A thousand keepers that are woken up for that are most of the
             # work of a worker that has much to show. A keeper that may not deliver has to know: the machine may have
             # slept.
@@ -133,10 +124,10 @@ class TenureKeeper:
             while self.tenure.state is not State.OVER:
                 now_s, wake_at_s = self._clock(), self.tenure.wake_at_s
                 wait_s = None if wake_at_s is None else max(0.0, wake_at_s - now_s)
-                if not self._inputs and wait_s != 0.0:
+                if not self._events and wait_s != 0.0:
                     self._more.clear()
                     await wait_set(self._more, wait_s)
-                self._take(self._inputs.popleft() if self._inputs else Tick())
+                self._take(self._events.popleft() if self._events else Tick())
         finally:
             if self.tenure.state is not State.OVER:
                 self._take(Abandon())
@@ -146,7 +137,7 @@ class TenureKeeper:
                 self.began.set_result(False)
             self._over.set()
 
-    def _take(self, given: Input) -> None:
+    def _take(self, given: Event) -> None:
         self.tenure, commands = step(self.tenure, given, self._clock())
         self._commands += commands
         self._do()

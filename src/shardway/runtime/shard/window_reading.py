@@ -13,7 +13,7 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.page import behind
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import NextStep

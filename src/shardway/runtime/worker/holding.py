@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.assignment.kcl.fleet import Fleet
 from shardway.core.assignment.views import lease_view
 from shardway.core.handoff.owner import OwnerEvent
-from shardway.core.leases.membership import longest_unsettled
-from shardway.core.leases.tenure import End, Ended, HandoffAsked, Loss, Lost, Measured
+from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Loss, Lost
+from shardway.core.leases.tenure.events import End, Measured
+from shardway.core.leases.worker_row import longest_unsettled
 from shardway.core.ledger.parts import PARTS_MAX
 from shardway.core.worker import events
 from shardway.runtime.dead_letters.shard_letters import LetterWriter

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.leases.row import goes_on
+from shardway.core.leases.continuation import goes_on
 from shardway.core.worker import events
 from shardway.errors import OptionError
 from shardway.runtime.background import emits_failure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.row import Checkpoint
+    from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.log.feed_cursor import PageMeaning
     from shardway.model import Position
     from shardway.options import ConsumerOptions

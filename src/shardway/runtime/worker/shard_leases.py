@@ -20,7 +20,9 @@ from shardway.core.assignment.lease_births import (
 from shardway.core.assignment.upkeep import HoleAudit, served
 from shardway.core.assignment.views import shard_view
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, Unknown, writes
-from shardway.core.leases.row import LeaseKey, NotALeaseError, told
+from shardway.core.leases.lease_key import LeaseKey
+from shardway.core.leases.row import NotALeaseError
+from shardway.core.leases.stream_mark import disowned_text
 from shardway.core.lineage import Lineage
 from shardway.errors import OptionError, ShardwayError
 from shardway.model import ListedShard
@@ -28,7 +30,8 @@ from shardway.model import ListedShard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from shardway.core.leases.row import StreamKey, StreamMark
+    from shardway.core.leases.lease_key import StreamKey
+    from shardway.core.leases.stream_mark import StreamMark
     from shardway.core.log.pages import ChildShard
     from shardway.model import StartingPosition
     from shardway.ports import LeaseTable
@@ -216,9 +219,9 @@ class ShardLeases:
                 return begun
             if not begins_anew:
                 raise OptionError(
-                    f"application: in the table {self._table.name} {told(foreign, mark)}: their positions mean nothing "
-                    "here, and records would be passed over. Read this stream under another application's name, or let "
-                    "its leases be begun anew: LeaseOptions(other_stream_begins_anew=True)"
+                    f"application: in the table {self._table.name} {disowned_text(foreign, mark)}: their positions "
+                    "mean nothing here, and records would be passed over. Read this stream under another application's "
+                    "name, or let its leases be begun anew: LeaseOptions(other_stream_begins_anew=True)"
                 )
             await self._watch(mark, foreign, failover_s)
             begun += await self._begin_anew(part, foreign)
@@ -234,8 +237,8 @@ class ShardLeases:
                 if before is not None and mark.disowns(row) and row.counter != before.counter:
                     raise OptionError(
                         f"application: in the table {self._table.name} the worker {row.actual_owner} lives, and reads "
-                        f"by leases of another stream: {told([row], mark)}. Stop it first, or read this stream under "
-                        "another application's name"
+                        f"by leases of another stream: {disowned_text([row], mark)}. Stop it first, or read this "
+                        "stream under another application's name"
                     )
 
     async def _begin_anew(self, part: StreamPart, foreign: Iterable[LeaseRow]) -> int:

@@ -14,7 +14,8 @@ from shardway.core.assignment.kcl.fleet import Coordination, Finding, Fleet, Fle
 from shardway.core.assignment.kcl.rows import SAMPLES_MAX, beside_leases, metrics_row
 from shardway.core.assignment.views import is_free, lease_view, startable, worker_view
 from shardway.core.leases import Done
-from shardway.core.leases.membership import Observed, WorkerRows
+from shardway.core.leases.counters import ObservedCounters
+from shardway.core.leases.membership import WorkerRows
 from shardway.core.leases.row import NotALeaseError
 from shardway.errors import ShardwayError
 from shardway.tasks import LOOKS_AT_ONCE_MAX, side_by_side
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from shardway.core.assignment.kcl.fleet import Place
     from shardway.core.assignment.views import LeaseView, WorkerView
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.membership import WorkerRow
-    from shardway.core.leases.row import Listing
+    from shardway.core.leases.listing import Listing
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.core.worker.state import WorkerState
     from shardway.ports import LeaseTable, SharedWithKcl
 
@@ -82,7 +83,7 @@ class SeenTables:
         self._table = table
         self._streams = streams
         self.clock = clock
-        self._observed = Observed()
+        self._observed = ObservedCounters()
         self._pictures: Mapping[str, object] = {}
         self.unreadable: Mapping[str, str] = {}
         """The rows that cannot be read as leases, by their keys, with the reason."""

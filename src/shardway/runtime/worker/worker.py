@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.assignment.kcl.fleet import Fleet
 from shardway.core.handoff.receiver import ReceiverState
 from shardway.core.leases import Done, writes
-from shardway.core.leases.membership import WRITES_PER_FAILOVER
 from shardway.core.leases.row import process_name
-from shardway.core.leases.tenure import claim, receive
+from shardway.core.leases.tenure.machine import claim, receive
+from shardway.core.leases.worker_row import WRITES_PER_FAILOVER
 from shardway.core.worker import actions, events
 from shardway.core.worker.machine import step
 from shardway.core.worker.state import Terms, Work, WorkerState
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.options import ConsumerOptions
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.shard_reader import ShardReader

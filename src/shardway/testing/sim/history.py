@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.leases.row import Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.events import CheckpointTrimmed
 from shardway.model import Position, Record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardway.core.leases.tenure import Loss, Lost
+from shardway.core.leases.tenure.commands import Loss, Lost
 from shardway.core.ledger.parts import Part
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
@@ -32,7 +32,7 @@ from shardway.testing.sim.services import Link, SimulatedSource, StreamWire, Tab
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from shardway.core.leases.tenure import Command
+    from shardway.core.leases.tenure.commands import Command
     from shardway.core.ledger.letter import Letter
     from shardway.options import ConsumerOptions
     from shardway.policies import FoundPending

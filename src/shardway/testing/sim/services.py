@@ -16,7 +16,8 @@ from shardway.aws.options import ConnectionOptions
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Done, Refused, Unknown
-from shardway.core.leases.row import LeaseKey, Listing, StreamKey
+from shardway.core.leases.lease_key import LeaseKey, StreamKey
+from shardway.core.leases.listing import Listing
 from shardway.core.service_clock import ServiceClock, SteadyEpoch
 from shardway.errors import ServiceError, ShardwayError, ThrottledError, TransportError, UnavailableError
 from shardway.local import eventstream
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
 
     from shardway.core.leases import LeaseRow, Outcome, Write
-    from shardway.core.leases.membership import WorkerRow
+    from shardway.core.leases.worker_row import WorkerRow
     from shardway.local.model import Subscription
     from shardway.testing.sim.history import History
     from shardway.testing.sim.loop import VirtualLoop, VirtualTime

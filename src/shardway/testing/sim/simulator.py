@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardway.core.leases.row import Checkpoint, LeaseRow
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import LeaseRow
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import StartingPosition

@@ -1,374 +1,52 @@
-"""A tenure is one worker's hold on one lease from the take to the end: here are its inputs, commands, state, and
-machine.
+"""The machine of a tenure is a table: (state, event) -> (state, commands).
 
-Three rules keep two workers from reading one shard, whatever is slow, lost, repeated or asleep:
-
-1. **Fence.** Records are delivered only until the earlier of (send time of the last confirmed write to the lease, or
-   to the worker's own row) + F - margin, on the owner's own clock. No other worker takes the lease before F has passed
-   since it *saw* that write. A fallen fence is lifted only by a write to the lease that was sent after it fell, and, if
-   a write to the worker's row was missing, after such a write was confirmed.
-2. **One write at a time.** A write without an answer is repeated as it was until its outcome is known: the answer to
-   a repetition shows it, since a row that shows the write's own changes proves that it was applied. Then it counts from
-   the first time it was sent. So an applied write that was answered with an error costs nothing.
-3. **Token.** The token is the counter that the take (or the former owner's give) wrote. It grows with every owner.
-
-A row that was deleted under its owner is written anew by it (`writes.restore`), while the fence stands. Once it has
-fallen, or a write that gives the lease away may have been applied, another worker may have had the lease: it may
-deliver still, or have read the shard to its end, after which the row was deleted rightly. So the tenure is over then,
-and what its owner knew goes into a new row only where the list of shards says that one is missing (`Lost.known`).
+Values go in and come out: nothing is changed, and the runtime does what the commands say.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardway.core.leases import writes
-from shardway.core.leases.row import CHECKPOINT, Checkpoint
+from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.row import CHECKPOINT
+from shardway.core.leases.tenure.commands import (
+    Began,
+    Command,
+    Ended,
+    Fenced,
+    HandoffAsked,
+    Lifted,
+    Loss,
+    Lost,
+    NotTaken,
+    PendingStored,
+    Send,
+    Stored,
+)
+from shardway.core.leases.tenure.events import (
+    Abandon,
+    Alive,
+    Answered,
+    End,
+    Event,
+    Measured,
+    Prepared,
+    Saw,
+    Settled,
+    Tick,
+)
+from shardway.core.leases.tenure.state import PendingWrite, State, Tenure, WantedWrites
 from shardway.core.leases.writes import Done, Kind, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shardway.core.leases.row import LeaseRow
-    from shardway.core.leases.writes import Outcome, Write
+    from shardway.core.leases.tenure.times import LeaseTimes
+    from shardway.core.leases.writes import Write
 
-# --- times ----------------------------------------------------------------------------------------
-# The times that rule leases are all multiples of one: the failover time F.
-
-FAILOVER_S = 10.0
-"""The failover time by default, in seconds; the KCL has the same default (``failoverTimeMillis``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
-    """The times of a lease in seconds. An owner obeys its own F; a worker that waits for an owner's silence obeys the
-    larger of both.
-    """
-
-    failover_s: float = FAILOVER_S
-    """Another worker may take a lease whose counter has not moved for longer than this."""
-    renew_interval_s: float = FAILOVER_S / 2
-    """The time from one confirmed write of an owner to the next."""
-    margin_s: float = FAILOVER_S / 20
-    """An owner stops delivering this much earlier. The margin covers clocks that do not run alike, and a delivery that
-    is under way.
-    """
-    retry_s: float = FAILOVER_S / 40
-    """The time after which an owner repeats a write whose outcome is unknown."""
-    unconfirmed_max_s: float = FAILOVER_S * 2
-    """An owner gives up a lease of which no write was confirmed for this long, even if no other worker is known to have
-    it.
-    """
-
-    def __post_init__(self) -> None:
-        faults = [name for name in self.__slots__ if getattr(self, name) < 0]
-        if faults:
-            raise ValueError(f"a time is not negative: {', '.join(faults)}")
-        if not self.renew_interval_s < self.failover_s - self.margin_s:
-            raise ValueError("a lease is renewed before its fence falls: renew_interval_s < failover_s - margin_s")
-        if self.unconfirmed_max_s < self.failover_s:
-            raise ValueError("unconfirmed_max_s is at least failover_s: until then no worker may have taken the lease")
-
-    @classmethod
-    def of(cls, failover_s: float) -> LeaseTimes:
-        """Return all times for a failover time, in the proportions of the defaults."""
-        return cls(failover_s, failover_s / 2, failover_s / 20, failover_s / 40, failover_s * 2)
-
-
-# --- inputs, commands, state ----------------------------------------------------------------------
-
-
-class State(StrEnum):
-    """The states of a tenure."""
-
-    CLAIMING = "claiming"
-    """The take is under way, or was answered so late, or so badly, that a renewal has to follow. Nothing is
-    delivered.
-    """
-    HELD = "held"
-    """Records may be delivered, while `Tenure.may_deliver` says so."""
-    FENCED = "fenced"
-    """The fence fell. Nothing is delivered until it is lifted; the lease may be another's by now."""
-    ENDING = "ending"
-    """The lease is being given or freed. Nothing is delivered any more."""
-    OVER = "over"
-    """The tenure is over, and nothing follows."""
-
-
-class Loss(StrEnum):
-    """The reasons for which a lease was lost."""
-
-    TAKEN = "taken"
-    """Another worker has the lease."""
-    GONE = "gone"
-    """The row was deleted."""
-    UNCONFIRMED = "unconfirmed"
-    """No write was confirmed for `LeaseTimes.unconfirmed_max_s`."""
-
-
-# --- inputs ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed: it is told by `Tenure.wake_at_s` at the latest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The write that was sent last has an outcome."""
-
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """A write to this worker's own row was confirmed, which was sent at ``sent_s``."""
-
-    sent_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Saw:
-    """The lease's row, as a look at the table showed it. It may be old."""
-
-    row: LeaseRow
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """All up to the checkpoint is settled. The checkpoint is stored with the next renewal, or at once."""
-
-    checkpoint: Checkpoint
-    at_once: bool = False
-    commit: bool = False
-    """True: store the checkpoint also while a prepared one is pending, which this removes. False: it waits until none
-    is.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Store a checkpoint that is to be committed later."""
-
-    checkpoint: Checkpoint
-    state: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Store these measurements with the next renewal, without a write of their own."""
-
-    throughput_kib_s: float | None = None
-    read_until_ms: int | None = None
-    """The time up to which all is read; see `LeaseRow`. It must hold for the checkpoint that is stored by now."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """End the tenure with a write: give the lease to a worker, or free it; with what was settled last.
-
-    The caller has stopped delivering before it says so.
-    """
-
-    to: str | None = None
-    process: str | None = None
-    """The process of that worker's name, as its row shows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """End the tenure at once, without a write."""
-
-
-Input: TypeAlias = "Tick | Answered | Alive | Saw | Settled | Prepared | Measured | End | Abandon"
-"""The inputs of a tenure."""
-
-# --- commands -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Write to the table, and answer with `Answered`. The time of the step counts as the send time."""
-
-    write: Write
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """The lease is held: read from the row's checkpoint on."""
-
-    token: int
-    row: LeaseRow
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """Stop delivering: writes are not confirmed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """Go on delivering: no other worker had the lease meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandoffAsked:
-    """Drain, then tell `End` with this worker's name: a KCL leader wants the lease handed to it."""
-
-    to: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The checkpoint is in the table."""
-
-    checkpoint: Checkpoint
-    pending: bool = False
-    """True: a prepared checkpoint is there as well, and waits to be committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingStored:
-    """The prepared checkpoint is in the table."""
-
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class NotTaken:
-    """The take failed. ``row`` is what was found instead; None if that is not known, or nothing was found."""
-
-    row: LeaseRow | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The lease is lost, and the tenure is over. It comes once."""
-
-    why: Loss
-    row: LeaseRow | None
-    """The row as it was found, if it was found."""
-    known: LeaseRow | None = None
-    """The lease without an owner, as far as this owner had come, where the row was deleted, or may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The tenure has ended as the worker asked. ``row`` is None when it is not known whether the last write was
-    done.
-    """
-
-    row: LeaseRow | None
-
-
-Command: TypeAlias = Send | Began | Fenced | Lifted | HandoffAsked | Stored | PendingStored | NotTaken | Lost | Ended
-"""The commands of a tenure. Do them in their order."""
-
-
-# --- values ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
-    """The one write that has no outcome yet."""
-
-    write: Write
-    first_s: float
-    last_s: float
-    """The times at which the write was sent first (``first_s``) and last."""
-    first_lifts: bool = True
-    last_lifts: bool = True
-    """True if the write was sent last after the fence fell, or never fell: such a write lifts it."""
-    doubtful: bool = False
-    """True from an answer without an outcome until the write is sent again."""
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WantedWrites:
-    """The things that the next writes should store."""
-
-    checkpoint: Checkpoint | None = None
-    at_once: bool = False
-    commit: bool = False
-    prepare: Prepared | None = None
-    throughput_kib_s: float | None = None
-    read_until_ms: int | None = None
-    to: str | None = None
-    """The worker that gets the lease in `State.ENDING`. None: the lease is freed."""
-    process: str | None = None
-    """The process of that worker's name that gets the lease."""
-
-
-_NOTHING = WantedWrites()
-
-
-@dataclass(frozen=True, slots=True)
-class Tenure:
-    """The state of one tenure; see the module. Times are the owner's monotonic seconds."""
-
-    state: State
-    worker: str
-    times: LeaseTimes
-    row: LeaseRow
-    """The row as it was last confirmed, or as the take found it."""
-    lease_s: float
-    """The send time of the last confirmed write to the lease; of the take, while there is none."""
-    alive_s: float | None
-    """The send time of the last confirmed write to the worker's row; None where no other worker looks at such rows."""
-    token: int = 0
-    """The token of the tenure; 0 until it has begun."""
-    sent: PendingWrite | None = None
-    wish: WantedWrites = _NOTHING
-
-    @property
-    def base_s(self) -> float:
-        """The time that the fence counts from."""
-        return self.lease_s if self.alive_s is None else min(self.lease_s, self.alive_s)
-
-    @property
-    def fence_s(self) -> float:
-        """The time at which the fence falls, unless a write is confirmed."""
-        return self.base_s + self.times.failover_s - self.times.margin_s
-
-    def may_deliver(self, now_s: float) -> bool:
-        """True while records may be delivered. The reader asks before each delivery."""
-        return self.state is State.HELD and now_s < self.fence_s
-
-    @property
-    def renew_at_s(self) -> float:
-        """The time at which the next write is due, if none is under way."""
-        return self.lease_s + self.times.renew_interval_s
-
-    @property
-    def alive_fence_s(self) -> float:
-        """The time at which the part of the fence falls that the worker's own row holds up."""
-        if self.alive_s is None:
-            return float("inf")
-        return self.alive_s + self.times.failover_s - self.times.margin_s
-
-    @property
-    def wake_at_s(self) -> float | None:
-        """The time at which the next `Tick` is due; None when nothing is waited for."""
-        if self.state is State.OVER:
-            return None
-        times = [self.base_s + self.times.unconfirmed_max_s]
-        if self.state is State.HELD:
-            times.append(self.fence_s)
-        if self.sent is None:
-            times.append(self.renew_at_s)
-        elif self.sent.doubtful:
-            times.append(self.sent.last_s + self.times.retry_s)
-        return min(times)
-
-
-# --- the machine ----------------------------------------------------------------------------------
-# The machine of a tenure is a table: (state, input) -> (state, commands).
-#
-# Values go in and come out: nothing is changed, and the runtime does what the commands say.
 
 Result: TypeAlias = tuple[Tenure, tuple[Command, ...]]
 Rule: TypeAlias = "Callable[[Tenure, Any, float], Result]"
@@ -416,10 +94,10 @@ def receive(
     return tenure, (Began(tenure.token, row), *commands)
 
 
-def step(tenure: Tenure, given: Input, now_s: float) -> Result:
+def step(tenure: Tenure, event: Event, now_s: float) -> Result:
     """Return what an input makes of a tenure, and what is to be done now. ``now_s`` does not go back."""
     tenure, fallen = _fence(tenure, now_s)
-    after, commands = TABLE[tenure.state, type(given)](tenure, given, now_s)
+    after, commands = TABLE[tenure.state, type(event)](tenure, event, now_s)
     return after, fallen + commands
 
 
@@ -437,9 +115,9 @@ def _from_before(sent: PendingWrite | None) -> PendingWrite | None:
     return None if sent is None else replace(sent, first_lifts=False, last_lifts=False)
 
 
-def _alive(tenure: Tenure, given: Alive, now_s: float) -> Result:
+def _alive(tenure: Tenure, event: Alive, now_s: float) -> Result:
     missing = tenure.alive_fence_s <= now_s
-    after = replace(tenure, alive_s=given.sent_s if tenure.alive_s is None else max(tenure.alive_s, given.sent_s))
+    after = replace(tenure, alive_s=event.sent_s if tenure.alive_s is None else max(tenure.alive_s, event.sent_s))
     if tenure.state is not State.FENCED or not missing:
         return after, ()
     # While this row stood still the lease could be taken by its counter as it was then: only a write to the lease that
@@ -494,7 +172,7 @@ def _work(tenure: Tenure, now_s: float) -> Result:
     return replace(tenure, sent=again), (Send(sent.write),)
 
 
-def _tick(tenure: Tenure, given: Tick, now_s: float) -> Result:
+def _tick(tenure: Tenure, event: Tick, now_s: float) -> Result:
     if now_s < tenure.base_s + tenure.times.unconfirmed_max_s:
         return _work(tenure, now_s)
     if tenure.token == 0:
@@ -507,8 +185,8 @@ def _tick(tenure: Tenure, given: Tick, now_s: float) -> Result:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def _answered(tenure: Tenure, given: Answered, now_s: float) -> Result:
-    sent, outcome = tenure.sent, given.outcome
+def _answered(tenure: Tenure, event: Answered, now_s: float) -> Result:
+    sent, outcome = tenure.sent, event.outcome
     if sent is None:
         raise ValueError(f"no write to the lease {tenure.row.key} is under way")
     if isinstance(outcome, Done):
@@ -567,7 +245,7 @@ def _refused(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: fl
         # were passed over.
         return _deleted(tenure, sent, row, now_s)
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
-        return _over(tenure, Ended(row))  # It was given, and written over by the next owner.
+        return _over(tenure, Ended(row))  # It was event, and written over by the next owner.
     return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
 
 
@@ -653,8 +331,8 @@ def _over(tenure: Tenure, *commands: Command) -> Result:
 # --- what the worker wants ------------------------------------------------------------------------
 
 
-def _saw(tenure: Tenure, given: Saw, now_s: float) -> Result:
-    row, known, sent = given.row, tenure.row, tenure.sent
+def _saw(tenure: Tenure, event: Saw, now_s: float) -> Result:
+    row, known, sent = event.row, tenure.row, tenure.sent
     if row.counter > known.counter:
         own = row.actual_owner == tenure.worker and row.process == known.process
         if own or (sent is not None and writes.applied(sent.write, row)):
@@ -666,61 +344,61 @@ def _saw(tenure: Tenure, given: Saw, now_s: float) -> Result:
     return tenure, ()
 
 
-def _settled(tenure: Tenure, given: Settled, now_s: float) -> Result:
+def _settled(tenure: Tenure, event: Settled, now_s: float) -> Result:
     wish = tenure.wish
-    furthest = given.checkpoint if wish.checkpoint is None else max(wish.checkpoint, given.checkpoint)
-    commit = wish.commit or given.commit
+    furthest = event.checkpoint if wish.checkpoint is None else max(wish.checkpoint, event.checkpoint)
+    commit = wish.commit or event.commit
     if furthest <= tenure.row.checkpoint and not (commit and tenure.row.pending is not None):
         return tenure, ()
     wish = replace(
         wish,
         checkpoint=max(furthest, tenure.row.checkpoint),
         commit=commit,
-        at_once=wish.at_once or given.at_once or given.commit,
+        at_once=wish.at_once or event.at_once or event.commit,
     )
     return _work(replace(tenure, wish=wish), now_s)
 
 
-def _prepared(tenure: Tenure, given: Prepared, now_s: float) -> Result:
+def _prepared(tenure: Tenure, event: Prepared, now_s: float) -> Result:
     floor = max(tenure.row.checkpoint, tenure.wish.checkpoint or tenure.row.checkpoint)
-    if given.checkpoint < floor:
-        raise ValueError(f"{given.checkpoint.text} of {tenure.row.key} cannot be prepared: {floor.text} is settled")
+    if event.checkpoint < floor:
+        raise ValueError(f"{event.checkpoint.text} of {tenure.row.key} cannot be prepared: {floor.text} is settled")
     # A wish to commit was for the checkpoint that was pending before this one. Kept, it would clear this one with the
     # write after next: the next owner would not be told of what was prepared, and a commit would wait for ever.
-    return _work(replace(tenure, wish=replace(tenure.wish, prepare=given, commit=False)), now_s)
+    return _work(replace(tenure, wish=replace(tenure.wish, prepare=event, commit=False)), now_s)
 
 
-def _measured(tenure: Tenure, given: Measured, now_s: float) -> Result:
+def _measured(tenure: Tenure, event: Measured, now_s: float) -> Result:
     wish = tenure.wish
-    throughput_kib_s = wish.throughput_kib_s if given.throughput_kib_s is None else given.throughput_kib_s
-    read_until_ms = wish.read_until_ms if given.read_until_ms is None else given.read_until_ms
+    throughput_kib_s = wish.throughput_kib_s if event.throughput_kib_s is None else event.throughput_kib_s
+    read_until_ms = wish.read_until_ms if event.read_until_ms is None else event.read_until_ms
     return replace(tenure, wish=replace(wish, throughput_kib_s=throughput_kib_s, read_until_ms=read_until_ms)), ()
 
 
-def _settled_late(tenure: Tenure, given: Settled, now_s: float) -> Result:
+def _settled_late(tenure: Tenure, event: Settled, now_s: float) -> Result:
     """Let the last write take a checkpoint along if it is not sent yet."""
     if tenure.token == 0:  # It never began: nothing was delivered.
         return tenure, ()
-    furthest = given.checkpoint if tenure.wish.checkpoint is None else max(tenure.wish.checkpoint, given.checkpoint)
+    furthest = event.checkpoint if tenure.wish.checkpoint is None else max(tenure.wish.checkpoint, event.checkpoint)
     if furthest < tenure.row.checkpoint:
         return tenure, ()
-    wish = replace(tenure.wish, checkpoint=furthest, commit=tenure.wish.commit or given.commit)
+    wish = replace(tenure.wish, checkpoint=furthest, commit=tenure.wish.commit or event.commit)
     return replace(tenure, wish=wish), ()
 
 
-def _end(tenure: Tenure, given: End, now_s: float) -> Result:
-    if given.to == tenure.worker:
+def _end(tenure: Tenure, event: End, now_s: float) -> Result:
+    if event.to == tenure.worker:
         raise ValueError(f"the lease {tenure.row.key} cannot be given to its owner")
     return _work(
-        replace(tenure, state=State.ENDING, wish=replace(tenure.wish, to=given.to, process=given.process)), now_s
+        replace(tenure, state=State.ENDING, wish=replace(tenure.wish, to=event.to, process=event.process)), now_s
     )
 
 
-def _abandon(tenure: Tenure, given: Abandon, now_s: float) -> Result:
+def _abandon(tenure: Tenure, event: Abandon, now_s: float) -> Result:
     return _over(tenure)
 
 
-def _ignored(tenure: Tenure, given: Input, now_s: float) -> Result:
+def _ignored(tenure: Tenure, event: Event, now_s: float) -> Result:
     return tenure, ()
 
 
@@ -744,6 +422,6 @@ _RULES: dict[State, dict[type[Any], Rule]] = {
     State.OVER: dict.fromkeys(_HOLDING, _ignored),
 }
 TABLE: Mapping[tuple[State, type[Any]], Rule] = {
-    (state, given): rule for state, rules in _RULES.items() for given, rule in rules.items()
+    (state, event): rule for state, rules in _RULES.items() for event, rule in rules.items()
 }
 """The rules by state and input, which are complete: every state has a rule for every input."""
