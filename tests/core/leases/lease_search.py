@@ -28,7 +28,7 @@ from shardway.core.leases.tenure.commands import Began, Fenced, Lifted, Loss, Lo
 from shardway.core.leases.tenure.events import Answered, End, Saw, Settled, Tick
 from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
-from shardway.core.leases.worker_row import PROCESS
+from shardway.core.leases.row import PROCESS
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 

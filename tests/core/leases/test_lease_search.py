@@ -14,7 +14,7 @@ from shardway.core.leases.tenure import machine
 from shardway.core.leases.tenure.commands import Began
 from shardway.core.leases.tenure.events import Alive
 from shardway.core.leases.tenure.state import State, Tenure
-from shardway.core.leases.worker_row import PROCESS
+from shardway.core.leases.row import PROCESS
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import FORMER, Bounds, Search
 from tests.core.leases.member_search import MemberSearch
