@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardway.core.assignment import views
 from shardway.core.assignment.views import lease_view
 from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, counters, lease_row, writes
-from shardway.core.leases.row import COUNTER, process_name
+from shardway.core.leases.row import COUNTER, PROCESS, process_name
 from shardway.core.leases.tenure import machine
 from shardway.core.leases.tenure.commands import Began, Fenced, Lifted, Loss, Lost, Send
 from shardway.core.leases.tenure.events import Answered, End, Saw, Settled, Tick
 from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
-from shardway.core.leases.row import PROCESS
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 

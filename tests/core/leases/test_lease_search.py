@@ -9,12 +9,11 @@ import pytest
 
 from shardway.core.assignment import views
 from shardway.core.leases import Kind, LeaseRow, writes
-from shardway.core.leases.row import CHECKPOINT
+from shardway.core.leases.row import CHECKPOINT, PROCESS
 from shardway.core.leases.tenure import machine
 from shardway.core.leases.tenure.commands import Began
 from shardway.core.leases.tenure.events import Alive
 from shardway.core.leases.tenure.state import State, Tenure
-from shardway.core.leases.row import PROCESS
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import FORMER, Bounds, Search
 from tests.core.leases.member_search import MemberSearch

@@ -12,8 +12,31 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.row import CHECKPOINT, CHECKPOINT_OWNER, CHILDREN, COUNTER, FIRST_HASH_KEY, KEY, LAST_HASH_KEY, NOTE, OF_STREAM, OWNER, PARENTS, PENDING, PENDING_STATE, PENDING_SUB, READ_UNTIL, SUB, SWITCHES, THROUGHPUT, THROUGHPUT_DIGITS, LeaseRow, lease_row, pending_attributes
-from shardway.core.leases.row import PROCESS
+from shardway.core.leases.row import (
+    CHECKPOINT,
+    CHECKPOINT_OWNER,
+    CHILDREN,
+    COUNTER,
+    FIRST_HASH_KEY,
+    KEY,
+    LAST_HASH_KEY,
+    NOTE,
+    OF_STREAM,
+    OWNER,
+    PARENTS,
+    PENDING,
+    PENDING_STATE,
+    PENDING_SUB,
+    PROCESS,
+    READ_UNTIL,
+    SUB,
+    SWITCHES,
+    THROUGHPUT,
+    THROUGHPUT_DIGITS,
+    LeaseRow,
+    lease_row,
+    pending_attributes,
+)
 from shardway.core.sequence import second_of
 
 if TYPE_CHECKING:

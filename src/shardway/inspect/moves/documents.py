@@ -13,7 +13,17 @@ import msgspec
 
 from shardway.aws.dynamodb import plain_item, typed_item
 from shardway.core.leases.listing import listing_of
-from shardway.core.leases.row import CHECKPOINT, CHILDREN, COUNTER, FIRST_HASH_KEY, KEY, LAST_HASH_KEY, PARENTS, SUB, SWITCHES
+from shardway.core.leases.row import (
+    CHECKPOINT,
+    CHILDREN,
+    COUNTER,
+    FIRST_HASH_KEY,
+    KEY,
+    LAST_HASH_KEY,
+    PARENTS,
+    SUB,
+    SWITCHES,
+)
 from shardway.errors import OptionError
 from shardway.inspect.applications.views import ApplicationRows, application_view
 from shardway.inspect.moves.positions import SCHEMA, PositionsReport, PositionsSource, PositionView, positions_of
