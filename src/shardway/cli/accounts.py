@@ -61,7 +61,7 @@ class Account:
         self.not_written: Counter[str] = Counter()
         """Reason -> records that were not written."""
         self.may_be_written = 0
-        """Records not written of which an attempt may have succeeded all the same."""
+        """Records that are told as failed, though an attempt may have written them."""
         self.numbers = NumberRanges()
         """The numbers of the records not written."""
 

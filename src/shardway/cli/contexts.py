@@ -1,4 +1,4 @@
-"""Contexts are named places (region, endpoint, profile), of which some may only be read.
+"""Contexts are named places (region, endpoint, profile); some may only be read.
 
 A context is chosen by ``--context``, by SHARDWAY_CONTEXT, or for good by ``shardway context use``. Its values take the
 place of options that are not given. They are kept in ``shardway/contexts.toml`` below XDG_CONFIG_HOME or ~/.config. The

@@ -12,7 +12,7 @@ from shardway.cli.output import replace_file
 from shardway.errors import OptionError
 
 VALUES = ("region", "endpoint_url", "profile")
-"""The options for which a context has values. A command gets the values if it has all of these options."""
+"""A context has values for these options. A command gets the values if it has all of these options."""
 CONTEXTS_BYTES_MAX = 1024 * 1024
 CONTEXTS_MAX = 1_000
 

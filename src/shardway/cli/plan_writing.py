@@ -48,7 +48,7 @@ Save = Annotated[
 
 
 class PlanWriting:
-    """The options by which a plan is written."""
+    """The options that say how a plan is written."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The options by which commands choose records of a stream, and how they read them."""
+"""The options with which commands choose records of a stream and read them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TEXT_CHARACTERS_MAX = 2_000
 """The characters that a table shows of a record."""
 PART_S = 0.05
-"""Seconds for which lines are made before they are written: a page of records with much inside takes longer."""
+"""A command makes lines for so many seconds before it writes them: a page of records with much inside takes longer."""
 PART_RECORDS = 10_000
 """Records without a filter whose lines are made before they are written."""
 

@@ -110,7 +110,7 @@ def pairs_of(pairs: Iterable[tuple[str, Any]]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return text of several lines, in which what no terminal should get is escaped as JSON writes it."""
+    """Return text of several lines. What no terminal should get is escaped as JSON writes it."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 WITHOUT = frozenset({"context", "completion"})
-"""Commands for which no context is chosen: they mend a file of contexts that is wrong."""
+"""Commands that choose no context: they mend a file of contexts that is wrong."""
 
 
 def _always(given: Mapping[str, Any]) -> bool:  # noqa: ARG001 - it is one of several

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 TRIM_MARGIN_S = 60.0
 """The reader stops counting on a record this long before the retention lets go of it."""
 TO_COME_MAX_S = 300.0
-"""The most seconds for which a reader waits for the time that it is to begin at: the clock of the program that chose
-that time may be ahead of the service's. One that is further off is refused for each request that it signs.
+"""A reader waits at most so many seconds for its starting time to come: the clock of the program that chose the time
+may be ahead of the service's. The service refuses every signed request of a clock that is further off.
 """
 FEEDING = Policy()
 """The policy of a consumer: an iterator goes on behind the last record, and what is trimmed is looked for from the
