@@ -18,8 +18,8 @@ from botocore.config import Config
 from pyspark.sql.datasource import InputPartition
 
 from shardway.spark.ranges import EndKind, ShardPartition
-from shardway.spark.rows import arrow_schema
 from shardway.spark.source import ShardwayDataSource, ShardwayStreamReader
+from shardway.spark.task.arrow_columns import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

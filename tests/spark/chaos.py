@@ -18,7 +18,7 @@ from shardway.model import StartingPosition, StreamName
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.planner import Planner, PlanOptions
 from shardway.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
-from shardway.spark.reading import read_partition
+from shardway.spark.task.partition_reader import read_partition
 
 if TYPE_CHECKING:
     from shardway.local.embedded import LocalKinesis

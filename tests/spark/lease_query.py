@@ -14,7 +14,7 @@ from shardway.spark.cut import Pace
 from shardway.spark.driver import Driver, connection_options
 from shardway.spark.options import parse_read_options
 from shardway.spark.ranges import TaskOptions
-from shardway.spark.reading import read_partition
+from shardway.spark.task.partition_reader import read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

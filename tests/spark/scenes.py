@@ -9,7 +9,8 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.hashkeys import even_ranges
 from shardway.model import StreamName
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
-from shardway.spark.reading import connection_for, read_partition
+from shardway.spark.task.connections import connection_for
+from shardway.spark.task.partition_reader import read_partition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

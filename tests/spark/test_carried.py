@@ -12,7 +12,6 @@ from shardway.aws.kinesis import PutEntry, WireRecord
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.embedded import LocalKinesis
 from shardway.spark import carried as carrying
-from shardway.spark import reading
 from shardway.spark.carried import BATCH_BYTES_MAX, PAUSE_S, PAUSE_S_MAX, SHARD_BYTES_MAX, Attempts, Carried
 from shardway.spark.cut import BUSY_INTERVAL_S, CARRIED_INTERVAL_S
 from shardway.spark.driver import Driver, connection_options
@@ -30,7 +29,8 @@ from shardway.spark.lookahead import (
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.options import parse_read_options
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
-from shardway.spark.reading import read_partition
+from shardway.spark.task import connections
+from shardway.spark.task.partition_reader import read_partition
 from tests.spark.planning import Row, World
 from tests.spark.scenes import Scene, range_of, rows_of, whole
 
@@ -265,7 +265,7 @@ async def test_no_stretch_is_carried_over_an_iterator_that_had_to_be_asked_for_a
 def scene() -> Iterator[Scene]:
     with LocalKinesis(clock_running=False) as local:
         yield Scene(local, 3)
-        reading.close_connections()
+        connections.close_connections()
 
 
 def calls_of_tasks(scene: Scene) -> int:
@@ -368,7 +368,7 @@ def test_a_batch_that_runs_again_elsewhere_has_the_same_rows(stream: Stream) -> 
     finally:
         driver.close()
         other.close()
-        reading.close_connections()
+        connections.close_connections()
 
 
 @pytest.mark.parametrize(("count", "interval_s"), [(10, CARRIED_INTERVAL_S), (4 * ENTRIES_MAX, BUSY_INTERVAL_S)])

@@ -15,9 +15,9 @@ from shardway.aws.kinesis import KinesisClient
 from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
-from shardway.spark import reading
 from shardway.spark.options import Caps
 from shardway.spark.planner import PlanOptions
+from shardway.spark.task import connections
 from tests.spark.chaos import Chaos
 
 SEEDS = 16
@@ -65,7 +65,7 @@ async def test_every_record_comes_once_and_in_order_whatever_happens(seed: int) 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 async def test_many_more_histories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "CONNECTIONS_MAX", TOGETHER)  # else a task's connection could be closed
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", TOGETHER)  # else a task's connection could be closed
 
     async def noted(seed: int) -> None:
         try:
@@ -76,8 +76,8 @@ async def test_many_more_histories(monkeypatch: pytest.MonkeyPatch) -> None:
 
     seeds = range(SEEDS, SEEDS + SEEDS_SLOW)
     for at in range(0, SEEDS_SLOW, TOGETHER):
-        reading.close_connections()
+        connections.close_connections()
         async with asyncio.TaskGroup() as group:
             for seed in seeds[at : at + TOGETHER]:
                 group.create_task(noted(seed))
-    reading.close_connections()
+    connections.close_connections()

@@ -19,9 +19,9 @@ from shardway.errors import AccessDeniedError, DataLossError, NotFoundError, Sta
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StreamName
-from shardway.spark import reading
 from shardway.spark.ranges import EndKind, ShardPartition
-from shardway.spark.reading import read_partition
+from shardway.spark.task import connections, fetcher, range_cursor
+from shardway.spark.task.partition_reader import read_partition
 from tests.interrupting import ROOT, THREADS, InterruptedAt
 from tests.spark.scenes import Row, Scene, range_of, rows_of, whole
 
@@ -38,7 +38,7 @@ HOUR_S = 3600.0
 def running() -> Iterator[LocalKinesis]:
     with LocalKinesis(clock_running=False) as local:
         yield local
-        reading.close_connections()
+        connections.close_connections()
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def local(running: LocalKinesis, monkeypatch: pytest.MonkeyPatch) -> LocalKinesi
     """The service as new, with waits of milliseconds."""
     running.reset()
     running.faults.clear()
-    monkeypatch.setattr(reading, "EMPTY_PAUSE_S", 0.001)
-    monkeypatch.setattr(reading, "BACKOFF_BASE_S", 0.001)
+    monkeypatch.setattr(range_cursor, "EMPTY_PAUSE_S", 0.001)
+    monkeypatch.setattr(fetcher, "BACKOFF_BASE_S", 0.001)
     return running
 
 
@@ -148,7 +148,7 @@ def test_all_attempts_yield_the_same_batches(local: LocalKinesis, chains_max: in
     first = scene.batches(*chains, **shape)
     assert_shards_whole_and_in_order(scene, rows_of(first))
     assert len(first) > 5
-    reading.close_connections()  # a new worker knows nothing of the stream's records
+    connections.close_connections()  # a new worker knows nothing of the stream's records
     for how in ("delay", "throttle", "expired_iterator"):
         more: dict[str, Any] = {"delay_s": 0.02} if how == "delay" else {}
         order = local.faults.add(Fault(how=how, operation="GetRecords", probability=0.3, seed=chains_max, **more))
@@ -189,7 +189,7 @@ def test_memory_for_pages_is_bounded(local: LocalKinesis) -> None:
         scene.put(shard, *numbered(10, size=1_000_000))
         chains.append((whole(shard, scene.log(shard)),))
     local.reset_stats()
-    reading.close_connections()  # a new worker expects the largest pages
+    connections.close_connections()  # a new worker expects the largest pages
     batches = read_partition(scene.partition(*chains, batch_rows_max=1, prefetch_bytes_max=4 * 2**20))
     next(batches)
     fetched = local.stats().operations["GetRecords"].response_bytes
@@ -295,7 +295,7 @@ def test_the_shards_limits_are_kept_after_the_first_refusal(monkeypatch: pytest.
         assert_shards_whole_and_in_order(scene, rows)
         counts = local.stats().tags["task"]["GetRecords"]
         assert counts.errors < counts.calls / 2
-        reading.close_connections()
+        connections.close_connections()
 
 
 def test_a_task_that_is_ended_early_leaves_nothing_behind(local: LocalKinesis) -> None:
@@ -434,7 +434,7 @@ def test_a_partition_is_small_and_survives_pickling(local: LocalKinesis) -> None
 
 FORKING = """
 import os, pickle, sys
-from shardway.spark.reading import read_partition
+from shardway.spark.task.partition_reader import read_partition
 partition = pickle.loads(sys.stdin.buffer.read())
 count = sum(batch.num_rows for batch in read_partition(partition))
 for _ in range(2):
@@ -460,16 +460,16 @@ def test_a_forked_worker_makes_its_own_connection(local: LocalKinesis) -> None:
 
 def test_connections_are_kept_and_bounded(local: LocalKinesis) -> None:
     scene = Scene(local)
-    kept = reading.connection_for(scene.wire)
-    assert reading.connection_for(scene.wire) is kept
-    numbers = range(reading.CONNECTIONS_MAX)
-    others = [reading.connection_for(ConnectionOptions(region=f"eu-west-{n}")) for n in numbers]
-    assert len({id(one) for one in others}) == reading.CONNECTIONS_MAX
-    assert reading.connection_for(scene.wire) is not kept
+    kept = connections.connection_for(scene.wire)
+    assert connections.connection_for(scene.wire) is kept
+    numbers = range(connections.CONNECTIONS_MAX)
+    others = [connections.connection_for(ConnectionOptions(region=f"eu-west-{n}")) for n in numbers]
+    assert len({id(one) for one in others}) == connections.CONNECTIONS_MAX
+    assert connections.connection_for(scene.wire) is not kept
 
 
 def test_what_a_record_takes_is_learnt() -> None:
-    connection = reading.Connection(ConnectionOptions(region="eu-west-1"))
+    connection = connections.Connection(ConnectionOptions(region="eu-west-1"))
     assert connection.record_bytes("orders") is None
     connection.note_record_bytes("orders", 1_000, 10)
     assert connection.record_bytes("orders") == 100
@@ -485,7 +485,7 @@ def test_what_a_record_takes_is_learnt() -> None:
 
 
 def test_pace_of_a_shard() -> None:
-    pace = reading.ShardPace()
+    pace = fetcher.ShardPace()
     pace.note_answer(10.0, 14 * 2**20)
     assert pace.wait_s(10.0) == 0.0
     pace.note_refusal()
@@ -508,7 +508,9 @@ def test_a_task_that_is_interrupted_at_any_moment_leaves_the_connection_to_the_n
     chain = (whole(0, scene.log(0)),)
     assert len(scene.read(chain)) == 20  # the connection is there
     at, reached = 0, "-"
-    within = (*THREADS, f"{ROOT}/spark/reading.py", f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py")
+    parts = ("partition_reader", "chain_reader", "range_cursor", "fetcher", "connections")
+    modules = (f"{ROOT}/spark/task/{part}.py" for part in parts)
+    within = (*THREADS, *modules, f"{ROOT}/runtime/threads/", f"{ROOT}/tasks.py")
     while reached:
         interruption = InterruptedAt(at, KeyboardInterrupt, within=within)
         with contextlib.suppress(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.errors import DataLossError, StalledError, TransportError
 from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
-from shardway.spark.reading import EMPTY_PAUSE_S, RangeCursor
+from shardway.spark.task.range_cursor import EMPTY_PAUSE_S, RangeCursor
 
 BASE = 49590338271490256608559692538361571095921575989136588898
 BORN_S = 1_700_000_000

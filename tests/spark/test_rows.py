@@ -21,7 +21,9 @@ from shardway.core.hashkeys import hash_key
 from shardway.errors import AggregateError, OptionError
 from shardway.model import HASH_KEY_MAX, OutsidePolicy
 from shardway.spark.ranges import COLUMNS, SCHEMA, EndKind, ShardRange, TaskOptions
-from shardway.spark.rows import Batcher, OutsideTally, RowMaker, arrow_schema, asked_columns, timestamps
+from shardway.spark.task.arrow_columns import arrow_schema, asked_columns
+from shardway.spark.task.batcher import Batcher
+from shardway.spark.task.rows import OutsideTally, RowMaker, timestamps
 
 SHARD = "shardId-000000000003"
 FIRST = 49590338271490256608559692538361571095921575989136588898
@@ -160,7 +162,7 @@ def test_user_records_outside_the_range_are_delivered_and_counted(caplog: pytest
     assert data == [b"in", b"in by its explicit key", b"in too", b"out", b"plain"]
     assert (tally.aggregates, tally.user_records, tally.dropped) == (1, 1, 0)
     with caplog.at_level(logging.WARNING):
-        tally.tell("orders", settings())
+        tally.warn("orders", settings())
     assert "stream orders: 1 user records of 1 aggregates lie outside" in caplog.text
     assert OUTSIDE + "'" not in caplog.text
 

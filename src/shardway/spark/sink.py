@@ -82,8 +82,8 @@ class Distinct:
 # Spark reuses its Python workers, so a worker process keeps a producer from task to task.
 #
 # What the producer has learnt (shards, rates) and its connections serve the next task, and the stream's shards are not
-# listed for each. A worker runs one task at a time. As in `shardway.spark.reading`, a process that was forked makes its
-# own producers.
+# listed for each. A worker runs one task at a time. As in `shardway.spark.task.connections`, a process that was forked
+# makes its own producers.
 
 PRODUCERS_MAX = 4
 """The most producers of different options that a worker keeps; the one that was unused for the longest time is closed.

@@ -359,12 +359,12 @@ def _require_packages() -> None:
 
 
 def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
-    from shardway.spark.reading import read_partition
+    from shardway.spark.task.partition_reader import read_partition
 
     with plain_errors():
         try:
             yield from read_partition(partition)
-        except ShardwayError as error:
+        except Exception as error:
             # By this note the program that runs the query tells a stream that cannot be read from a sink that fails:
             # without the stack, Spark says only that a task failed.
             if not any(note.startswith(READING) for note in getattr(error, "__notes__", ())):
@@ -395,7 +395,7 @@ def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
 
 def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
     from shardway.spark.driver import as_the_driver_finds_it, connection_options
-    from shardway.spark.rows import asked_columns
+    from shardway.spark.task.arrow_columns import asked_columns
 
     columns, not_null = asked_columns(schema)
     return TaskOptions(

@@ -1,9 +1,9 @@
 """One cursor over a shard's log: where to ask for an iterator, what each answer means, and that no record is left out.
 
 All that reads a shard has such a cursor: polling and fan-out (`core/log/feed_cursor.py`), the ranges of Spark's tasks
-(`spark/reading.py`), the looks of Spark's driver, the replay of dead letters, the window of duplicates. What they want
-differently is their `Policy`. The cursor takes what happened: an answer, no iterator, a refusal, a number that is too
-old. That is a `Sign`, and `TABLE` says what follows from each in each `State`.
+(`spark/task/range_cursor.py`), the looks of Spark's driver, the replay of dead letters, the window of duplicates. What
+they want differently is their `Policy`. The cursor takes what happened: an answer, no iterator, a refusal, a number
+that is too old. That is a `Sign`, and `TABLE` says what follows from each in each `State`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,10 @@ _OF_ANOTHER_STATE = (
 _OF_NO_STATE = ("CANNOT_LOAD_STATE_STORE", "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY")
 _STATE_NOT_STORED = "CANNOT_WRITE_STATE_STORE"
 _WRITE_FAILED = "TASK_WRITE_FAILED"
-_NOTED = re.compile(rf"shardway\.spark\.reading|{READING} ")
-"""The note that the source adds to what it raises. An error of a task comes to the driver as text."""
+_NOTED = re.compile(rf"{READING} ")
+"""The note that the source adds to each error of a task that reads. It comes to the driver as text: Spark keeps no
+class of a Python error, and has the same condition for an error of any Python function.
+"""
 _STACK = re.compile(r"\n\s+at [^\n]*")
 _STATE = re.compile(r"STATE_STORE|StateStore|RocksDB")
 _JOB_FAILED = re.compile(r"Job aborted due to stage failure|_LEGACY_ERROR_TEMP_\d+\] Job \d+ cancelled")

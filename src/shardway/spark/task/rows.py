@@ -1,16 +1,12 @@
-"""Make Arrow record batches of the records of a page: with the columns of the source, and with de-aggregated rows, by
-column, cut at exact bounds.
+"""Records of a page become Arrow rows: column by column, and with aggregates opened.
 
-A page becomes `Rows`: Arrow arrays of what differs from row to row. `Batcher` puts slices of them together
-and adds the columns that are the same for a whole shard. Where a batch ends depends on the rows alone, never on
-where pages happened to end, so that every attempt yields the same batches.
+A page becomes `Rows`: Arrow arrays of what differs from row to row.
 """
 
 from __future__ import annotations
 
-import difflib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,72 +14,18 @@ import pyarrow.compute as pc
 
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.wire_format import MAGIC
-from shardway.errors import AggregateError, OptionError
+from shardway.errors import AggregateError
 from shardway.model import OutsidePolicy
-from shardway.spark.ranges import COLUMNS, OUTSIDE, SPARK_TYPES
+from shardway.spark.ranges import OUTSIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from shardway.aws.kinesis import WireRecord
     from shardway.core.aggregation.aggregate import Aggregate
     from shardway.spark.ranges import ShardRange, TaskOptions
-
-
-# --- columns --------------------------------------------------------------------------------------
-# The columns of the source have Spark types and Arrow types; a query asks for some of them.
-#
-# Spark 4.2 and later compare the Arrow schema of a task's batches with their own conversion of the query's
-# schema, and demand equality of names, order, types and nullability.
-
-_TYPES = {**SPARK_TYPES, OUTSIDE: "boolean"}
-
-MAY_BE_NULL = frozenset({"partition_key", "explicit_hash_key"})
-"""Columns that a schema given by the user may not declare NOT NULL."""
-
-_ARROW_TYPES = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "boolean": pa.bool_(),
-}
-
-
-def arrow_schema(columns: Iterable[str] = COLUMNS, not_null: Collection[str] = ()) -> pa.Schema:
-    """Return the Arrow schema that Spark converts these columns to. ``not_null``: the columns declared NOT NULL."""
-    return pa.schema([pa.field(name, _ARROW_TYPES[_TYPES[name]], nullable=name not in not_null) for name in columns])
-
-
-def asked_columns(schema: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the (columns, those of them that are NOT NULL) that a schema (StructType) given by a user asks for.
-
-    Raises OptionError with every fault found: an unknown, repeated or wrongly typed column, a NOT NULL that
-    cannot be kept, no column at all.
-    """
-    faults = [] if schema.fields else ["the schema asks for no column"]
-    names: list[str] = []
-    for field in schema.fields:
-        name, spark_type = field.name, field.dataType.simpleString()
-        if name not in _TYPES:
-            near = difflib.get_close_matches(name, _TYPES, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else f" (the columns are {', '.join(COLUMNS)})"
-            faults.append(f"the source has no column {name}{hint}")
-        elif spark_type != _TYPES[name]:
-            faults.append(f"column {name} is of type {_TYPES[name]}, not {spark_type}")
-        elif name in names:
-            faults.append(f"column {name} is asked for twice")
-        elif not field.nullable and name in MAY_BE_NULL:
-            faults.append(f"column {name} can be null, so it cannot be declared NOT NULL")
-        names.append(name)
-    if faults:
-        raise OptionError(faults)
-    return tuple(names), tuple(field.name for field in schema.fields if not field.nullable)
-
-
-# --- rows -----------------------------------------------------------------------------------------
 
 logger = logging.getLogger("shardway.spark")
 
@@ -131,7 +73,7 @@ class OutsideTally:
         self.dropped = 0
         """The number of user records that were dropped, with the whole of their aggregates."""
 
-    def tell(self, stream: str, options: TaskOptions) -> None:
+    def warn(self, stream: str, options: TaskOptions) -> None:
         """Warn of what lay outside: nothing of this happens in silence."""
         if self.aggregates:
             done = f"{self.dropped} user records were dropped with them" if self.dropped else "they were delivered"
@@ -294,64 +236,3 @@ def _offsets(array: pa.Array) -> NDArray[np.int64]:
     """Return the offsets of a binary or string array that was just built (not sliced), counted from its start."""
     buffer = array.buffers()[1]
     return np.frombuffer(buffer, np.int32, len(array) + 1).astype(np.int64)
-
-
-class Batcher:
-    """Puts rows together to record batches, each with at most ``batch_bytes_max`` bytes (data and keys) and
-    ``batch_rows_max`` rows.
-
-    A single row that is larger makes a batch of its own.
-    """
-
-    def __init__(self, stream: str, options: TaskOptions) -> None:
-        self.schema = arrow_schema(options.columns, options.columns_not_null)
-        self._bytes_max = options.batch_bytes_max
-        self._rows_max = options.batch_rows_max
-        self._stream = pa.scalar(stream, pa.string())
-        self._pieces: list[tuple[Rows, int, int]] = []
-        self._bytes = 0
-        self._count = 0
-
-    def add(self, rows: Rows, start: int, count: int) -> Iterator[pa.RecordBatch]:
-        """Take ``count`` rows from ``start``; yield the batches that are full by it."""
-        end = start + count
-        while start < end:
-            room = rows.fitting(start, self._bytes_max - self._bytes, self._rows_max - self._count)
-            taken = min(room, end - start)
-            if taken == 0 and self._pieces:
-                yield self._batch()
-                continue
-            taken = max(taken, 1)
-            self._pieces.append((rows, start, taken))
-            self._bytes += rows.bytes_of(start, taken)
-            self._count += taken
-            start += taken
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left at the end, if anything."""
-        if self._pieces:
-            yield self._batch()
-
-    def _batch(self) -> pa.RecordBatch:
-        arrays = [self._column(name) for name in self.schema.names]
-        self._pieces, self._bytes, self._count = [], 0, 0
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _column(self, name: str) -> pa.Array:
-        if name == "stream":
-            return pa.repeat(self._stream, self._count)
-        parts = [_slice(rows, name, start, count) for rows, start, count in self._pieces]
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-def _slice(rows: Rows, name: str, start: int, count: int) -> pa.Array:
-    array: Any = rows.arrays.get(name)
-    if array is not None:
-        return array.slice(start, count)
-    if name == "shard_id":
-        return pa.repeat(pa.scalar(rows.shard_id, pa.string()), count)
-    if name == "sub_sequence_number":
-        return pa.array(np.zeros(count, np.int64))
-    if name == OUTSIDE:
-        return pa.array(np.zeros(count, np.bool_))
-    return pa.nulls(count, pa.string())
