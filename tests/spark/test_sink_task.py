@@ -20,7 +20,9 @@ from shardway.local import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StreamName
 from shardway.spark.options import parse_sink_options, sink_columns
-from shardway.spark.sink import SinkCommit, SinkTask, close_producers, write_batches, write_rows
+from shardway.spark.sink.producers import close_producers
+from shardway.spark.sink.task import SinkCommit, SinkTask
+from shardway.spark.sink.writer import write_batches, write_rows
 from shardway.spark.stamps import Stamp, open_sealed
 from shardway.wiring import ConnectionOptions
 from tests.spark.querying import Stream

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shardway.spark.driver import Driver
-    from shardway.spark.sink import SinkTask
+    from shardway.spark.sink.task import SinkTask
 
 try:  # PySpark 4.1 and newer
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -299,22 +299,22 @@ class ShardwayWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task: all are written when this returns."""
-        from shardway.spark.sink import write_batches
+        from shardway.spark.sink.writer import write_batches
 
         with plain_errors():
             return write_batches(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written: all rows are written by now."""
-        from shardway.spark.sink import committed
+        from shardway.spark.sink.task import log_commit
 
-        committed(self._task, messages, None)
+        log_commit(self._task, messages, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what stays in the stream, which takes nothing back."""
-        from shardway.spark.sink import aborted
+        from shardway.spark.sink.task import log_abort
 
-        aborted(self._task, messages, None)
+        log_abort(self._task, messages, None)
 
 
 class ShardwayStreamWriter(STREAM_WRITER):  # type: ignore[misc]
@@ -327,22 +327,22 @@ class ShardwayStreamWriter(STREAM_WRITER):  # type: ignore[misc]
         """Write the rows of a task: all are written when this returns. Spark 4.0 gives rows, later versions give Arrow
         batches.
         """
-        from shardway.spark.sink import write_batches, write_rows
+        from shardway.spark.sink.writer import write_batches, write_rows
 
         with plain_errors():
             return (write_batches if ARROW_STREAM_WRITER else write_rows)(self._task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what was written: all rows are written by now."""
-        from shardway.spark.sink import committed
+        from shardway.spark.sink.task import log_commit
 
-        committed(self._task, messages, batchId)
+        log_commit(self._task, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log what stays in the stream, which takes nothing back."""
-        from shardway.spark.sink import aborted
+        from shardway.spark.sink.task import log_abort
 
-        aborted(self._task, messages, batchId)
+        log_abort(self._task, messages, batchId)
 
 
 def _require_packages() -> None:
@@ -374,7 +374,7 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 
 def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkTask:
     from shardway.spark.driver import as_the_driver_finds_it
-    from shardway.spark.sink import SinkTask
+    from shardway.spark.sink.task import SinkTask
     from shardway.wiring import ConnectionOptions
 
     options = parse_sink_options(given)
