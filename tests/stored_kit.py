@@ -29,7 +29,7 @@ from shardway.core.lineage import Lineage
 from shardway.local.journal import Journal
 from shardway.local.model import KinesisModel, Limits
 from shardway.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
-from shardway.spark.leases import marks_of
+from shardway.spark.leases.lease_position import marks_of
 from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
 from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
 from shardway.stores.memory import MemoryLeaseTable

@@ -17,7 +17,7 @@ from shardway.local.journal import Journal
 from shardway.pipeline import exact_deduplication
 from shardway.pipeline.tables import delta, iceberg
 from shardway.pipeline.tables.table_sink import Commit
-from shardway.spark.leases import checkpoint_of, noted
+from shardway.spark.leases.lease_position import checkpoint_of, position_in_note
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.stamps import open_sealed
 from tests import stored_kit
@@ -77,7 +77,7 @@ def test_offsets_of_a_query(version: str) -> None:
 @each_version
 def test_leases_that_follow_a_query(version: str) -> None:
     rows = [lease_row(plain_item(item)) for item in lines_of(version, "spark_leases_dynamodb.jsonl")]
-    assert {row.key: noted(row, CREATED_S) for row in rows} == POSITIONS
+    assert {row.key: position_in_note(row, CREATED_S) for row in rows} == POSITIONS
     assert {row.key: row.checkpoint for row in rows} == {
         key: checkpoint_of(position, Checkpoint.TRIM_HORIZON) for key, position in POSITIONS.items()
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.leases.mirror import NOTE, Create, MirroredRows
 from shardway.core.lineage import Lineage
 from shardway.model import ListedShard, StartingPosition
-from shardway.spark.leases import marks_of
+from shardway.spark.leases.lease_position import marks_of
 from shardway.spark.offsets import Kind, ShardPosition, StreamOffset
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import Position, StartingPosition, StreamName
 from shardway.runtime.consumer.consumer import Consumer
-from shardway.spark.leases import LeasesInUseError
+from shardway.spark.leases.claim import LeasesInUseError
 from tests.options_kit import arguments_of
 from tests.spark.lease_query import DEADLINE_S, FAILOVER_S, Query
 from tests.spark.querying import Stream
@@ -371,7 +371,7 @@ def test_a_lease_that_is_taken_while_the_query_runs_is_left_alone_and_told(
 def test_a_table_that_fails_is_told_and_tried_again_and_the_query_goes_on(
     query: Query, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.spark.leases.BACKOFF_S", 0.05)
+    monkeypatch.setattr("shardway.spark.leases.mirror.BACKOFF_S", 0.05)
     query.stream.put(20)
     got = query.start().batch()
     faults = query.stream.local.faults

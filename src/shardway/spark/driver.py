@@ -28,7 +28,7 @@ from shardway.model import epoch_ms
 from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.threads.loop_thread import LoopThread
 from shardway.spark.cut import BUSY_INTERVAL_S, CARRIED_INTERVAL_S, Pace
-from shardway.spark.leases import LeaseMirror
+from shardway.spark.leases.mirror import LeaseMirror
 from shardway.spark.lookahead import latest_ms, patience
 from shardway.spark.offsets import StreamOffset, is_initial
 from shardway.spark.planner import Planner, PlanOptions
@@ -218,7 +218,7 @@ class Driver:
         self._planned, self._has_committed = None, True
         planner, leases = self._planner, self._leases
         if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
-            leases.committed(end, planner.lineage)
+            leases.follow(end, planner.lineage)
 
     async def _check_start(self, planner: Planner) -> None:
         moment = self._options.start.timestamp

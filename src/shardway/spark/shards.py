@@ -16,7 +16,7 @@ from shardway.errors import NotFoundError, OptionError, ShardwayError, StalledEr
 from shardway.model import ListedShard, StartingPosition, StreamName, epoch_ms
 from shardway.spark.carried import Attempts
 from shardway.spark.cut import Pace
-from shardway.spark.leases import LeaseStarts
+from shardway.spark.leases.starts import LeaseStarts
 from shardway.spark.lookahead import (
     RISK_MARGIN_MS,
     Lookahead,
