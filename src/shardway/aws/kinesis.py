@@ -248,8 +248,9 @@ class NumberTexts:
             padded = len(text) if text[0] == "0" and len(text) > 1 else 0
             if padded and self.width and padded != self.width:
                 raise OptionError(
-                    f"the endpoint writes sequence numbers with leading zeros to {self.width} digits and to {padded}: "
-                    "positions in its streams cannot be asked for again, so it is not read (AWS writes no such zeros)"
+                    f"the endpoint fills sequence numbers up with zeros to {self.width} digits, and others to "
+                    f"{padded}. AWS writes no such zeros. A position made of such a number cannot be "
+                    "asked for again, so nothing is read from this endpoint"
                 )
             self.width = padded or self.width or 0
 

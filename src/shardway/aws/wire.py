@@ -62,9 +62,9 @@ class Wire:
     """A client for AWS's JSON services, with `options` for all of them.
 
     ``clock`` knows the service's time from the ``Date`` of each answer; its local clock is ``now`` (epoch seconds).
-    That is this machine's clock as it was when the wire was made, and goes on at a steady pace: where a machine's clock
-    is set while a call is made, no answer tells that, and what is asked for, or stored as read, by the time that
-    follows would lie hours ahead of the service.
+    That is this machine's clock as it was when the wire was made, and goes on at a steady pace. A change of the
+    machine's clock does not reach it, because no answer shows a change during a call: a time hours ahead of the service
+    would be asked for, and stored as read.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Which clients are connected to the console, and for how long each may take to send a request.
 
-A client that says nothing costs it nothing, and would cost others their place. So a request has a deadline from its
-first byte to its last, an address has a share of the places, and where the places run out, the connection that has
-waited for the rest of its request the longest is the one that goes.
+A silent client pays nothing for its connection, and holds a place that another visitor needs. So there are three
+bounds. A request has a deadline from its first byte to its last. An address has a share of the places. When no place is
+left, the console closes the connection that has waited longest for the rest of its request.
 """
 
 from __future__ import annotations

@@ -71,12 +71,17 @@ def decode_text(records: DataFrame) -> DataFrame:
 def decode_json(records: DataFrame, schema: StructType | str) -> DataFrame:
     """``value`` is the data as one JSON object of this schema, a STRUCT.
 
-    ``schema`` is a StructType or its DDL (``"order_id STRING NOT NULL, amount DECIMAL(10,2)"``). Undecodable is
-    what is not valid UTF-8, what is not exactly one JSON object (cut off, two in one record, an array), what has
-    a field of another type than the schema says, and what lacks a field that the schema calls NOT NULL, or has
-    null there. Fields that the schema does not name are ignored. A number is not taken from a string, nor a string
-    from a number; but a DECIMAL may stand in a string and is rounded to its scale, and dates and timestamps are
-    strings as Spark's JSON reader takes them.
+    ``schema`` is a StructType or its DDL (``"order_id STRING NOT NULL, amount DECIMAL(10,2)"``). A record cannot be
+    decoded in four cases:
+
+    - It is not valid UTF-8.
+    - It is not exactly one JSON object, but one that is cut off, two, or an array.
+    - A field has another type than the schema says.
+    - A field that the schema calls NOT NULL is missing or null.
+
+    Fields that the schema does not name are ignored. A number is not taken from a string, nor a string from a number.
+    But a DECIMAL may stand in a string and is rounded to its scale, and dates and timestamps are strings as Spark's
+    JSON reader takes them.
 
     Raises OptionError for a schema that is no struct or has no field.
     """

@@ -25,8 +25,8 @@ _KEY, ALONE, _TIME, RANK = "_shardway_key", "_shardway_alone", "_shardway_time",
 def deduplicate(
     records: DataFrame, keys: Sequence[str] | str, *, window: str, time: str = ARRIVAL, exact: bool = False
 ) -> DataFrame:
-    """Return the rows without duplicates: of rows with equal ``keys`` that lie within ``window`` of the one that stays,
-    no other stays.
+    """Return the rows without duplicates: a row that stays removes the rows with its ``keys`` that lie within
+    ``window`` of it.
 
     ``keys`` are columns or fields of structs (``"value.order_id"``); a row with a null among them is taken for
     unique. ``window`` is a time span such as ``"10 minutes"``: longer than the longest time after which a producer

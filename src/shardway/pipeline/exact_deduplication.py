@@ -7,11 +7,11 @@ a row further away depends on where batches end. Here the state holds, for each 
 Rows go through Python three times, as columns, so that no value of theirs changes:
 
 1. *packed*: each Arrow batch is cut into its rows of each bucket; a key's digest says which bucket it belongs to
-2. *chosen*: a bucket's rows of a batch are put into the order of their times and compared with the bucket's state,
-   which is the digest and the time of each key that can still matter, 24 bytes a key, as one value
+2. *chosen*: a bucket's rows of a batch are put into the order of their times and compared with the bucket's state.
+   This is one value: the digest and the time of each key that can still matter, 24 bytes a key
 3. *unpacked*: the rows come out as they were
 
-A call for each key, as such a state invites to, would take some hundred times as long.
+Spark would also keep a state for each key. One call for each key takes some hundred times as long.
 """
 
 from __future__ import annotations

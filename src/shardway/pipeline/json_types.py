@@ -1,9 +1,9 @@
 """Make JSON types as strict as a schema says them, from Spark's own expressions.
 
 ``from_json`` turns any JSON value into text where a string is wanted, and forgets which fields are required. So
-required fields are looked at after parsing, and text that could be that of a number, ``true``, ``false``, an object
-or an array is parsed once more, as a variant, whose type can be asked for. A variant costs about twice what a string
-does, so a record whose strings all look like nothing else is parsed once.
+required fields are checked after parsing. A text that could also be a number, ``true``, ``false``, an object or an
+array is parsed a second time, as a variant, because a variant knows its type. A variant costs about twice as much as a
+string, so a record is parsed once if none of its texts could be another value.
 """
 
 from __future__ import annotations

@@ -135,5 +135,5 @@ def test_a_driver_that_dies_between_the_tables_commit_and_sparks(world: World) -
     code, events, errors = world.run()
     assert code == 6, errors
     (told,) = [one["message"] for one in events if one["event"] == "error"]
-    assert "the table has a batch 1 of this writer, of other records" in told
+    assert "the table has a batch 1 of this writer with other records" in told
     assert world.batches() == [0, 1]

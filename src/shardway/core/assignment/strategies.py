@@ -83,9 +83,9 @@ class ByThroughput:
 class Fixed:
     """Deals out leases by lists: these leases to this worker.
 
-    A child of a listed shard is for the same worker. ``others`` deals out the leases that are in no list, or that are
-    listed for a worker that is not there. With None, a lease that is in no list stays with the worker of its parent,
-    and one that is listed for a worker that is not there is read by no worker until that one comes.
+    A child of a listed shard is for the same worker. ``others`` deals out the leases that are in no list, and the
+    leases of a listed worker that is not there. With None, a lease that is in no list stays with the worker of its
+    parent, and the leases of a listed worker that is not there wait for that worker.
     """
 
     def __init__(self, lists: Mapping[str, Iterable[str]], *, others: Strategy | None = EQUAL_COUNTS) -> None:

@@ -75,7 +75,7 @@ async def plan_skip(
     if at is not None and at != found:
         raise OptionError(
             f"{shard_id} of {name}: the record behind the checkpoint is {position_text(found)}, and not "
-            f"{position_text(at)}: passing over that one would leave out records that no handler has settled"
+            f"{position_text(at)}: a skip of {position_text(at)} would leave out records that no handler has settled"
         )
     target = Target(Checkpoint.at(found), f"behind the record {position_text(found)}, which is passed over")
     plan = await plan_of(places, application, store, look, Wishes({shard_id: target}))

@@ -107,9 +107,9 @@ class TableSink(ABC):
     def write(self, batch: DataFrame, batch_id: int) -> bool:
         """Append a batch, unless the table has it: then nothing is written. Return True when it was written.
 
-        Raises OptionError when a column is missing, when the table's history says that it has other rows under this
-        number, or batches of this writer from another checkpoint directory, or cannot say whether it has the batch.
-        The table is then as before.
+        Raises OptionError when a column is missing, and when the table's history shows one of these: other rows under
+        this number, batches of this writer from another checkpoint directory, or too few commits to tell whether the
+        table has the batch. The table is then as before.
         """
         self.check(batch)
         run = batch_run(batch, batch_id)
@@ -169,9 +169,10 @@ class TableSink(ABC):
         if others and commit.query is not None:
             raise OptionError(
                 f"{self._place}: the table has batches of writer {commit.writer} from another checkpoint directory "
-                f"(query {', '.join(sorted(str(query) for query in others))}), which counts its batches itself: batch "
-                f"{commit.batch_id} of this one could be taken for one of them, and be left out. Nothing was written. "
-                "Give this query a name of its own, writer=..., or none: then it adds to what is there"
+                f"(query {', '.join(sorted(str(query) for query in others))}). That query counts its batches itself, "
+                f"so batch {commit.batch_id} of this one could be taken for one of its batches and be left out. "
+                "Nothing was written. Give this query a name of its own, writer=..., or no name: then its rows are "
+                "added"
             )
         if commit.batch_id in history.commits:
             _same(self._place, history.commits[commit.batch_id], commit, self._fresh)
@@ -179,9 +180,9 @@ class TableSink(ABC):
         newest = max(history.commits, default=-1)
         if newest > commit.batch_id:
             raise OptionError(
-                f"{self._place}: batch {commit.batch_id} comes after batch {newest} of the same query, and the table "
-                "does not know it: another run of the query is writing, or the checkpoint directory was set back. "
-                f"Nothing was written. Start the query with {self._fresh}, at the position to go on from"
+                f"{self._place}: the table has batch {newest} of this query and lacks the earlier batch "
+                f"{commit.batch_id}: another run of the query is writing, or the checkpoint directory was set back. "
+                f"Nothing was written. Start the query with {self._fresh}, at the position where the table ends"
             )
         planned_at_s = None if run is None else run.planned_at_s
         if history.newest is not None and history.newest.batch_id >= commit.batch_id:
@@ -192,9 +193,9 @@ class TableSink(ABC):
             return False
         if history.since_s is not None and planned_at_s is not None and planned_at_s < history.since_s:
             raise OptionError(
-                f"{self._place}: nothing can tell whether batch {commit.batch_id} is in the table: it was begun before "
-                "the oldest commit that the table keeps. Nothing was written. Look for its rows; then start the "
-                f"query with {self._fresh}, behind them or at them"
+                f"{self._place}: the table does not show whether it has batch {commit.batch_id}, because the batch was "
+                "begun before the oldest commit that the table keeps. Nothing was written. Look for its rows in the "
+                f"table. Then start the query with {self._fresh}: behind these rows, or at them if the table lacks them"
             )
         return False
 
@@ -253,7 +254,7 @@ def _same(place: str, there: Commit, now: Commit, fresh: str) -> None:
     """Raises OptionError where a batch has other bounds than the one that was written under its number."""
     if there.bounds is not None and now.bounds is not None and there.bounds != now.bounds:
         raise OptionError(
-            f"{place}: the table has a batch {now.batch_id} of this writer, of other records: the checkpoint directory "
-            "has lost its newest entries, or is not the one that the table was written with. Nothing was written. "
-            f"Start the query with {fresh}, at the position it is to go on from"
+            f"{place}: the table has a batch {now.batch_id} of this writer with other records: the checkpoint "
+            "directory has lost its newest entries, or the table was written with another one. Nothing was written. "
+            f"Start the query with {fresh}, at the position where the table ends"
         )

@@ -146,8 +146,8 @@ class CountedTable:
                 if self._stream:
                     raise OptionError(
                         f"application: {row.worker_id} reads another stream, {row.stream}, by the leases in "
-                        f"{self.name}, which do not say of which stream they are: give {self._stream} another "
-                        "application, or let each consumer read a list of both"
+                        f"{self.name}. These leases have no stream in them, so the two would be mixed up: give "
+                        f"{self._stream} another application, or let each consumer read a list of both"
                     )
 
     def _wrote(self, row: WorkerRow) -> bool:

@@ -78,9 +78,9 @@ class StreamSet:
         ignoring = [name for name, stream in self._streams.items() if stream.facts.ignores_keys]
         if ignoring and mode is not None and not self._spec.options.accept_ignored_keys:
             raise OptionError(
-                f"{mode}: {', '.join(ignoring)} spreads records over its shards whatever their partition keys (record "
-                "distribution AUTO), so the records of a key have no order: choose AnyOrder() or unordered(), name no "
-                "order at all, or say accept_ignored_keys=True: each shard is in its own order then"
+                f"{mode}: {', '.join(ignoring)} ignores partition keys when it chooses a record's shard (record "
+                "distribution AUTO), so the records of a key have no order. Choose AnyOrder() or unordered(), or name "
+                "no order. With accept_ignored_keys=True the records of each shard are in the shard's order"
             )
 
     async def close(self) -> None:

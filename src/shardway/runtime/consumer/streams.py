@@ -164,9 +164,9 @@ class OpenStream:
         if row.checkpoint == Checkpoint.AT_TIMESTAMP and row.lacks_time and start.timestamp is None:
             raise OptionError(
                 f"starting_position: stream {self.name}, shard {shard_id_of(row.key)}: its lease begins AT_TIMESTAMP, "
-                "and does not say at what time: another program has made it. Start with "
-                "StartingPosition.at_timestamp(...) and the time of that program until each shard has a checkpoint, "
-                "or move the leases with `shardway app seek`"
+                "and has no time, because another program made it. Start with StartingPosition.at_timestamp(...) and "
+                "the time of that program until each shard has a checkpoint, or move the leases with "
+                "`shardway app seek`"
             )
         cursor = FeedCursor(
             ShardView(

@@ -1,9 +1,8 @@
 """The window of duplicates of a shard that begins: what lies before its checkpoint is read again, to know its keys.
 
-The reading begins with the first page behind the checkpoint, which shows the time that the window is counted back from,
-and
-reads this shard up to the checkpoint, and its ancestors to their ends, as far back as the window reaches. What was read
-is an input of the machine of the duplicates (`shardway.core.shard.duplicates`), as are the keys that the program makes.
+The first page behind the checkpoint shows the time at which the window ends. The reading then goes as far back as the
+window reaches: it reads this shard up to the checkpoint, and its ancestors to their ends. What was read is an input of
+the machine of the duplicates (`shardway.core.shard.duplicates`), as are the keys that the program makes.
 """
 
 from __future__ import annotations

@@ -219,9 +219,10 @@ class ShardLeases:
                 return begun
             if not begins_anew:
                 raise OptionError(
-                    f"application: in the table {self._table.name} {disowned_text(foreign, mark)}: their positions "
-                    "mean nothing here, and records would be passed over. Read this stream under another application's "
-                    "name, or let its leases be begun anew: LeaseOptions(other_stream_begins_anew=True)"
+                    f"application: in the table {self._table.name} {disowned_text(foreign, mark)}: a position "
+                    "of one stream means nothing in another, and records would be left out. Read this stream under "
+                    "another application's name, or have its leases made again: "
+                    "LeaseOptions(other_stream_begins_anew=True)"
                 )
             await self._watch(mark, foreign, failover_s)
             begun += await self._begin_anew(part, foreign)

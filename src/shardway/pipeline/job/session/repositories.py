@@ -45,8 +45,11 @@ def maven_folder(settings: Mapping[str, str]) -> Path:
 
 
 def with_repositories(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings, with a file of settings for Ivy where packages are fetched and the user has a Maven
-    folder, unless there are such settings already, or a package may be in a repository that this module cannot name.
+    """Return Spark's settings; where packages are fetched and the user has a Maven folder, with a file of settings for
+    Ivy.
+
+    They stay as they are where Ivy has a file of settings, and where a package may be in a repository that this module
+    cannot name.
     """
     packages = packages_named(settings)
     mirror = os.environ.get(MIRROR, "")

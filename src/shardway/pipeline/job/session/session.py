@@ -111,11 +111,11 @@ def session_of(job_file: JobFile, *, log_level: str | None, check: StreamCheck) 
 
 
 def _keep_to_loopback(settings: dict[str, str]) -> None:
-    """Have Spark's pages, which let a visitor end a job, on this machine's loopback address where Spark runs in threads
-    of it, and nowhere else, unless the environment, Spark's files or the job says otherwise.
+    """Keep Spark's pages from other machines, because a visitor of them can end the job. Where the environment, Spark's
+    files or the job has an address for them, that address stays.
 
-    Spark takes the pages' address from an environment variable alone, which also says where executors find the driver:
-    so there are no pages where executors are on other machines.
+    Where Spark runs in threads, its pages listen on the loopback address. Where it has executors, it has no pages:
+    Spark takes their address from one environment variable, and that also says where executors find the driver.
     """
     if _UI_HOST in os.environ or SparkContext._gateway is not None:
         return
@@ -126,8 +126,10 @@ def _keep_to_loopback(settings: dict[str, str]) -> None:
 
 
 def with_quiet_start(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings, with a configuration of log4j by which Java says nothing of its start, unless the job,
-    the environment or Spark's files have a configuration, or give Java's options where these would replace them.
+    """Return Spark's settings, with a configuration of log4j that keeps Java silent about its start.
+
+    They stay as they are where the job, the environment or Spark's files have a configuration of log4j, or have options
+    of Java that this one would replace.
     """
     home = os.environ.get("SPARK_CONF_DIR") or os.path.join(spark_home(), "conf")
     with suppress(OSError):
