@@ -30,7 +30,7 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.core.hashkeys import even_ranges
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StartingPosition, StreamName
-from shardway.spark.planner import Planner, PlanOptions
+from shardway.spark.driver.planner import Planner, PlanOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

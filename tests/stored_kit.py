@@ -30,7 +30,8 @@ from shardway.local.journal import Journal
 from shardway.local.model import KinesisModel, Limits
 from shardway.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
 from shardway.spark.leases.lease_position import marks_of
-from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from shardway.spark.offsets import RangeStart, StreamOffset
+from shardway.spark.positions import Kind, ShardPosition
 from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.stores.sql import POSTGRES, Statements

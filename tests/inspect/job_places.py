@@ -11,7 +11,8 @@ from shardway.core.leases.mirror import NOTE, Create, MirroredRows
 from shardway.core.lineage import Lineage
 from shardway.model import ListedShard, StartingPosition
 from shardway.spark.leases.lease_position import marks_of
-from shardway.spark.offsets import Kind, ShardPosition, StreamOffset
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.positions import Kind, ShardPosition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,8 @@ from shardway.events.query_snapshot import QuerySnapshot
 from shardway.local import LocalKinesis
 from shardway.pipeline import ALL_COLUMNS, MetricsListener, StreamMetrics, observed, stream_metrics
 from shardway.pipeline.query_numbers import BatchNumbers, QueryNumbers
-from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
+from shardway.spark.offsets import RangeStart, StreamOffset
+from shardway.spark.positions import Kind, ShardPosition
 from tests.pipeline.metrics_system import gauges, told_all
 
 if TYPE_CHECKING:

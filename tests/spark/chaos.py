@@ -15,9 +15,10 @@ from shardway.aws.wire import ConnectionOptions
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition, StreamName
+from shardway.spark.driver.grouping import chains_of, pack_tasks
+from shardway.spark.driver.planner import Planner, PlanOptions
 from shardway.spark.offsets import StreamOffset
-from shardway.spark.planner import Planner, PlanOptions
-from shardway.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
+from shardway.spark.ranges import ShardPartition, TaskOptions
 from shardway.spark.task.partition_reader import read_partition
 
 if TYPE_CHECKING:
@@ -181,9 +182,9 @@ class Chaos:
 
     async def read(self, offset: StreamOffset) -> list[list[Row]]:
         """The rows of each task of a batch, read by the real task code."""
-        ranges = await self.planner.check(self.planner.ranges(offset))
+        ranges = await self.planner.readable(self.planner.ranges(offset))
         wire = ConnectionOptions(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
-        carried = self.planner.carried.of(tuple(ranges))
+        carried = self.planner.carried.for_ranges(tuple(ranges))
         options = TaskOptions(connection=wire)
         tasks = pack_tasks(offset, chains_of(ranges, self.planner.lineage))
         partitions = [ShardPartition(task, self.stream, options, carried) for task in tasks]

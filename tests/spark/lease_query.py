@@ -10,8 +10,9 @@ from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.leases import writes
 from shardway.options import LeaseOptions
-from shardway.spark.cut import Pace
-from shardway.spark.driver import Driver, connection_options
+from shardway.spark.driver.connection import connection_options
+from shardway.spark.driver.driver import Driver
+from shardway.spark.driver.pace import Pace
 from shardway.spark.options import parse_read_options
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.task.partition_reader import read_partition

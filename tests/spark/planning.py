@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardway.aws.kinesis import IteratorAt, KinesisClient, PutEntry
 from shardway.core.hashkeys import hash_key
 from shardway.model import StartingPosition, StreamName
-from shardway.spark.planner import Planner, PlanOptions
-from shardway.spark.ranges import EndKind, ShardRange, chains_of
+from shardway.spark.driver.grouping import chains_of
+from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.ranges import EndKind, ShardRange
 
 if TYPE_CHECKING:
     from shardway.local.embedded import LocalKinesis

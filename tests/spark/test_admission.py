@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.spark.cut import (
+from shardway.spark.driver.batch_size import (
     OVERSHOOT,
     SHARD_BYTES_PER_MS,
     SHARD_ROWS_PER_MS,
     WORST,
     CutSearch,
     Profile,
-    expected,
+    expected_size,
     latest_cut_within,
     latest_sure_cut,
     total_share,
 )
-from shardway.spark.lookahead import Bound, KnownRecord, Lookahead, Tail
+from shardway.spark.lookahead.lookahead import Bound, KnownRecord, Lookahead, Tail
 from shardway.spark.options import Caps
 from shardway.spark.ranges import EndKind
 
@@ -26,23 +26,23 @@ def look(*times: int, beyond: Tail = Tail.UNKNOWN, size: int = 100) -> Lookahead
 
 
 def test_what_was_seen_counts_exactly() -> None:
-    assert expected(look(10, 20, 30, beyond=Tail.TIP), 25) == (2, 200)
-    assert expected(look(10, 20, 30, beyond=Tail.END), 1_000_000) == (3, 300)
+    assert expected_size(look(10, 20, 30, beyond=Tail.TIP), 25) == (2, 200)
+    assert expected_size(look(10, 20, 30, beyond=Tail.END), 1_000_000) == (3, 300)
 
 
 def test_beyond_it_the_sampled_rate_counts() -> None:
-    rows, size = expected(look(0, 10, 20), 120)
+    rows, size = expected_size(look(0, 10, 20), 120)
     assert rows == 3 + 100 * 3 / 20
     assert size == 100 * rows
 
 
 def test_a_sample_behind_the_cut_is_averaged_in() -> None:
-    rows, _ = expected(look(0, 10, 20), 120, look(120, 121, 122))
+    rows, _ = expected_size(look(0, 10, 20), 120, look(120, 121, 122))
     assert rows == 3 + 100 * (3 / 20 + 3 / 2) / 2
 
 
 def test_one_record_alone_counts_as_a_full_shard() -> None:
-    assert expected(look(0), 100)[0] == 1 + 100 * SHARD_ROWS_PER_MS
+    assert expected_size(look(0), 100)[0] == 1 + 100 * SHARD_ROWS_PER_MS
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=2, max_size=50), st.integers(1, 100))
@@ -59,11 +59,11 @@ def test_a_second_of_writes_may_lie_in_the_moment_behind_what_was_seen() -> None
     """A shard takes what it may be written in a second in one millisecond too, and no sample shows that."""
     second = 1000 * SHARD_ROWS_PER_MS
     one = look(0, 10_000, 20_000)
-    rows, size = Profile(one).worst(20_001)
+    rows, size = Profile(one).worst_size(20_001)
     assert rows >= 3 + second
     assert size >= 300 + 1000 * SHARD_BYTES_PER_MS
-    assert Profile(one).worst(20_000) == (2, 200), "before that, what was seen is what there is"
-    assert Profile(look(0, 10, beyond=Tail.TIP)).worst(1_000) == (2, 200)
+    assert Profile(one).worst_size(20_000) == (2, 200), "before that, what was seen is what there is"
+    assert Profile(look(0, 10, beyond=Tail.TIP)).worst_size(1_000) == (2, 200)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

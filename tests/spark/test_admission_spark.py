@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.aws.kinesis import PutEntry
-from shardway.spark.cut import EARLY_SHARE, OVERSHOOT
+from shardway.spark.driver.batch_size import OVERSHOOT
+from shardway.spark.driver.pace import EARLY_SHARE
 from tests.spark.querying import Batches, Stream, assert_exact, reader, run, start
 
 if TYPE_CHECKING:

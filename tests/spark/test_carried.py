@@ -11,21 +11,21 @@ import pytest
 from shardway.aws.kinesis import PutEntry, WireRecord
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.embedded import LocalKinesis
-from shardway.spark import carried as carrying
-from shardway.spark.carried import BATCH_BYTES_MAX, PAUSE_S, PAUSE_S_MAX, SHARD_BYTES_MAX, Attempts, Carried
-from shardway.spark.cut import BUSY_INTERVAL_S, CARRIED_INTERVAL_S
-from shardway.spark.driver import Driver, connection_options
-from shardway.spark.lookahead import (
-    ENTRIES_MAX,
-    ENTRY_COST_BYTES,
-    Bound,
-    KnownRecord,
-    Lookahead,
-    Probes,
-    ShardProbe,
-    Tail,
-    entry_bytes,
+from shardway.spark.driver import carried_records
+from shardway.spark.driver.carried_records import (
+    BATCH_BYTES_MAX,
+    PAUSE_S,
+    PAUSE_S_MAX,
+    SHARD_BYTES_MAX,
+    Attempts,
+    CarriedRecords,
 )
+from shardway.spark.driver.connection import connection_options
+from shardway.spark.driver.driver import Driver
+from shardway.spark.driver.pace import BUSY_INTERVAL_S, CARRIED_INTERVAL_S
+from shardway.spark.lookahead.lookahead import ENTRY_COST_BYTES, Bound, KnownRecord, Lookahead, Tail, entry_bytes
+from shardway.spark.lookahead.shard_probe import ENTRIES_MAX, ShardProbe
+from shardway.spark.lookahead.stream_calls import StreamCalls
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.options import parse_read_options
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
@@ -37,7 +37,7 @@ from tests.spark.scenes import Scene, range_of, rows_of, whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.spark.planner import Planner
+    from shardway.spark.driver.planner import Planner
     from tests.spark.querying import Stream
 
 
@@ -83,10 +83,10 @@ def test_what_is_left_behind_a_bound_is_kept() -> None:
 
 
 def test_only_the_very_range_finds_its_records() -> None:
-    carried = Carried()
+    carried = CarriedRecords()
     assert carried.add("shard", 5, Bound(EndKind.EXCLUSIVE, 9, 9), (record(5), record(8)))
     same = a_range(5, EndKind.EXCLUSIVE, 9)
-    assert carried.of((same,)) == {"shard": (record(5), record(8))}
+    assert carried.for_ranges((same,)) == {"shard": (record(5), record(8))}
     for other in (
         a_range(4, EndKind.EXCLUSIVE, 9),
         a_range(5, EndKind.INCLUSIVE, 9),
@@ -95,11 +95,11 @@ def test_only_the_very_range_finds_its_records() -> None:
         a_range(5, EndKind.EXCLUSIVE, 9, at_risk=True),
         same._replace(shard_id="another"),
     ):
-        assert carried.of((other,)) == {}
+        assert carried.for_ranges((other,)) == {}
 
 
 def test_a_batch_carries_no_more_than_its_bound() -> None:
-    carried = Carried()
+    carried = CarriedRecords()
     large = record(1, bytes(SHARD_BYTES_MAX - ENTRY_COST_BYTES))
     fit = BATCH_BYTES_MAX // SHARD_BYTES_MAX
     taken = [carried.add(f"shard-{n}", 1, Bound(EndKind.INCLUSIVE, 1, 1), (large,)) for n in range(fit + 2)]
@@ -111,13 +111,13 @@ def test_a_shard_that_had_more_is_left_alone_for_longer_each_time() -> None:
     attempts, now_s, pauses = Attempts(), 100.0, []
     for _ in range(7):
         assert attempts.may(now_s)
-        attempts.failed(now_s)
+        attempts.note_failure(now_s)
         pauses.append(attempts.pause_s)
         assert not attempts.may(now_s + attempts.pause_s - 0.1)
         now_s += attempts.pause_s
     assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, 16 * PAUSE_S, PAUSE_S_MAX, PAUSE_S_MAX]
-    attempts.succeeded()
-    attempts.failed(now_s)
+    attempts.note_success()
+    attempts.note_failure(now_s)
     assert attempts.pause_s == PAUSE_S
 
 
@@ -145,7 +145,7 @@ def carried_rows(planner: Planner, offset: StreamOffset) -> list[Row]:
     ranges = planner.ranges(offset)
     return [
         Row(shard_id, int(entry.sequence_number), entry.data)
-        for shard_id, entries in planner.carried.of(tuple(ranges)).items()
+        for shard_id, entries in planner.carried.for_ranges(tuple(ranges)).items()
         for entry in entries
     ]
 
@@ -222,7 +222,7 @@ async def test_large_records_are_not_carried(world: World) -> None:
 
 
 async def test_shards_share_what_may_be_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrying, "BATCH_BYTES_MAX", 8_000)
+    monkeypatch.setattr(carried_records, "BATCH_BYTES_MAX", 8_000)
     planner = await begun(world, 4)
     await world.put(200)
     offset = await world.plan_settled(planner)
@@ -239,7 +239,7 @@ async def test_an_ended_shard_is_read_by_a_task_and_its_child_may_be_carried(wor
     offset = await world.plan_settled(planner)
     ended = {one.shard_id for one in planner.ranges(offset) if one.end_kind is EndKind.SHARD_END}
     assert ended
-    assert ended.isdisjoint(planner.carried.of(tuple(planner.ranges(offset))))
+    assert ended.isdisjoint(planner.carried.for_ranges(tuple(planner.ranges(offset))))
     assert not planner.is_carried
 
 
@@ -247,9 +247,9 @@ async def test_no_stretch_is_carried_over_an_iterator_that_had_to_be_asked_for_a
     planner = await begun(world, 1)
     await world.put(5)
     shard_id = next(iter(planner.lineage.shards))
-    probes: Probes = planner._probes
+    calls: StreamCalls = planner._calls
     state = planner._book.states[shard_id]
-    probe = ShardProbe(probes, shard_id)
+    probe = ShardProbe(calls, shard_id)
     first = await probe.open(state.position, by_time=False, records_max=3)
     assert all(seen.entry for seen in first.records)
     first.iterator = None

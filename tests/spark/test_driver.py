@@ -11,8 +11,9 @@ from shardway.aws.calls import SignedCalls
 from shardway.aws.credentials import CredentialCache
 from shardway.aws.wire import Wire
 from shardway.errors import DataLossError, OptionError
-from shardway.spark.cut import Pace
-from shardway.spark.driver import Driver, connection_options
+from shardway.spark.driver.connection import connection_options
+from shardway.spark.driver.driver import Driver
+from shardway.spark.driver.pace import Pace
 from shardway.spark.options import parse_read_options
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.task.partition_reader import read_partition

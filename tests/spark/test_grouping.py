@@ -5,8 +5,10 @@ from hypothesis import strategies as st
 
 from shardway.core.lineage import Lineage
 from shardway.model import ListedShard
-from shardway.spark.offsets import Kind, RangeStart, ShardPosition, StreamOffset
-from shardway.spark.ranges import TASK_BYTES, EndKind, chains_of, pack_tasks, ranges_of, tasks_for
+from shardway.spark.driver.grouping import TASK_BYTES, chains_of, pack_tasks, ranges_of, tasks_for
+from shardway.spark.offsets import RangeStart, StreamOffset
+from shardway.spark.positions import Kind, ShardPosition
+from shardway.spark.ranges import EndKind
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 

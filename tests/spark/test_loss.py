@@ -9,8 +9,9 @@ import pytest
 
 from shardway.errors import DataLossError, OptionError
 from shardway.model import StartingPosition, StreamName
-from shardway.spark.offsets import Kind, StreamOffset
-from shardway.spark.planner import Planner
+from shardway.spark.driver.planner import Planner
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.positions import Kind
 from tests.spark.planning import World, assert_exact
 
 HOUR_S = 3600
@@ -205,9 +206,9 @@ async def test_a_batch_that_runs_again_after_its_start_was_trimmed_is_told(world
     ranges = late.ranges(batch)
     assert [one.at_risk for one in ranges] == [True]
     with pytest.raises(DataLossError, match="is trimmed"):
-        await late.check(ranges)
+        await late.readable(ranges)
     lenient = await planned(world, batch, fail_on_data_loss=False)
-    assert await lenient.check(ranges) == ranges
+    assert await lenient.readable(ranges) == ranges
     assert lenient.losses.count == 1
 
 

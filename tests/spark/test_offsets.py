@@ -6,20 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.spark.offsets import (
-    INITIAL,
-    SILENCE_MARGIN_MS,
-    Kind,
-    OffsetFormatError,
-    RangeStart,
-    ShardPosition,
-    StreamOffset,
-    is_initial,
-    long_id,
-    pack,
-    short_id,
-    unpack,
-)
+from shardway.spark.offsets import INITIAL, OffsetFormatError, RangeStart, StreamOffset, is_initial, long_id, short_id
+from shardway.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition, pack, unpack
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SEQUENCE_NUMBER = 49680427684293065062083562537002582286095000649863266306

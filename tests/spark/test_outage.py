@@ -14,7 +14,7 @@ from shardway.errors import TransportError
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StreamName
-from shardway.spark.planner import PlanOptions
+from shardway.spark.driver.planner import PlanOptions
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.source import ShardwayDataSource, ShardwayStreamReader
 from tests.spark.planning import World

@@ -10,8 +10,9 @@ import pytest
 from shardway.core.hashkeys import hash_key
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition
-from shardway.spark.cut import BUSY_INTERVAL_S, TOO_NEAR_BATCHES, CutLag, Pace
-from shardway.spark.planner import Planner, PlanOptions
+from shardway.spark.driver.cut_lag import TOO_NEAR_BATCHES, CutLag
+from shardway.spark.driver.pace import BUSY_INTERVAL_S, Pace
+from shardway.spark.driver.planner import Planner, PlanOptions
 from tests.spark.planning import World
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def looks(times: Iterator[float], interval_s: float) -> list[float]:
     pace, found = Pace(), []
     for now_s in times:
         if pace.due(now_s):
-            pace.looked(now_s, interval_s)
+            pace.note_look(now_s, interval_s)
             found.append(now_s)
     return found
 
@@ -79,41 +80,41 @@ async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_secon
 
 def test_the_cut_comes_nearer_while_nearly_all_shards_have_a_record_behind_it() -> None:
     lag = CutLag(500)
-    lag.found(0, 0)
+    lag.note_batch(0, 0)
     assert lag.ms == 500  # nothing was found
     steps = []
     for _ in range(7):
-        lag.found(10, 1)
+        lag.note_batch(10, 1)
         steps.append(lag.ms)
     assert steps == [250, 125, 62, 31, 15, 15, 15]
     near = CutLag(10)
-    near.found(1, 0)
+    near.note_batch(1, 0)
     assert near.ms == 10
 
 
 def test_the_cut_keeps_away_for_a_while_from_where_shards_were_silent() -> None:
     lag = CutLag(500)
     while lag.ms > 31:
-        lag.found(10, 0)
-    lag.found(10, 2)
+        lag.note_batch(10, 0)
+    lag.note_batch(10, 2)
     assert lag.ms == 124
     for _ in range(TOO_NEAR_BATCHES):
-        lag.found(10, 0)
+        lag.note_batch(10, 0)
     assert lag.ms == 62
-    lag.found(10, 0)
+    lag.note_batch(10, 0)
     assert lag.ms == 31
 
 
 def test_the_cut_is_back_after_two_batches_when_a_stream_becomes_sparse() -> None:
     lag = CutLag(500)
     for _ in range(10):
-        lag.found(10, 0)
+        lag.note_batch(10, 0)
     steps = []
     for _ in range(4):
-        lag.found(10, 9)
+        lag.note_batch(10, 9)
         steps.append(lag.ms)
     assert steps == [60, 240, 500, 500]
-    lag.found(10, 0)
+    lag.note_batch(10, 0)
     assert lag.ms == 500  # and it stays there for a while
 
 
@@ -122,5 +123,5 @@ def test_a_writer_that_pauses_is_found_silent_seldom() -> None:
     for _ in range(10 * TOO_NEAR_BATCHES):
         found = lag.ms < 100  # its shards have a record behind a cut that is a tenth of a second away, and none before
         silent += found
-        lag.found(4, 4 if found else 0)
+        lag.note_batch(4, 4 if found else 0)
     assert silent <= 11

@@ -16,10 +16,12 @@ from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
 from shardway.local import LocalKinesis
 from shardway.model import StartingPosition, StreamName
-from shardway.spark.offsets import Kind, StreamOffset
+from shardway.spark.driver.grouping import chains_of
+from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.offsets import StreamOffset
 from shardway.spark.options import Caps
-from shardway.spark.planner import Planner, PlanOptions
-from shardway.spark.ranges import EndKind, chains_of
+from shardway.spark.positions import Kind
+from shardway.spark.ranges import EndKind
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 

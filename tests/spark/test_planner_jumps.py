@@ -15,9 +15,10 @@ from shardway.errors import DataLossError
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition, StreamName
-from shardway.spark.offsets import Kind, StreamOffset
+from shardway.spark.driver.planner import Planner
+from shardway.spark.offsets import StreamOffset
 from shardway.spark.options import Caps
-from shardway.spark.planner import Planner
+from shardway.spark.positions import Kind
 from tests.spark.planning import World, assert_exact, assert_parents_first
 
 HOUR_S = 3600

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from shardway.aws.options import ConnectionOptions
-from shardway.spark.driver import as_the_driver_finds_it
+from shardway.spark.driver.connection import locate
 from shardway.spark.source import ShardwayDataSource
 
 RECORDS = StructType().add("data", "binary")
@@ -36,12 +36,12 @@ def test_what_is_given_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4567")
     given = ConnectionOptions(region="us-west-2", endpoint_url="http://127.0.0.1:9")
-    assert as_the_driver_finds_it(given) == given
+    assert locate(given) == given
 
 
 def test_what_the_driver_does_not_find_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
-    assert as_the_driver_finds_it(ConnectionOptions()) == ConnectionOptions()
+    assert locate(ConnectionOptions()) == ConnectionOptions()
     monkeypatch.setenv("AWS_PROFILE", "not-there")
-    assert as_the_driver_finds_it(ConnectionOptions()) == ConnectionOptions()
+    assert locate(ConnectionOptions()) == ConnectionOptions()

@@ -11,9 +11,9 @@ import pytest
 from scripts.reference_spark import options_table
 
 from shardway.core.leases.mirror import NOTE
-from shardway.spark.cut import OVERSHOOT
+from shardway.spark.columns import SPARK_TYPES
+from shardway.spark.driver.batch_size import OVERSHOOT
 from shardway.spark.leases.lease_position import WHOLE_RECORD
-from shardway.spark.ranges import SPARK_TYPES
 from tests.spark.querying import Batches, Stream, reader, start
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from shardway.core.aggregation.wire_format import MAGIC
 from shardway.core.hashkeys import hash_key
 from shardway.errors import AggregateError, OptionError
 from shardway.model import HASH_KEY_MAX, OutsidePolicy
-from shardway.spark.ranges import COLUMNS, SCHEMA, EndKind, ShardRange, TaskOptions
+from shardway.spark.columns import COLUMNS, SCHEMA
+from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
 from shardway.spark.task.arrow_columns import arrow_schema, asked_columns
 from shardway.spark.task.batcher import Batcher
 from shardway.spark.task.rows import OutsideTally, RowMaker, timestamps

@@ -14,12 +14,14 @@ from shardway.core.hashkeys import hash_key
 from shardway.errors import DataLossError, StalledError
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition
-from shardway.spark import cut, lookahead
-from shardway.spark import planner as planning_module
-from shardway.spark.cut import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
-from shardway.spark.lookahead import KnownRecord, Lookahead
-from shardway.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
-from shardway.spark.planner import Planner
+from shardway.spark.driver import cut_wait
+from shardway.spark.driver import planner as planning_module
+from shardway.spark.driver.cut_wait import STANDING_LOOKS_MIN, STANDING_S, WAIT_MAX_S, CutWait
+from shardway.spark.driver.planner import Planner
+from shardway.spark.lookahead import shard_probe
+from shardway.spark.lookahead.lookahead import KnownRecord, Lookahead
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from shardway.spark.ranges import EndKind
 from tests.spark.planning import World, assert_exact, assert_in_step
 
@@ -32,7 +34,7 @@ PAGES = 20
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """No limit holds here, so the driver need not keep to one; looks are short, so that silence takes several."""
-    monkeypatch.setattr(lookahead, "CALLS_PER_S", 1e6)
+    monkeypatch.setattr(shard_probe, "CALLS_PER_S", 1e6)
     world.local.set_limits(page_span_s=MINUTE_S)
 
 
@@ -337,23 +339,23 @@ async def test_children_behind_a_silence_are_waited_for(world: World) -> None:
 
 def test_the_wait_is_for_those_that_move_and_has_an_end() -> None:
     wait = CutWait()
-    assert wait.looked({"a": 100, "b": 50}, 0.0).until_ms == 50
+    assert wait.note_looks({"a": 100, "b": 50}, 0.0).until_ms == 50
     for look in range(1, STANDING_LOOKS_MIN + 1):
-        waits = wait.looked({"a": 100 + look, "b": 50}, look * STANDING_S / 2)
+        waits = wait.note_looks({"a": 100 + look, "b": 50}, look * STANDING_S / 2)
     assert (waits.until_ms, waits.shards, waits.left_out) == (100 + look, ("a",), ("b",))
     assert wait.stands("b", look * STANDING_S / 2)
-    assert wait.looked({"a": 200, "b": 60}, 100.0).left_out == (), "it moves again"
-    waits = wait.looked({"a": 201, "b": 61}, WAIT_MAX_S)
+    assert wait.note_looks({"a": 200, "b": 60}, 100.0).left_out == (), "it moves again"
+    waits = wait.note_looks({"a": 201, "b": 61}, WAIT_MAX_S)
     assert (waits.until_ms, waits.left_out) == (None, ("a", "b"))
     assert not wait.stands("a", WAIT_MAX_S)
-    assert wait.looked({}, WAIT_MAX_S + 1).left_out == ()
-    assert wait.looked({"a": 300}, WAIT_MAX_S + 2).shards == ("a",), "another silence is another wait"
+    assert wait.note_looks({}, WAIT_MAX_S + 1).left_out == ()
+    assert wait.note_looks({"a": 300}, WAIT_MAX_S + 2).shards == ("a",), "another silence is another wait"
 
 
 async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_error_before_a_fixed_end(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cut, "STANDING_S", 0.0)
+    monkeypatch.setattr(cut_wait, "STANDING_S", 0.0)
     busy, silent = await two_shards(world)
     await world.put(1, key=busy)
     await world.put(1, key=silent)
@@ -362,12 +364,12 @@ async def test_a_shard_that_stands_still_is_left_out_of_a_live_cut_and_is_an_err
     world.local.clock.advance(10 * HOUR_S)
     (silent_id,) = set(await world.open_shards()) - {await shard_of(world, busy)}
 
-    async def nothing(probe: lookahead.ShardProbe, *_: Any, **__: Any) -> object:
+    async def nothing(probe: shard_probe.ShardProbe, *_: Any, **__: Any) -> object:
         look = await original(probe, *_, **__)
         return Lookahead(stands=True) if probe.shard_id == silent_id else look
 
-    original = lookahead.ShardProbe._open_at
-    monkeypatch.setattr(lookahead.ShardProbe, "_open_at", nothing)
+    original = shard_probe.ShardProbe._open_at
+    monkeypatch.setattr(shard_probe.ShardProbe, "_open_at", nothing)
     await world.put(3, key=busy)
     late = await begun(world, planner.offset)
     with caplog.at_level(logging.WARNING, "shardway.spark"):

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 from shardway.errors import OptionError
 from shardway.model import StreamName
+from shardway.spark.columns import SCHEMA
 from shardway.spark.options import (
     SINK_OPTIONS,
     SinkColumns,
@@ -25,7 +26,6 @@ from shardway.spark.options import (
     parse_sink_options,
     sink_columns,
 )
-from shardway.spark.ranges import SCHEMA
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 

@@ -20,7 +20,7 @@ from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
 from shardway.pipeline.stream_metrics import StreamMetrics, observed, stream_metrics
 from shardway.pipeline.tables.delta import DeltaSink, delta_settings
 from shardway.pipeline.tables.iceberg import IcebergSink
-from shardway.spark.ranges import ALL_COLUMNS
+from shardway.spark.columns import ALL_COLUMNS
 
 __all__ = [
     "ALL_COLUMNS",

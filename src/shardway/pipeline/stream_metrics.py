@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as fn
 
 from shardway.pipeline.dataframes import columns_of
+from shardway.spark.columns import OUTSIDE
 from shardway.spark.offsets import OffsetFormatError, StreamOffset, is_initial
-from shardway.spark.ranges import OUTSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,15 +31,16 @@ from pyspark.sql.datasource import (
 )
 
 from shardway.errors import OptionError, ShardwayError
+from shardway.spark.columns import SCHEMA
 from shardway.spark.offsets import INITIAL
 from shardway.spark.options import ReadOptions, check_options, parse_read_options, parse_sink_options, sink_columns
-from shardway.spark.ranges import SCHEMA, ShardPartition, TaskOptions
+from shardway.spark.ranges import ShardPartition, TaskOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from shardway.spark.driver import Driver
+    from shardway.spark.driver.driver import Driver
     from shardway.spark.sink.task import SinkTask
 
 try:  # PySpark 4.1 and newer
@@ -128,12 +129,12 @@ class ShardwayReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks, which are planned afresh each time Spark asks."""
-        from shardway.spark.driver import Driver
+        from shardway.spark.driver.driver import Driver
 
         with plain_errors():
             driver = Driver(self._options, self._task_options)
             try:
-                return driver.whole()
+                return driver.plan_whole()
             finally:
                 driver.close()
 
@@ -198,7 +199,7 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _started(self) -> Driver:
         if self._driver is None:
-            from shardway.spark.driver import Driver
+            from shardway.spark.driver.driver import Driver
 
             # Spark 4.0 and 4.1 make one batch of AvailableNow and do not say so: it must hold all that is there.
             self._driver = Driver(self._options, self._task_options, all_at_first=not ADMISSION)
@@ -255,7 +256,7 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that the batch before is committed.
         """
         if self._driver is not None:
-            self._driver.committed(end)
+            self._driver.note_commit(end)
 
     def stop(self) -> None:
         """Close the driver's connections."""
@@ -373,7 +374,7 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkTask:
-    from shardway.spark.driver import as_the_driver_finds_it
+    from shardway.spark.driver.connection import locate
     from shardway.spark.sink.task import SinkTask
     from shardway.wiring import ConnectionOptions
 
@@ -390,16 +391,16 @@ def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
         sts_endpoint_url=options.sts_endpoint_url,
         user_agent_tag="sink",
     )
-    return SinkTask(options, columns, as_the_driver_finds_it(connection))
+    return SinkTask(options, columns, locate(connection))
 
 
 def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
-    from shardway.spark.driver import as_the_driver_finds_it, connection_options
+    from shardway.spark.driver.connection import connection_options, locate
     from shardway.spark.task.arrow_columns import asked_columns
 
     columns, not_null = asked_columns(schema)
     return TaskOptions(
-        connection=as_the_driver_finds_it(connection_options(options, "task")),
+        connection=locate(connection_options(options, "task")),
         columns=columns,
         columns_not_null=not_null,
         aggregates_outside_range=options.aggregates_outside_range,

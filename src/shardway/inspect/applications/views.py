@@ -19,7 +19,7 @@ from shardway.core.sequence import just_before, second_of
 from shardway.errors import OptionError
 from shardway.inspect.moments import utc
 from shardway.inspect.values import Missing
-from shardway.spark.offsets import Kind, ShardPosition
+from shardway.spark.positions import Kind, ShardPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

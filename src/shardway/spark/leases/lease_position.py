@@ -16,7 +16,7 @@ from shardway.core.leases.mirror import NOTE, Mark
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.sequence import just_before, shard_id_number
 from shardway.model import Position, epoch_ms
-from shardway.spark.offsets import Kind, ShardPosition
+from shardway.spark.positions import Kind, ShardPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

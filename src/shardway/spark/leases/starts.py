@@ -8,8 +8,10 @@ from shardway.core.leases.stream_mark import StreamMark, disowned_text
 from shardway.core.sequence import just_before
 from shardway.errors import InvalidArgumentError, OptionError
 from shardway.spark.leases.lease_position import position_in_note, position_since, positions_without_lease
-from shardway.spark.lookahead import Loss, ShardProbe, together
-from shardway.spark.offsets import Kind, ShardPosition
+from shardway.spark.lookahead.losses import Loss
+from shardway.spark.lookahead.shard_probe import ShardProbe
+from shardway.spark.lookahead.stream_calls import run_all
+from shardway.spark.positions import Kind, ShardPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from shardway.core.leases.row import LeaseRow
     from shardway.core.lineage import Lineage
     from shardway.model import StartingPosition
-    from shardway.spark.lookahead import LossPolicy, Probes
+    from shardway.spark.lookahead.losses import LossPolicy
+    from shardway.spark.lookahead.stream_calls import StreamCalls
 
 
 class LeaseStarts:
@@ -25,7 +28,7 @@ class LeaseStarts:
 
     def __init__(
         self,
-        probes: Probes,
+        calls: StreamCalls,
         rows: Mapping[str, LeaseRow],
         start: StartingPosition,
         losses: LossPolicy,
@@ -34,7 +37,7 @@ class LeaseStarts:
         horizon_ms: int,
     ) -> None:
         """``stream``: the stream that is read. ``horizon_ms``: the oldest arrival time that its retention covers."""
-        self._probes = probes
+        self._calls = calls
         self._rows = rows
         self._start = start
         self._losses = losses
@@ -51,10 +54,10 @@ class LeaseStarts:
                 f"{disowned_text(foreign, self._stream)}: the query can't go on where they say. Give the query an "
                 "applicationName of its own, or set continueFromLeases to false: then they are begun anew"
             )
-        now_ms = self._probes.service_ms()
+        now_ms = self._calls.service_ms()
         held = {key: row.ended for key, row in self._rows.items()}
         listed = [row for key, row in self._rows.items() if key in lineage]
-        positions = await together(self._position(row, now_ms) for row in listed)
+        positions = await run_all(self._position(row, now_ms) for row in listed)
         found = dict(zip([row.key for row in listed], positions, strict=True))
         gone = {
             key: ShardPosition(Kind.BEGINNING, 0)
@@ -78,7 +81,7 @@ class LeaseStarts:
             return position_since(word, self._start, now_ms, row.read_until_ms)
         except (ValueError, InvalidArgumentError) as error:
             raise OptionError(
-                f"stream {self._probes.stream}, shard {row.key}: the query can't go on where its lease says: {error}. "
+                f"stream {self._calls.stream}, shard {row.key}: the query can't go on where its lease says: {error}. "
                 "Give the query an applicationName of its own, or set continueFromLeases to false"
             ) from error
 
@@ -88,7 +91,7 @@ class LeaseStarts:
         """
         done = row.checkpoint.position
         asked = ShardPosition(Kind.NEXT, 0, done.sequence_number)
-        look = await ShardProbe(self._probes, row.key).open(asked, by_time=False, records_max=1)
+        look = await ShardProbe(self._calls, row.key).open(asked, by_time=False, records_max=1)
         first = look.first
         if first is not None and first.sequence_number == done.sequence_number:
             whole = done.sub_sequence_number >= first.rows - 1

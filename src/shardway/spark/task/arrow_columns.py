@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardway.errors import OptionError
-from shardway.spark.ranges import COLUMNS, OUTSIDE, SPARK_TYPES
+from shardway.spark.columns import COLUMNS, OUTSIDE, SPARK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from shardway.spark.ranges import OUTSIDE
+from shardway.spark.columns import OUTSIDE
 from shardway.spark.task.arrow_columns import arrow_schema
 from shardway.spark.task.rows import Rows
 

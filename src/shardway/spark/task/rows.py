@@ -16,7 +16,7 @@ from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.errors import AggregateError
 from shardway.model import OutsidePolicy
-from shardway.spark.ranges import OUTSIDE
+from shardway.spark.columns import OUTSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.session import packages
 from shardway.pipeline.stamped_rows import deduplicate_by_stamps, open_stamps
 from shardway.pipeline.stream_metrics import observed
-from shardway.spark.ranges import ALL_COLUMNS
+from shardway.spark.columns import ALL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

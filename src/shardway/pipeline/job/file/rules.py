@@ -14,8 +14,8 @@ from shardway.pipeline.job.file.model import Job, as_options
 from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
 from shardway.pipeline.locations import collide, identity
+from shardway.spark.columns import SPARK_TYPES
 from shardway.spark.options import parse_read_options, parse_sink_options
-from shardway.spark.ranges import SPARK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -20,7 +20,7 @@ from shardway.pipeline.job.file.rules import place_faults
 from shardway.pipeline.job.run.places import unwritable
 from shardway.pipeline.job.sinks.targets import require_format
 from shardway.pipeline.locations import identity_in
-from shardway.spark.ranges import SCHEMA
+from shardway.spark.columns import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable

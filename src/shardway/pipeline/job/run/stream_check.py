@@ -19,9 +19,9 @@ from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.model import as_options
-from shardway.spark.driver import connection_options
+from shardway.spark.driver.connection import connection_options
+from shardway.spark.driver.stream_summary import check_owner, describe
 from shardway.spark.options import parse_read_options
-from shardway.spark.shards import check_owner, describe
 from shardway.tasks import thread
 
 if TYPE_CHECKING:

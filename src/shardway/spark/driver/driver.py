@@ -8,7 +8,6 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import suppress
 from itertools import chain
@@ -19,21 +18,22 @@ import msgspec
 from shardway.aws.calls import NEVER
 from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.sdk import Sdk
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.wire import Wire
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.service_clock import ClockSearch, SteadyEpoch
 from shardway.errors import OptionError, ShardwayError
 from shardway.model import epoch_ms
 from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.threads.loop_thread import LoopThread
-from shardway.spark.cut import BUSY_INTERVAL_S, CARRIED_INTERVAL_S, Pace
+from shardway.spark.driver.connection import connection_options
+from shardway.spark.driver.grouping import chains_of, pack_tasks
+from shardway.spark.driver.pace import BUSY_INTERVAL_S, CARRIED_INTERVAL_S, Pace
+from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.driver.stream_summary import describe
 from shardway.spark.leases.mirror import LeaseMirror
-from shardway.spark.lookahead import latest_ms, patience
+from shardway.spark.lookahead.stream_calls import latest_ms, patience
 from shardway.spark.offsets import StreamOffset, is_initial
-from shardway.spark.planner import Planner, PlanOptions
-from shardway.spark.ranges import ShardPartition, TaskOptions, chains_of, pack_tasks
-from shardway.spark.shards import describe
+from shardway.spark.ranges import ShardPartition, TaskOptions
 from shardway.tasks import give_up, logged, spawn
 
 if TYPE_CHECKING:
@@ -41,28 +41,11 @@ if TYPE_CHECKING:
 
     from shardway.spark.options import QueryLeases, ReadOptions
 
-# --- the driver -----------------------------------------------------------------------------------
-
 CLOCK_WAIT_S = 0.1
 BEGAN_S_MAX = 60.0
 """Seconds for which a caller's start is taken for the time up to which AvailableNow reads. Behind that the machine's
 clock may have been set, or the query is begun anew.
 """
-
-
-def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
-    """Return how the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. There are no secrets in it: each
-    side has its own.
-    """
-    return ConnectionOptions(
-        region=options.region,
-        endpoint_url=options.endpoint_url,
-        role_arn=options.role_arn,
-        role_session_name=options.role_session_name,
-        role_external_id=options.role_external_id,
-        sts_endpoint_url=options.sts_endpoint_url,
-        user_agent_tag=tag,
-    )
 
 
 class Driver:
@@ -91,13 +74,11 @@ class Driver:
         """The end of the batch that Spark is busy with."""
         self._has_committed = False
 
-    # --- what Spark asks -------------------------------------------------------------------------------------------
-
     def latest(self, start: Mapping[str, Any] | None, *, capped: bool) -> dict[str, Any]:
         """Return the end of the next batch as Spark's offset; the newest one again while there is nothing new."""
         if self._planned is not None:
             # Spark runs one batch at a time, and asks for the next end when the last one is in its commit log.
-            self._loop.run(self._committed(self._planned))
+            self._loop.run(self._note_commit(self._planned))
         # Spark asks some 70 times a second; a plan asks the service.
         if self._answer is None or self._pace.due(time.monotonic()):
             self._answer = self._loop.run(self._latest(start, capped))
@@ -109,20 +90,20 @@ class Driver:
 
     def stand_at(self, offset: Mapping[str, Any]) -> None:
         """Take the place of a restarted query: Spark 4.0 and 4.1 give it only before the first plan, in this way."""
-        self._loop.run(self._begun(StreamOffset.from_dict(offset)))
+        self._loop.run(self._begin(StreamOffset.from_dict(offset)))
 
     def partitions(self, end: Mapping[str, Any]) -> list[ShardPartition]:
         """Return the tasks of the batch that ends at ``end``. A replay gets the same."""
         return self._loop.run(self._partitions(StreamOffset.from_dict(end)))
 
-    def committed(self, end: Mapping[str, Any]) -> None:
+    def note_commit(self, end: Mapping[str, Any]) -> None:
         """Take note that Spark has committed the batch that ends at ``end``. Spark says so late: with the next one."""
         if self._options.leases is not None and not self._has_committed:
-            self._loop.run(self._committed(StreamOffset.from_dict(end)))
+            self._loop.run(self._note_commit(StreamOffset.from_dict(end)))
 
-    def whole(self) -> list[ShardPartition]:
+    def plan_whole(self) -> list[ShardPartition]:
         """Return the tasks of a batch read: everything from the start to the ending time."""
-        return self._loop.run(self._whole())
+        return self._loop.run(self._plan_whole())
 
     def report(self) -> dict[str, Any] | None:
         """Return what Spark shows as the source's latest offset in a query's progress, such as the lag, and the losses
@@ -156,9 +137,7 @@ class Driver:
             self._wire = None
         self._loop.close()
 
-    # --- on the loop -----------------------------------------------------------------------------------------------
-
-    async def _begun(self, stored: StreamOffset | None) -> Planner:
+    async def _begin(self, stored: StreamOffset | None) -> Planner:
         if self._planner is None:
             self._wire = self._new_wire()
             planner = Planner(
@@ -214,7 +193,7 @@ class Driver:
             raise
         return leases
 
-    async def _committed(self, end: StreamOffset) -> None:
+    async def _note_commit(self, end: StreamOffset) -> None:
         self._planned, self._has_committed = None, True
         planner, leases = self._planner, self._leases
         if planner is not None and leases is not None and end.created_s == int(planner.summary.creation_timestamp_s):
@@ -227,24 +206,24 @@ class Driver:
         if epoch_ms(moment) > planner.service_ms_upper():
             raise OptionError(f"startingTimestamp {moment.isoformat()} is in the future by the service's clock")
         # The service refuses an iterator at a time that is still to come, by a millisecond too.
-        await self._until(planner, epoch_ms(moment))
+        await self._wait_until(planner, epoch_ms(moment))
 
     async def _latest(self, start: Mapping[str, Any] | None, capped: bool) -> dict[str, Any]:
         planner = self._planner
         if planner is None:
             stored = None if is_initial(start) or start is None else StreamOffset.from_dict(start)
-            planner = await self._begun(stored)
+            planner = await self._begin(stored)
         at_once, self._all_next = self._all_next, False
         until_ms = self._now_ms(self._wire) if at_once else self._target_ms
         if until_ms is not None:
-            await self._until(planner, until_ms)
+            await self._wait_until(planner, until_ms)
         before, began_s = planner.offset, time.monotonic()
         offset = await planner.plan(until_ms=until_ms, capped=capped, at_once=at_once)
         if not planner.more and self._target_ms is None:
             has_data = offset is not before or planner.is_waiting
             idle_s = self._options.poll_interval_s
             busy_s = CARRIED_INTERVAL_S if planner.is_carried else BUSY_INTERVAL_S
-            self._pace.looked(began_s, min(busy_s, idle_s) if has_data else idle_s)
+            self._pace.note_look(began_s, min(busy_s, idle_s) if has_data else idle_s)
             if has_data:
                 self._search_clock()
         return offset.to_dict()
@@ -286,7 +265,7 @@ class Driver:
             began_s = now_s
         return latest_ms(wire.clock, began_s)
 
-    async def _until(self, planner: Planner, moment_ms: int) -> None:
+    async def _wait_until(self, planner: Planner, moment_ms: int) -> None:
         """Wait until the service's clock has surely passed a moment: the service's answers give the time to about a
         second.
         """
@@ -296,49 +275,29 @@ class Driver:
             await asyncio.sleep(CLOCK_WAIT_S)
 
     async def _partitions(self, end: StreamOffset) -> list[ShardPartition]:
-        planner = await self._begun(end)
+        planner = await self._begin(end)
         self._planned = end if self._leases is not None else None
         if end.created_s != int(planner.summary.creation_timestamp_s):
             return []  # it was reported as a loss when the query took its place in the new stream
         return await self._tasks(planner, end)
 
     async def _tasks(self, planner: Planner, end: StreamOffset) -> list[ShardPartition]:
-        ranges = await planner.check(planner.ranges(end))
+        ranges = await planner.readable(planner.ranges(end))
         chains = chains_of(ranges, planner.lineage)
         return [
             ShardPartition(
-                task, self._options.stream, self._task_options, planner.carried.of(tuple(chain.from_iterable(task)))
+                task,
+                self._options.stream,
+                self._task_options,
+                planner.carried.for_ranges(tuple(chain.from_iterable(task))),
             )
             for task in pack_tasks(end, chains)
         ]
 
-    async def _whole(self) -> list[ShardPartition]:
-        planner = await self._begun(None)
+    async def _plan_whole(self) -> list[ShardPartition]:
+        planner = await self._begin(None)
         ending = self._options.ending_timestamp
         now_ms = planner.service_ms_upper()
         target_ms = now_ms if ending is None else min(now_ms, epoch_ms(ending))
-        await self._until(planner, target_ms)
+        await self._wait_until(planner, target_ms)
         return await self._tasks(planner, await planner.plan_whole(target_ms))
-
-
-# --- where the stream is --------------------------------------------------------------------------
-# The tasks look for the stream where the driver finds it.
-
-_ENDPOINTS = "AWS_ENDPOINT_URL"
-"""The beginning of the names of variables that name endpoints, for all services or for one."""
-
-
-def as_the_driver_finds_it(connection: ConnectionOptions) -> ConnectionOptions:
-    """Return the connection of tasks, with the region and the endpoint that the driver's environment gives.
-
-    An executor is another machine. With an environment of its own it would look for a stream of that name in another
-    region, or find no region at all. Credentials are not looked up: each machine has its own. What the driver does
-    not find either is left open, and is an error where it is needed.
-    """
-    sdk = Sdk(connection.profile)
-    region, endpoint_url = connection.region, connection.endpoint_url
-    with suppress(ShardwayError):
-        region = region or sdk.region()
-        if endpoint_url is None and any(name.startswith(_ENDPOINTS) for name in os.environ):
-            endpoint_url = sdk.configured_endpoint("kinesis")
-    return msgspec.structs.replace(connection, region=region, endpoint_url=endpoint_url)

@@ -1,117 +1,41 @@
-"""Keep the driver's book of a stream's shards: how far each is read, what is known ahead, which may start."""
+"""The driver's book of a stream's shards: how far each is read, what is known ahead, which may start."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
 
-from shardway.aws.calls import RetryPolicy
-from shardway.aws.kinesis import KinesisClient, StreamSummary
+from shardway.aws.kinesis import StreamSummary
 from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.stream_mark import StreamMark
 from shardway.core.lineage import Lineage
-from shardway.errors import NotFoundError, OptionError, ShardwayError, StalledError
-from shardway.model import ListedShard, StartingPosition, StreamName, epoch_ms
-from shardway.spark.carried import Attempts
-from shardway.spark.cut import Pace
+from shardway.errors import ShardwayError
+from shardway.model import ListedShard, StartingPosition, epoch_ms
+from shardway.spark.driver.shard_state import ShardState
+from shardway.spark.driver.stream_summary import check_owner, describe
 from shardway.spark.leases.starts import LeaseStarts
-from shardway.spark.lookahead import (
-    RISK_MARGIN_MS,
-    Lookahead,
-    Loss,
-    LossPolicy,
-    Probes,
-    ShardProbe,
-    Tail,
-    at_risk,
-    loss_at,
-    together,
-)
-from shardway.spark.offsets import SILENCE_MARGIN_MS, Kind, ShardPosition, StreamOffset
-from shardway.spark.ranges import ShardRange
+from shardway.spark.lookahead.lookahead import Tail
+from shardway.spark.lookahead.losses import RISK_MARGIN_MS, Loss, LossPolicy
+from shardway.spark.lookahead.shard_probe import ShardProbe
+from shardway.spark.lookahead.stream_calls import StreamCalls
+from shardway.spark.offsets import StreamOffset
+from shardway.spark.positions import Kind, ShardPosition
 
 log = logging.getLogger("shardway.spark")
-
 
 CREATING_POLL_S = 0.5
 CREATING_POLLS_MAX = 240
 """The most looks at a stream that is being made: that takes seconds, and with very many shards a minute or so."""
-CHECK_RECORDS = 1000
-"""The most records of a page where a range's first record is looked for by the second in which it arrived."""
-
-
-class CheckpointMismatchError(OptionError):
-    """The Spark checkpoint directory belongs to another stream than the options name."""
-
-
-@dataclass(slots=True)
-class ShardState:
-    """One shard in the book."""
-
-    shard: ListedShard
-    position: ShardPosition
-    probe: ShardProbe
-    stored: bool = False
-    """True where the position comes from an offset and was not compared yet with what the shard still holds."""
-    orphan: bool = False
-    """True where the shard appeared while the query was away, and so did its parents: how long it had been written is
-    unknown.
-    """
-    look: Lookahead | None = None
-    pace: Pace = field(default_factory=Pace)
-    """The pace of looks while nothing comes."""
-    attempts: Attempts = field(default_factory=Attempts)
-    """The attempts to see all that is new in one look."""
-
-    @property
-    def shard_id(self) -> str:
-        """The shard's id."""
-        return self.shard.shard_id
-
-    def stored_form(self) -> ShardPosition:
-        """Return the position as an offset holds it: pinned to the next record if it was seen, refreshed by silence."""
-        look = self.look
-        if look is None or self.stored or self.position.kind is Kind.ENDED:
-            return self.position
-        # Such a shard is not idle: only an empty page moves the witness.
-        if look.first is not None:
-            return ShardPosition(Kind.NEXT, look.first.arrival_ms, look.first.sequence_number)
-        if look.exhausted:
-            return self.position.finished(look.tip_seen_ms)
-        return self.position.seen_idle(look.tip_seen_ms if look.beyond is Tail.TIP else look.reached_ms)
-
-    def reached_ms(self) -> int:
-        """Return the time up to which nothing arrived in the silence that is crossed, as far as it is known."""
-        return self.position.witness_ms if self.look is None else max(self.look.reached_ms, self.position.witness_ms)
-
-
-async def describe(client: KinesisClient, stream: StreamName, retry: RetryPolicy) -> StreamSummary:
-    """Return what the service says of the stream. Raises ShardwayError when there is no such stream."""
-    try:
-        return await client.describe_stream_summary(stream, retry=retry)
-    except NotFoundError as error:
-        raise ShardwayError(
-            f"there is no stream {stream} in region {client.wire.region} for these credentials: check streamName, "
-            "region and endpointUrl"
-        ) from error
-
-
-def check_owner(stored_arn: str, stream_arn: str) -> None:
-    """Raise CheckpointMismatchError where a checkpoint directory was made for another stream than the options name."""
-    if stored_arn != stream_arn:
-        raise CheckpointMismatchError(
-            f"the Spark checkpoint directory belongs to {stored_arn}, the options name {stream_arn}: use a checkpoint "
-            "directory of its own for each stream"
-        )
 
 
 class ShardBook:
     """Keeps all shards of one stream that are unread or still listed."""
 
-    def __init__(self, probes: Probes, start: StartingPosition, losses: LossPolicy, listing_interval_s: float) -> None:
-        self._probes = probes
+    def __init__(
+        self, calls: StreamCalls, start: StartingPosition, losses: LossPolicy, listing_interval_s: float
+    ) -> None:
+        self._calls = calls
         self._start = start
         self._losses = losses
         self._listing_interval_s = listing_interval_s
@@ -121,8 +45,6 @@ class ShardBook:
         """The lineage of all shards that the service names."""
         self.summary: StreamSummary
 
-    # --- the stream ------------------------------------------------------------------------------------------------
-
     @property
     def retention_ms(self) -> int:
         """How long the stream keeps records, in milliseconds."""
@@ -130,7 +52,7 @@ class ShardBook:
 
     def horizon_ms(self) -> int:
         """Return the oldest arrival time that the retention surely covers, in epoch milliseconds."""
-        return self._probes.service_ms() - self.retention_ms
+        return self._calls.service_ms() - self.retention_ms
 
     def risk_before_ms(self) -> int:
         """Return the time before which ranges that start are read with care: their first record may be trimmed."""
@@ -154,7 +76,7 @@ class ShardBook:
         elif leases and not again:
             stream = StreamMark(self.summary.stream_arn, int(self.summary.creation_timestamp_s))
             horizon_ms = self.horizon_ms()
-            found = LeaseStarts(self._probes, leases, self._start, self._losses, stream=stream, horizon_ms=horizon_ms)
+            found = LeaseStarts(self._calls, leases, self._start, self._losses, stream=stream, horizon_ms=horizon_ms)
             self._resume(await found.positions(self.lineage))
         else:
             self._start_all()
@@ -165,7 +87,7 @@ class ShardBook:
 
         Return True when the stream was deleted and made again, and the query may go on with it.
         """
-        if not now and self._probes.monotonic() - self._listed_at_s < self._listing_interval_s:
+        if not now and self._calls.monotonic() - self._listed_at_s < self._listing_interval_s:
             return False
         created_s = int(self.summary.creation_timestamp_s)
         await self._describe()
@@ -181,9 +103,9 @@ class ShardBook:
 
     async def _describe(self) -> None:
         """Ask what the stream is, and wait while it is being made: it has no shards yet."""
-        stream = self._probes.stream
+        stream = self._calls.stream
         for _ in range(CREATING_POLLS_MAX):
-            self.summary = await describe(self._probes.client, stream, self._probes.retry)
+            self.summary = await describe(self._calls.client, stream, self._calls.retry)
             if self.summary.stream_status != "CREATING":
                 return
             await asyncio.sleep(CREATING_POLL_S)
@@ -193,8 +115,8 @@ class ShardBook:
         )
 
     async def _list(self) -> None:
-        shards = await self._probes.client.list_shards(self._probes.stream, retry=self._probes.retry)
-        self._listed_at_s = self._probes.monotonic()
+        shards = await self._calls.client.list_shards(self._calls.stream, retry=self._calls.retry)
+        self._listed_at_s = self._calls.monotonic()
         self.lineage = Lineage(shards)
         for shard in shards:
             if shard.shard_id in self.states:
@@ -205,11 +127,9 @@ class ShardBook:
         self._losses.report(Loss(None, True, what))
         self._start = StartingPosition.TRIM_HORIZON
 
-    # --- positions -------------------------------------------------------------------------------------------------
-
     def _start_all(self) -> None:
         """Set the first positions: LATEST becomes a time at once, so that it never means another place later."""
-        now_ms = self._probes.service_ms()
+        now_ms = self._calls.service_ms()
         self.states = {}
         for shard_id, shard in sorted(self.lineage.shards.items()):
             if self._start.kind == "TRIM_HORIZON":
@@ -240,7 +160,7 @@ class ShardBook:
                 self.states[shard_id] = ShardState(shard, position, self._probe(shard), stored=True, orphan=orphan)
 
     def _probe(self, shard: ListedShard) -> ShardProbe:
-        probe = ShardProbe(self._probes, shard.shard_id)
+        probe = ShardProbe(self._calls, shard.shard_id)
         probe.closed = shard.closed
         return probe
 
@@ -269,6 +189,11 @@ class ShardBook:
             stored[shard_id] = self._with_birth(state, stored)
         return stored
 
+    def position_of(self, state: ShardState) -> ShardPosition:
+        """Return the position of one shard as an offset holds it, by what is known of its parents."""
+        parents = {one: self.states[one].position for one in state.shard.parents if one in self.states}
+        return self._with_birth(state, parents)
+
     def _with_birth(self, state: ShardState, parents: Mapping[str, ShardPosition]) -> ShardPosition:
         position = state.stored_form()
         if state.look is not None and state.look.crossing and position.witness_ms < self.risk_before_ms():
@@ -283,8 +208,6 @@ class ShardBook:
             # Nothing of the shard is read: born after the time at which the query starts, it is wanted as a whole.
             return ShardPosition(Kind.BEGINNING, born_ms) if born_ms > position.witness_ms else position
         return position
-
-    # --- lineage ---------------------------------------------------------------------------------------------------
 
     def startable(self) -> list[ShardState]:
         """Return the shards that may be read now: they are unread, and no parent is unread. A parent that is not known
@@ -313,21 +236,21 @@ class ShardBook:
         return [self.states[child] for child in found]
 
     def doubt_old(self) -> None:
-        """Have those shards opened and checked anew that the retention has caught up with since they were looked at: a
+        """Have those shards opened and checked again that the retention has caught up with since they were looked at: a
         batch took that long, or the machine slept. An iterator at a trimmed record would find nothing for ever.
         """
         for state in self.startable():
-            if self.overtaken(state):
+            if self.is_overtaken(state):
                 self.doubt(state)
 
     def doubt(self, state: ShardState) -> None:
-        """Have a shard opened and checked anew."""
+        """Have a shard opened and checked again."""
         state.position = state.stored_form()
         if state.look is not None and state.look.crossing:  # what lay behind there may be gone by now
             state.position = ShardPosition(Kind.SINCE, state.look.reached_ms, state.position.read_up_to)
         state.stored, state.look = True, None
 
-    def overtaken(self, state: ShardState) -> bool:
+    def is_overtaken(self, state: ShardState) -> bool:
         """True when a shard was looked at, and the retention may have taken since what comes next in it."""
         look = state.look
         if look is None or look.exhausted or state.stored:
@@ -337,83 +260,3 @@ class ShardBook:
         position = state.stored_form()
         pinned = position.kind in (Kind.NEXT, Kind.AFTER) or look.beyond is Tail.TIP
         return pinned and position.witness_ms < self.horizon_ms()
-
-    # --- opening ---------------------------------------------------------------------------------------------------
-
-    async def open(self, state: ShardState, records_max: int) -> Lookahead:
-        """Take the first look at a shard. A position from an offset is checked for loss as soon as that can be told:
-        until then it stays ``stored``.
-        """
-        position = state.position
-        if not state.stored:
-            return await state.probe.open(position, by_time=False, records_max=records_max)
-        state.look = None
-        horizon_ms = self.horizon_ms()
-        position = self._with_birth(
-            state, {p: self.states[p].position for p in state.shard.parents if p in self.states}
-        )
-        by_time = at_risk(position, horizon_ms)
-        look = await self._open_at(state.probe, position, by_time, records_max)
-        if not by_time and position.kind in (Kind.NEXT, Kind.AFTER) and _is_gone(position, look):
-            # A trimmed sequence number looks like this (the retention was made shorter, say).
-            by_time = True
-            look = await self._open_at(state.probe, position, by_time, records_max)
-        if by_time and look.crossing and not _is_passed(position, look):
-            return look  # neither the record nor what follows it came yet
-        loss = loss_at(state.shard_id, position, look, horizon_ms, by_time=by_time)
-        if state.orphan:
-            loss = Loss(state.shard_id, False, "the shard is new to this query, and none of its parents is known")
-        if loss is not None:
-            self._losses.report(loss)
-            if look.first is None and position.kind in (Kind.NEXT, Kind.AFTER):
-                state.position = ShardPosition(Kind.SINCE, position.witness_ms, position.read_up_to)
-        state.stored = False
-        if position.kind is Kind.AFTER and look.first and look.first.sequence_number == position.sequence_number:
-            del look.records[0]
-            if not look.records:
-                look = await state.probe.extend(look, position, records_max)
-        return look
-
-    async def _open_at(self, probe: ShardProbe, position: ShardPosition, by_time: bool, records_max: int) -> Lookahead:
-        if by_time and position.kind is Kind.AFTER:  # it begins with the record itself, to see if that is there
-            position = ShardPosition(Kind.NEXT, position.witness_ms, position.sequence_number)
-        return await probe.open(position, by_time=by_time, records_max=records_max)
-
-    async def check(self, ranges: list[ShardRange]) -> list[ShardRange]:
-        """Drop the ranges of which nothing is left; report what they and others have lost."""
-        readable = await together(self._check_range(one) for one in ranges)
-        return [one for one, ok in zip(ranges, readable, strict=True) if ok]
-
-    async def _check_range(self, one: ShardRange) -> bool:
-        if one.shard_id not in self.lineage:
-            self._losses.report(Loss(one.shard_id, True, f"the shard is gone, with the range {one} unread"))
-            return False
-        if one.at_risk:
-            position = ShardPosition(Kind.NEXT, one.first_arrival_s * 1000, one.first_sequence_number)
-            look = await ShardProbe(self._probes, one.shard_id).open(position, by_time=True, records_max=CHECK_RECORDS)
-            if look.crossing and not _is_passed(position, look):
-                raise nothing_came(one.shard_id)
-            loss = loss_at(one.shard_id, position, look, self.horizon_ms(), by_time=True)
-            if loss is not None:
-                self._losses.report(loss)
-        return True
-
-
-def nothing_came(shard_id: str) -> StalledError:
-    """Return the error for a shard of which the service tells nothing."""
-    return StalledError(
-        f"shard {shard_id}: the service gave only empty pages that came no nearer to the shard's tip, and neither the "
-        "next record nor the tip; it can be tried again"
-    )
-
-
-def _is_gone(position: ShardPosition, look: Lookahead) -> bool:
-    """True when an iterator that was asked for at a position's number finds nothing: it stands, as it does at a trimmed
-    number, or it has passed the time at which the record should have come.
-    """
-    return look.crossing and (look.stands or (position.kind is Kind.NEXT and _is_passed(position, look)))
-
-
-def _is_passed(position: ShardPosition, look: Lookahead) -> bool:
-    """True when a silence was crossed where a position's record should have come."""
-    return look.crossing and look.reached_ms > position.witness_ms + SILENCE_MARGIN_MS

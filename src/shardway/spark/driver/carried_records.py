@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardway.spark.lookahead import entry_bytes
+from shardway.spark.lookahead.lookahead import entry_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardway.aws.kinesis import WireRecord
-    from shardway.spark.lookahead import Bound
+    from shardway.spark.lookahead.lookahead import Bound
     from shardway.spark.ranges import EndKind, ShardRange
 
 SHARD_BYTES_MAX = 256 * 1024
@@ -52,12 +52,12 @@ class Attempts:
         """True when it is time to ask for all."""
         return now_s >= self.next_s
 
-    def failed(self, now_s: float) -> None:
+    def note_failure(self, now_s: float) -> None:
         """Take note that the shard had more than one look brought."""
         self.pause_s = min(max(PAUSE_S, 2 * self.pause_s), PAUSE_S_MAX)
         self.next_s = now_s + self.pause_s
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Take note that a batch was carried."""
         self.pause_s = 0.0
 
@@ -70,7 +70,7 @@ class _Load:
     entries: tuple[WireRecord, ...]
 
 
-class Carried:
+class CarriedRecords:
     """Keeps the records of one batch that its tasks need not read, by range: at most ``BATCH_BYTES_MAX``."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Carried:
         self._loads[shard_id] = _Load(first, bound.kind, bound.sequence_number, entries)
         return True
 
-    def of(self, ranges: tuple[ShardRange, ...]) -> Mapping[str, tuple[WireRecord, ...]]:
+    def for_ranges(self, ranges: tuple[ShardRange, ...]) -> Mapping[str, tuple[WireRecord, ...]]:
         """Return the records of those of these ranges that are kept, by shard: only of the very same ranges."""
         return {one.shard_id: self._loads[one.shard_id].entries for one in ranges if self._has(one)}
 
