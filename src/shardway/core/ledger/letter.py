@@ -16,6 +16,10 @@ KIND = "shardway dead letter"
 VERSION = 1
 ERROR_CHARACTERS_MAX = 4000
 """The most characters of an error's message: it may hold the whole record, or a page of HTML."""
+VALUES_MAX = 100_000
+"""The most values that the JSON of a letter may have, by the signs before them: the message of an error may hold such
+signs, too. Any program can put a record into the stream of the letters, and 10 MiB of empty lists take seconds.
+"""
 DIGITS_MAX = 128
 """The most digits of a number. AWS's API reference allows a sequence number this many."""
 
@@ -104,6 +108,8 @@ class Letter:
     @classmethod
     def from_json(cls, line: bytes) -> Letter:
         """Read a letter. Raises NotALetterError for anything else, and for a version that is not known."""
+        if sum(map(line.count, (b",", b"[", b"{"))) > VALUES_MAX:
+            raise NotALetterError(f"it may have more than {VALUES_MAX} values")
         try:
             of = json.loads(line)
         except (ValueError, RecursionError) as fault:

@@ -6,6 +6,7 @@ A handler that counts, or hands the data on, looks at columns (`UserRecords.data
 from __future__ import annotations
 
 import datetime as dt
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
@@ -120,6 +121,11 @@ class UserRecords(Sequence[Record]):
         """Return the position of a record, without making the record."""
         sub = 0 if self._inner is None else max(0, self._inner[index][0])
         return Position(int(self._raws[index].sequence_number), sub)
+
+    def at(self, position: Position) -> Record | None:
+        """Return the record at a position, without making another; None: it is not among these."""
+        place = bisect_left(range(len(self._raws)), position, key=self.position)
+        return self[place] if place < len(self._raws) and self.position(place) == position else None
 
     def __len__(self) -> int:
         return len(self._raws)

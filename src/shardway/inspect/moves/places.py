@@ -9,7 +9,7 @@ from shardway.core.leases import Checkpoint
 from shardway.core.leases.lease_key import LeaseKey
 from shardway.core.leases.stream_mark import CLOCKS_DIFFER_S
 from shardway.core.lineage import Lineage
-from shardway.core.log.user_records import ShardView, opened
+from shardway.core.log.user_records import ShardView
 from shardway.core.sequence import second_of, shard_id_number, shard_number_of
 from shardway.core.service_clock import SERVICE_CLOCK_S
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError
@@ -17,6 +17,7 @@ from shardway.inspect.lag.looks import start_of
 from shardway.inspect.moments import utc
 from shardway.inspect.moves.plans import Target, Wishes
 from shardway.inspect.reads.paces import PAGE_RECORDS_MAX
+from shardway.inspect.records.seen_records import user_records
 from shardway.model import IteratorAt, Position
 from shardway.tasks import side_by_side
 
@@ -87,7 +88,7 @@ class Places:
         for window_s in WINDOWS_S:
             last = await self._last(shard_id, until_s - window_s, number, until_s)
             if last is not None:
-                at = self._end_of(shard_id, last)
+                at = await self._end_of(shard_id, last)
                 return Target(
                     Checkpoint.at(at), f"behind the record of {utc(last.approximate_arrival_timestamp):%F %T}"
                 )
@@ -112,11 +113,11 @@ class Places:
                     break
         return last
 
-    def _end_of(self, shard_id: str, record: WireRecord) -> Position:
+    async def _end_of(self, shard_id: str, record: WireRecord) -> Position:
         """Return the position of the last user record in a Kinesis record."""
         shard, number = self.lineage.shards[shard_id], int(record.sequence_number)
         view = ShardView(self.stream.short, shard_id, shard.first_hash_key, shard.last_hash_key)
-        found = opened(view, [record]).records
+        found = await user_records(view, [record])
         at = found.position(-1) if len(found) else Position(number)
         return at if at.sequence_number == number else Position(number)
 

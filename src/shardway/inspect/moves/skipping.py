@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.core.leases import Checkpoint
 from shardway.core.ledger.letter import Letter
-from shardway.core.log.user_records import ShardView, opened
+from shardway.core.log.user_records import ShardView
 from shardway.errors import InvalidArgumentError, NotFoundError, OptionError
 from shardway.inspect.applications.stores import Store
 from shardway.inspect.lag.looks import start_of
@@ -21,6 +21,7 @@ from shardway.inspect.lag.reports import FAILOVER_S
 from shardway.inspect.moves.places import Places, places_in
 from shardway.inspect.moves.planning import plan_of, rows_for, stream_of, watched
 from shardway.inspect.moves.plans import Plan, Target, Wishes
+from shardway.inspect.records.seen_records import user_records
 from shardway.model import IteratorAt, Position
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ async def _first(places: Places, shard_id: str, at: IteratorAt, done: Position |
         looked = 0
         async for page in pages:
             looked += 1
-            records = opened(view, page.records, done=done).records
+            records = await user_records(view, page.records, done=done)
             for place in range(len(records)):
                 if done is None or records.position(place) > done:
                     return records[place]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from shardway.model import ListedShard, StreamName
 
 
+CHOSEN_AT_ONCE_MAX = 10_000
+"""The user records of a page among which the event loop chooses by itself."""
 SUBSCRIPTIONS_MAX = 48
 """Shards that are read by fan-out at a time. Each subscription has a connection of its own."""
 
@@ -109,20 +111,20 @@ async def get(
     """Return one record by its position. Raises NotFoundError when the stream has it no more."""
     shards = {one.shard_id: one for one in await inspector.shards(stream)}
     shard = shards.get(shard_id or shard_of(sequence_number))
-    found: Sequence[Record] = ()
+    found = None
     if shard is not None:
         at = IteratorAt.at_sequence(sequence_number)
         iterator = await inspector.iterator(stream, shard.shard_id, at)
         page = await inspector.page(stream, shard.shard_id, iterator, limit=1)
         records = await user_records(view(stream, shard), page.records)
-        found = [one for one in records if (one.sequence_number, one.sub_sequence_number) == (sequence_number, sub)]
-    if not found:
+        found = records.at(Position(sequence_number, sub))
+    if found is None:
         raise NotFoundError(
             "ResourceNotFoundException",
             f"the stream {stream} has no record {sequence_number}/{sub}: it is trimmed, or was never there",
             operation="GetRecords",
         )
-    return SeenRecord(found[0])
+    return SeenRecord(found)
 
 
 def shard_of(sequence_number: int) -> str:
@@ -166,7 +168,7 @@ class _Reader:
                     await self._end(shard_id)
                     continue
                 found = await user_records(view(self._stream, self._lineage.shards[shard_id]), page.records)
-                yield SeenPage([one for one in found if self._wants(one)] if self._chooses else found)
+                yield SeenPage(await self._wanted(found) if self._chooses else found)
                 if self._is_through(page):
                     await self._pages.pop(shard_id).aclose()
                     self._finish(shard_id)
@@ -248,6 +250,14 @@ class _Reader:
         # A child is read from its oldest record on, unless the reading begins at a time, which holds for all shards.
         at = self._reading.starting_position
         self._begin_ready(at if at.timestamp_s is not None else IteratorAt.trim_horizon())
+
+    async def _wanted(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records that are chosen. Aggregates may make millions of a page, and looking at them takes seconds
+        then: it is done in a thread.
+        """
+        if len(records) <= CHOSEN_AT_ONCE_MAX:
+            return [one for one in records if self._wants(one)]
+        return await asyncio.to_thread(lambda: [one for one in records if self._wants(one)])
 
     def _wants(self, record: Record) -> bool:
         key, until_s, behind = self._reading.partition_key, self._reading.until_s, self._reading.behind

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.aggregation.wire_format import MAGIC
-from shardway.core.log.user_records import ShardView, UserRecords, opened
+from shardway.core.log.user_records import (
+    OPENED_AT_ONCE_BYTES_MAX,
+    ShardView,
+    UserRecords,
+    aggregate_bytes_of,
+    opened,
+)
 from shardway.inspect.records.decoding import Decoded, decode, framing
 from shardway.inspect.records.registries import opened_by
 from shardway.model import Record
@@ -22,14 +27,13 @@ if TYPE_CHECKING:
 
     from shardway.core.log.pages import RawRecord
     from shardway.core.log.user_records import Inner
+    from shardway.inspect.records.decoding import Step
     from shardway.inspect.records.registries import Registries, Schema
-    from shardway.model import ListedShard, StreamName
+    from shardway.model import ListedShard, Position, StreamName
 
 
 PART_S = 0.05
-"""Seconds for which records are looked at before other work on the event loop has its turn."""
-AGGREGATE_BYTES_MIN = 128 * 1024
-"""A page with fewer bytes of aggregates is opened at once."""
+"""Seconds for which a thread, or the event loop, looks at records before other work has its turn."""
 
 
 class SeenRecord:
@@ -157,15 +161,12 @@ class SeenPage:
         each: a page that was decoded as a whole would take any amount of memory.
         """
         known: dict[tuple[str, str], Schema | None] = {}
-        end_s = time.monotonic() + PART_S
-        for record in self._records:
-            if (step := framing(record.data)) is not None:
-                key = step.kind, step.schema_id or ""
-                if key not in known:
+        left = iter(self._records)
+        # A framing may lie in layers that take seconds to open.
+        while framings := await asyncio.to_thread(_framings, left):
+            for step in framings:
+                if step is not None and (key := (step.kind, step.schema_id or "")) not in known:
                     known[key] = await registries.schema(*key)
-            if time.monotonic() >= end_s:
-                await asyncio.sleep(0)
-                end_s = time.monotonic() + PART_S
         self._opens = lambda found: opened_by(known, found)
 
     def lines(self, first: int = 0, end: int | None = None) -> list[RecordLine]:
@@ -182,15 +183,26 @@ class SeenPage:
         return found
 
 
+def _framings(left: Iterator[Record]) -> list[Step | None]:
+    """Return the framings of the next records, as many as a moment finds; an empty list: there are no more."""
+    end_s = time.monotonic() + PART_S
+    found: list[Step | None] = []
+    for record in left:
+        found.append(framing(record.data))
+        if time.monotonic() >= end_s:
+            break
+    return found
+
+
 def view(stream: StreamName, shard: ListedShard) -> ShardView:
     """Return a shard as records are opened with."""
     return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
 
 
-async def user_records(shard: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
-    """Return the user records of a page. Aggregates of many small records take a second or two, so they are opened in
-    a thread.
+async def user_records(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None) -> UserRecords:
+    """Return the user records of a page, without those up to and with ``done``, which lies in the first record.
+    Aggregates of many small records take a second or two, so they are opened in a thread.
     """
-    if sum(len(raw.data) for raw in raws if raw.data.startswith(MAGIC)) < AGGREGATE_BYTES_MIN:
-        return opened(shard, raws).records
-    return (await asyncio.to_thread(opened, shard, raws)).records
+    if aggregate_bytes_of(raws) <= OPENED_AT_ONCE_BYTES_MAX:
+        return opened(shard, raws, done=done).records
+    return (await asyncio.to_thread(opened, shard, raws, done=done)).records

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import NextStep, Sign
-from shardway.core.log.user_records import ShardView, opened
+from shardway.core.log.user_records import ShardView, UserRecords, opened
 from shardway.core.pacing import full_jitter_s
 from shardway.errors import (
     ExpiredIteratorError,
@@ -21,6 +22,7 @@ from shardway.errors import (
     UnavailableError,
 )
 from shardway.model import HASH_KEY_MAX
+from shardway.runtime.feeds.polling import opened_ahead
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -35,6 +37,8 @@ TRIES_MAX = 8
 """The most attempts of a call that is refused or fails: a shard that others read too refuses now and then."""
 RECORDS_MAX = 1000
 """The most records that one call reads when dead letters are read back."""
+PART_S = 0.05
+"""Seconds for which a thread reads letters before the loop has its turn."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a line that may be a letter: a record is up to 10 MiB, 14 as base64."""
 
@@ -66,14 +70,30 @@ def letters_of_file(path: Path) -> Iterator[Letter | BadLetter]:
 
 async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadLetter]:
     """Iterate over the letters that a stream holds, shard by shard, up to its tip of now. Raises what reading
-    raises.
+    raises. Any program may put records there: they are opened and read in threads.
     """
     for shard in sorted(await source.shards(), key=lambda shard: shard.shard_id):
         view = ShardView(source.stream, shard.shard_id, 0, HASH_KEY_MAX)
         async with contextlib.aclosing(_pages(source, shard.shard_id)) as pages:
             async for records in pages:
-                for record in opened(view, records).records:
-                    yield _letter(record.data, f"{shard.shard_id}, {record.sequence_number}")
+                left = iter(await _user_records(view, records))
+                while part := await asyncio.to_thread(_part, left):
+                    for letter in part:
+                        yield letter
+
+
+async def _user_records(view: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
+    return opened(view, raws, before=await opened_ahead(view, raws)).records
+
+
+def _part(left: Iterator[Record]) -> list[Letter | BadLetter]:
+    """Return the next letters, as many as a moment reads; an empty list: there are no more."""
+    found, end_s = [], time.monotonic() + PART_S
+    for record in left:
+        found.append(_letter(record.data, f"{record.shard_id}, {record.sequence_number}"))
+        if time.monotonic() >= end_s:
+            break
+    return found
 
 
 async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence[RawRecord], None]:
@@ -116,8 +136,8 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
         page: ReadPage = await _repeated(source.read, iterator, 1)
         step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
         if step.sign is Sign.MET:
-            found = opened(ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX), page.records[:1]).records
-            return next((one for one in found if (one.sequence_number, one.sub_sequence_number) == wanted), None)
+            view = ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX)
+            return (await _user_records(view, page.records[:1])).at(wanted)
         if page.records or page.next_iterator is None or step.does is not NextStep.READ or step.sign is Sign.TIP:
             return None  # Another record came in its place, or none will.
         iterator = page.next_iterator
