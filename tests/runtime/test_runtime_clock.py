@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from shardway.core.leases import Done, LeaseRow
-from shardway.core.leases.tenure.commands import Fenced
+from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure.machine import claim
 from shardway.core.leases.tenure.state import State
 from shardway.core.leases.tenure.times import LeaseTimes
@@ -50,11 +50,13 @@ async def test_an_owner_that_wakes_after_its_failover_time_delivers_nothing() ->
         assert keeper.may_deliver()
         sleep.slept_s += 61
         assert not keeper.may_deliver(), "before anything was heard or done"
-        keeper.alive(clock())
+        keeper.confirm_worker_row(clock())
         async with asyncio.timeout(20):
             while keeper.tenure.state is not State.HELD or not keeper.may_deliver():
                 await asyncio.sleep(0.01)
-        assert any(isinstance(one, Fenced) for one in heard), "a write that was sent after waking has lifted the fence"
+        assert any(isinstance(one, tenure_commands.FenceFell) for one in heard), (
+            "a write that was sent after waking has lifted the fence"
+        )
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

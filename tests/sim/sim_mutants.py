@@ -13,8 +13,8 @@ from shardway.core.assignment.lease_births import Birth, births_at_end
 from shardway.core.leases import Done, Unknown, lease_row, writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.membership import WorkerRows
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure import machine
-from shardway.core.leases.tenure.events import Answered
 from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.ledger import page
 from shardway.core.ledger.chain import Chain
@@ -125,7 +125,7 @@ def the_own_row_holds_up_no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
-    real = machine._answered
+    real = machine._answer_write
 
     def hopeful(tenure: Tenure, given: Any, now_s: float) -> Any:
         if isinstance(given.outcome, Unknown) and tenure.sent is not None:
@@ -133,9 +133,9 @@ def unknown_outcomes_count_as_done(patch: pytest.MonkeyPatch) -> None:
             given = replace(given, outcome=Done(row))
         return real(tenure, given, now_s)
 
-    answered: list[tuple[State, type[Any]]] = [(state, Answered) for state in State]
+    answered: list[tuple[State, type[Any]]] = [(state, tenure_events.WriteAnswered) for state in State]
     for rule in answered:
-        patch.setitem(machine.TABLE, rule, machine._ignored if rule[0] is State.OVER else hopeful)
+        patch.setitem(machine.TABLE, rule, machine._ignore if rule[0] is State.OVER else hopeful)
 
 
 def what_was_applied_is_not_recognized(patch: pytest.MonkeyPatch) -> None:

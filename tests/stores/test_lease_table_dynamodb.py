@@ -17,8 +17,8 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Done, LeaseRow, NotALeaseError, Refused, Unknown, writes
-from shardway.core.leases.tenure.commands import Began, Ended, Send, Stored
-from shardway.core.leases.tenure.events import Answered, End, Settled, Tick
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim, step
 from shardway.core.leases.tenure.state import State
 from shardway.core.leases.tenure.times import LeaseTimes
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from shardway.core.leases import Outcome
-    from shardway.core.leases.tenure.commands import Command
-    from shardway.core.leases.tenure.events import Event
     from shardway.core.leases.tenure.state import Tenure
     from shardway.local.embedded import LocalKinesis
 
@@ -408,23 +406,23 @@ class Owner:
     def __init__(self, table: DynamoLeaseTable) -> None:
         self.table = table
         self.now_s = 0.0
-        self.said: list[Command] = []
+        self.said: list[tenure_commands.Command] = []
         self.outcomes: list[Outcome] = []
         self.tenure: Tenure
 
     async def start(self, row: LeaseRow) -> None:
         await self._take(claim(row, "w1", LeaseTimes(), self.now_s))
 
-    async def tell(self, given: Event, after_s: float = 0.0) -> None:
+    async def handle(self, given: tenure_events.Event, after_s: float = 0.0) -> None:
         self.now_s += after_s
         await self._take(step(self.tenure, given, self.now_s))
 
-    async def _take(self, result: tuple[Tenure, tuple[Command, ...]]) -> None:
+    async def _take(self, result: tuple[Tenure, tuple[tenure_commands.Command, ...]]) -> None:
         self.tenure, commands = result
         for command in commands:
-            if isinstance(command, Send):
+            if isinstance(command, tenure_commands.SendWrite):
                 self.outcomes.append(await self.table.write(command.write))
-                await self.tell(Answered(self.outcomes[-1]), after_s=0.01)
+                await self.handle(tenure_events.WriteAnswered(self.outcomes[-1]), after_s=0.01)
             else:
                 self.said.append(command)
 
@@ -448,27 +446,27 @@ async def test_updates_that_were_applied_and_answered_with_an_error_cost_no_leas
     owner = Owner(table)
     await owner.start(LeaseRow(key="a"))
     while owner.tenure.state is State.CLAIMING:
-        await owner.tell(Tick(), after_s=0.25)
+        await owner.handle(tenure_events.TimerFired(), after_s=0.25)
     token = owner.tenure.token
     assert token in (1, 2), "a take whose answer was an error is followed by a renewal"
     for number in range(1, 9):
         while owner.tenure.sent is not None:
-            await owner.tell(Tick(), after_s=0.25)
-        await owner.tell(Settled(at(number), at_once=True), after_s=1.0)
+            await owner.handle(tenure_events.TimerFired(), after_s=0.25)
+        await owner.handle(tenure_events.StoreCheckpoint(at(number), at_once=True), after_s=1.0)
     while owner.tenure.sent is not None:
-        await owner.tell(Tick(), after_s=0.25)
+        await owner.handle(tenure_events.TimerFired(), after_s=0.25)
     assert now(owner.tenure.state) is State.HELD
     assert owner.tenure.token == token
     assert owner.tenure.may_deliver(owner.now_s)
     assert not all(isinstance(outcome, Done) for outcome in owner.outcomes), "no fault struck"
     assert await table.get("a") == owner.tenure.row
     assert (owner.tenure.row.counter, owner.tenure.row.checkpoint) == (token + 8, at(8)), "each write counted once"
-    await owner.tell(End("w2"))
+    await owner.handle(tenure_events.EndTenure("w2"))
     while owner.tenure.state is not State.OVER:
-        await owner.tell(Tick(), after_s=0.25)
-    assert isinstance(owner.said[0], Began)
-    assert owner.said[1:-1] == [Stored(at(number)) for number in range(1, 9)]
-    assert owner.said[-1] == Ended(await table.get("a"))
+        await owner.handle(tenure_events.TimerFired(), after_s=0.25)
+    assert isinstance(owner.said[0], tenure_commands.TenureBegan)
+    assert owner.said[1:-1] == [tenure_commands.CheckpointStored(at(number)) for number in range(1, 9)]
+    assert owner.said[-1] == tenure_commands.TenureEnded(await table.get("a"))
 
 
 # --- values ---------------------------------------------------------------------------------------

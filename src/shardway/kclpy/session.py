@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.given import Options
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.leases.tenure.commands import Loss
+from shardway.core.leases.tenure.state import Loss
 from shardway.kclpy.processor import ProcessorGoneError, ProcessorRaisedError
 from shardway.model import Position
 from shardway.runtime.shard.listener import ShardListener

@@ -20,10 +20,10 @@ from shardway.core.handoff.owner import OwnerEvent
 from shardway.core.leases import LeaseRow, lease_row, writes
 from shardway.core.leases.counters import ObservedCounters
 from shardway.core.leases.membership import WorkerRows
-from shardway.core.leases.tenure.commands import Began, Ended, Loss, Lost, NotTaken, Send
-from shardway.core.leases.tenure.events import Alive, Answered, End, Saw, Tick
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim, receive, step
-from shardway.core.leases.tenure.state import State, Tenure
+from shardway.core.leases.tenure.state import Loss, State, Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.leases.writes import Done, Refused, Unknown
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from shardway.core.leases.tenure.commands import Command
 
 F = 4.0
 TIMES = LeaseTimes.of(F)
@@ -184,7 +183,7 @@ class Node:
         for key in list(self.tenures):
             wake_s = self.tenures[key].wake_at_s
             if wake_s is not None and now_s >= wake_s:
-                self.tenure(key, Tick(), now_s)
+                self.tenure(key, tenure_events.TimerFired(), now_s)
         for (key, what), at_s in list(self.timers.items()):
             if now_s >= at_s and (key, what) in self.timers:
                 del self.timers[key, what]
@@ -209,7 +208,7 @@ class Node:
                 if done:
                     self.alive_s = now_s
                     for key in list(self.tenures):
-                        self.tenure(key, Alive(now_s), later_s)
+                        self.tenure(key, tenure_events.WorkerRowConfirmed(now_s), later_s)
 
             self.inbox.append(act)
 
@@ -260,7 +259,7 @@ class Node:
         self.members.look(rows.values(), now_s)
         silent = self.members.silent(leases_answered_s=answered_s, look_sent_s=answered_s, now_s=now_s)
         for key in list(self.state.held):
-            self.tenure(key, Saw(leases[key]), now_s)
+            self.tenure(key, tenure_events.LeaseSeen(leases[key]), now_s)
         view = events.View(
             fleet=Kind.ALONE,
             leases={key: lease_view(row, self.observed.unmoved_s(key, now_s)) for key, row in leases.items()},
@@ -367,7 +366,7 @@ class Node:
             case actions.ResumeDelivering(key):
                 self.timers.pop((key, "drained"), None)
             case actions.EndTenure(key, to, process):
-                self.tenure(key, End(to, process), now_s)
+                self.tenure(key, tenure_events.EndTenure(to, process), now_s)
             case actions.LookAt(key):
                 self.look_at(key, now_s)
             case actions.FreeRows(rows):
@@ -376,7 +375,7 @@ class Node:
 
     # --- tenures ----------------------------------------------------------------------------------------
 
-    def begin(self, key: str, result: tuple[Tenure, tuple[Command, ...]], now_s: float) -> None:
+    def begin(self, key: str, result: tuple[Tenure, tuple[tenure_commands.Command, ...]], now_s: float) -> None:
         self.tenures[key], commands = result
         self.do(key, commands, now_s)
 
@@ -384,25 +383,25 @@ class Node:
         if key in self.tenures:
             self.begin(key, step(self.tenures[key], given, now_s), now_s)
 
-    def do(self, key: str, commands: tuple[Command, ...], now_s: float) -> None:
+    def do(self, key: str, commands: tuple[tenure_commands.Command, ...], now_s: float) -> None:
         for command in commands:
             match command:
-                case Send(write=write):
+                case tenure_commands.SendWrite(write=write):
                     self.send(key, write)
-                case Began():
+                case tenure_commands.TenureBegan():
                     self.moves += 1
                     self.saw(self.tenures[key].row, now_s)
                     self.handle(events.TakeAnswered(key, True), now_s)
                     self.handle(events.ReadingBegan(key), now_s)
-                case NotTaken():
+                case tenure_commands.TakeFailed():
                     self.handle(events.TakeAnswered(key, False), now_s)
                     self.over(key, now_s)
-                case Lost(why=why):
+                case tenure_commands.LeaseLost(why=why):
                     if why is Loss.UNCONFIRMED:
                         self.handle(events.LeaseUnconfirmed(), now_s)
                     self.handle(events.OwnerSideLearned(key, OwnerEvent.LOST), now_s)
                     self.over(key, now_s)
-                case Ended():
+                case tenure_commands.TenureEnded():
                     self.handle(events.OwnerSideLearned(key, OwnerEvent.ENDED), now_s)
                     self.over(key, now_s)
 
@@ -419,7 +418,7 @@ class Node:
             def act(now_s: float) -> None:
                 now = self.tenures.get(key)
                 if now is not None and now.sent is not None and now.sent.write is write and now.worker == tenure.worker:
-                    self.tenure(key, Answered(outcome or Unknown("no answer")), now_s)
+                    self.tenure(key, tenure_events.WriteAnswered(outcome or Unknown("no answer")), now_s)
 
             self.inbox.append(act)
 

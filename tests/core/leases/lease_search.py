@@ -23,10 +23,8 @@ from shardway.core.assignment import views
 from shardway.core.assignment.views import lease_view
 from shardway.core.leases import Done, Kind, LeaseRow, Refused, Unknown, Write, counters, lease_row, writes
 from shardway.core.leases.row import COUNTER, PROCESS, process_name
-from shardway.core.leases.tenure import machine
-from shardway.core.leases.tenure.commands import Began, Fenced, Lifted, Loss, Lost, Send
-from shardway.core.leases.tenure.events import Answered, End, Saw, Settled, Tick
-from shardway.core.leases.tenure.state import State, Tenure
+from shardway.core.leases.tenure import commands, events, machine
+from shardway.core.leases.tenure.state import Loss, State, Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
@@ -281,23 +279,23 @@ class Search:
 
     def _said(self, table: Table, result: tuple[Tenure, tuple[Any, ...]], worker: Worker) -> tuple[Table, Worker]:
         """Do what a machine says, and check it."""
-        tenure, commands = result
+        tenure, follows = result
         worker = worker._replace(tenure=tenure, seen=None)
-        for command in commands:
+        for command in follows:
             self.told.add(type(command).__name__)
             match command:
-                case Send(write):
+                case commands.SendWrite(write):
                     token = tenure.token if write.kind is Kind.RESTORE else 0
                     worker = worker._replace(under=Under(write, True, None, token))
-                case Fenced():
+                case commands.FenceFell():
                     worker = worker._replace(under=_stale(worker.under), late=_stale(worker.late))
-                case Lifted() if not table.fresh:
+                case commands.FenceLifted() if not table.fresh:
                     raise BrokenRuleError("a fence was lifted by a write that is older than its fall")
-                case Began(token):
+                case commands.TenureBegan(token):
                     self.tokens.add(token)
                     if _owner_of(table.row) == ME or not table.deletes:
                         table = _begun(table, token)
-                case Lost(Loss.TAKEN) if (
+                case commands.LeaseLost(Loss.TAKEN) if (
                     _owner_of(table.row) == ME and table.token <= tenure.token and not table.is_older
                 ):
                     raise BrokenRuleError("a healthy owner lost its lease")
@@ -345,33 +343,33 @@ class Search:
             yield "receives", *self._said(table, received, worker)
 
     def _holding(self, table: Table, worker: Worker, tenure: Tenure) -> Iterator[tuple[str, Table, Worker]]:
-        def tell(given: Any, to: Table = table) -> tuple[Table, Worker]:
+        def handle(given: Any, to: Table = table) -> tuple[Table, Worker]:
             return self._said(to, machine.step(tenure, given, 0), worker)
 
-        yield "is told the time", *tell(Tick())
+        yield "is told the time", *handle(events.TimerFired())
         lease_s = tenure.lease_s if tenure.state in (State.HELD, State.FENCED) else -FENCE_AGE
-        given_up = machine.step(replace(tenure, times=GIVING_UP, lease_s=lease_s), Tick(), 0)
+        given_up = machine.step(replace(tenure, times=GIVING_UP, lease_s=lease_s), events.TimerFired(), 0)
         if given_up[0].state is State.OVER and table.faults < self.bounds.faults:
             yield "gives up", *self._said(table._replace(faults=table.faults + 1), given_up, worker)
         if not table.is_absent:
-            yield "looks", *tell(Saw(table.row))
+            yield "looks", *handle(events.LeaseSeen(table.row))
         if self.bounds.serves and not table.is_absent and _owner_of(table.row) == ME and tenure.may_deliver(0):
             served = table._replace(row=BORN, is_absent=True, has_served=True, is_orphan=False)
             yield "comes to the end, and the row is deleted", served, _without_tenure(worker)
         if tenure.may_deliver(0):
             settled = (tenure.wish.checkpoint or tenure.row.checkpoint).position.sequence_number
             if settled < self.bounds.position:
-                yield "settles", *tell(Settled(at(settled + 1), at_once=True))
+                yield "settles", *handle(events.StoreCheckpoint(at(settled + 1), at_once=True))
         if tenure.state is State.HELD and table.ends < self.bounds.ends:
             ended = table._replace(ends=table.ends + 1)
-            yield "frees", *tell(End(), ended)
+            yield "frees", *handle(events.EndTenure(), ended)
             if self.bounds.workers == 2 and not self.bounds.twins:
-                yield "gives", *tell(End(OTHER, self._process(OTHER)), ended)
+                yield "gives", *handle(events.EndTenure(OTHER, self._process(OTHER)), ended)
 
     def _network(self, table: Table, worker: Worker, under: Under) -> Iterator[tuple[str, Table, Worker]]:
         gone, fault = worker._replace(under=None), table._replace(faults=table.faults + 1)
         assert worker.tenure is not None
-        lost = machine.step(worker.tenure, Answered(UNKNOWN), 0)
+        lost = machine.step(worker.tenure, events.WriteAnswered(UNKNOWN), 0)
         if under.outcome is None:
             for step, found in self._tables_to_write(table):
                 after, outcome = _applied(found, under)
@@ -380,7 +378,10 @@ class Search:
                 yield "write is lost", *self._said(fault, lost, gone)
                 yield "write stays away", *self._said(fault, lost, gone._replace(late=under))
         else:
-            yield "is answered", *self._said(table, machine.step(worker.tenure, Answered(under.outcome), 0), gone)
+            yield (
+                "is answered",
+                *self._said(table, machine.step(worker.tenure, events.WriteAnswered(under.outcome), 0), gone),
+            )
             if fault.faults <= self.bounds.faults:
                 yield "is answered with an error", *self._said(fault, lost, gone)
 

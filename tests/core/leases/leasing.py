@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Outcome, Refused, Unknown, Write, writes
-from shardway.core.leases.tenure.commands import Command, Send
-from shardway.core.leases.tenure.events import Answered, Event
+from shardway.core.leases.tenure import commands, events
 from shardway.core.leases.tenure.machine import claim, step
 from shardway.core.leases.tenure.state import Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
@@ -44,27 +43,27 @@ class Driver:
     def __init__(self, row: LeaseRow = FREE, worker: str = "w1", *, alive_s: float | None = None) -> None:
         self.cell = Cell(row)
         self.now_s = 100.0
-        self.said: list[Command] = []
+        self.said: list[commands.Command] = []
         self.waiting: list[Write] = []
         self.tenure: Tenure
         self._take(claim(row, worker, TIMES, self.now_s, alive_s))
 
-    def tell(self, given: Event, *, after_s: float = 0.0) -> list[Command]:
+    def handle(self, given: events.Event, *, after_s: float = 0.0) -> list[commands.Command]:
         """What the machine says to an input; the time goes on before it."""
         self.now_s += after_s
         return self._take(step(self.tenure, given, self.now_s))
 
-    def answer(self, *, after_s: float = 0.0) -> list[Command]:
+    def answer(self, *, after_s: float = 0.0) -> list[commands.Command]:
         """The table does the write that waits, and answers."""
         outcome = self.cell.write(self.waiting.pop(0))
-        return self.tell(Answered(outcome), after_s=after_s)
+        return self.handle(events.WriteAnswered(outcome), after_s=after_s)
 
-    def lose_answer(self, *, apply: bool, after_s: float = 0.0) -> list[Command]:
+    def lose_answer(self, *, apply: bool, after_s: float = 0.0) -> list[commands.Command]:
         """The write that waits is applied or not; the answer is an error."""
         write = self.waiting.pop(0)
         if apply:
             self.cell.write(write)
-        return self.tell(Answered(Unknown("UnavailableError")), after_s=after_s)
+        return self.handle(events.WriteAnswered(Unknown("UnavailableError")), after_s=after_s)
 
     def others(self, **changes: object) -> None:
         """Another worker writes."""
@@ -76,11 +75,11 @@ class Driver:
         assert self.cell.row is not None
         return self.cell.row
 
-    def _take(self, result: tuple[Tenure, tuple[Command, ...]]) -> list[Command]:
-        self.tenure, commands = result
-        self.waiting += [command.write for command in commands if isinstance(command, Send)]
+    def _take(self, result: tuple[Tenure, tuple[commands.Command, ...]]) -> list[commands.Command]:
+        self.tenure, follows = result
+        self.waiting += [command.write for command in follows if isinstance(command, commands.SendWrite)]
         assert len(self.waiting) <= 1, "two writes are under way"
-        told: list[Command] = [command for command in commands if not isinstance(command, Send)]
+        told: list[commands.Command] = [command for command in follows if not isinstance(command, commands.SendWrite)]
         self.said += told
         return told
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.core.leases import Checkpoint, LeaseRow
-from shardway.core.leases.tenure import machine
-from shardway.core.leases.tenure.events import Abandon, Settled
+from shardway.core.leases.tenure import events, machine
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.lease_search import Numbers, Search, Table, Worker, _is_honoured, _without_tenure
 from tests.core.leases.leasing import at
@@ -91,12 +90,12 @@ class Row(Search):
 
     def _holding(self, table: Table, worker: Worker, tenure: Tenure) -> Iterator[tuple[str, Table, Worker]]:
         if tenure.row.ended:
-            yield "lets go", *self._said(table, machine.step(tenure, Abandon(), 0), worker)
+            yield "lets go", *self._said(table, machine.step(tenure, events.AbandonTenure(), 0), worker)
             return
         yield from super()._holding(table, worker, tenure)
         wish = tenure.wish.checkpoint
         if self.bounds.asks < 0 and tenure.may_deliver(0) and (wish is None or not wish.is_end):
-            given = Settled(Checkpoint.SHARD_END, at_once=True)
+            given = events.StoreCheckpoint(Checkpoint.SHARD_END, at_once=True)
             yield ENDS, *self._said(table, machine.step(tenure, given, 0), worker)
 
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
 from shardway.core.leases.membership import WorkerRows
-from shardway.core.leases.tenure import machine
-from shardway.core.leases.tenure.commands import Send
-from shardway.core.leases.tenure.events import Alive, Answered, Tick
+from shardway.core.leases.tenure import commands, events, machine
 from shardway.core.leases.tenure.state import State, Tenure
 from shardway.core.leases.worker_row import WorkerRow
 from tests.core.leases.exploring import BrokenRuleError
@@ -66,9 +64,9 @@ class MemberSearch:
         """Raise BrokenRuleError for the first world in which the owner delivers what the taker has."""
         tenure, _ = machine.claim(LeaseRow(key="a"), OWNER, TIMES, 0, alive_s=0)
         row = LeaseRow(key="a", owner=OWNER, counter=1)
-        tenure, commands = machine.step(tenure, Answered(Done(row)), 0)
+        tenure, follows = machine.step(tenure, events.WriteAnswered(Done(row)), 0)
         assert tenure.may_deliver(0)
-        assert not any(isinstance(one, Send) for one in commands)
+        assert not any(isinstance(one, commands.SendWrite) for one in follows)
         first = World(row, 0, tenure)
         known, queue = {first}, deque([first])
         while queue:
@@ -86,7 +84,7 @@ class MemberSearch:
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
         yield "time passes", _older(world)
-        yield "the owner is told the time", _told(world, Tick())
+        yield "the owner is told the time", _told(world, events.TimerFired())
         if world.under is not None:
             yield from self._lease_write(world, *world.under)
         if world.late is not None:
@@ -98,13 +96,13 @@ class MemberSearch:
     def _lease_write(self, world: World, write: Write, outcome: Any) -> Iterator[tuple[str, World]]:
         gone = world._replace(under=None)
         if outcome is not None:
-            yield "answered", _told(gone, Answered(outcome))
+            yield "answered", _told(gone, events.WriteAnswered(outcome))
             return
         after, outcome = _arrive(world, write)
         if after.row.counter <= self.counter:
             yield "write arrives", after._replace(under=(write, outcome))
-        yield "write is lost", _told(gone, Answered(Unknown("?")))
-        yield "write stays away", _told(gone._replace(late=write), Answered(Unknown("?")))
+        yield "write is lost", _told(gone, events.WriteAnswered(Unknown("?")))
+        yield "write stays away", _told(gone._replace(late=write), events.WriteAnswered(Unknown("?")))
 
     def _beating(self, world: World) -> Iterator[tuple[str, World]]:
         if world.put is None:
@@ -114,7 +112,7 @@ class MemberSearch:
             yield "its row arrives", world._replace(beats=world.beats + 1, put=world.put._replace(arrived=True))
             yield "its row is lost", world._replace(put=None)
         else:
-            yield "its row is confirmed", _told(world._replace(put=None), Alive(world.put.sent_s))
+            yield "its row is confirmed", _told(world._replace(put=None), events.WorkerRowConfirmed(world.put.sent_s))
             yield "the answer is lost", world._replace(put=None)
 
     def _taking(self, world: World) -> Iterator[tuple[str, World]]:
@@ -130,7 +128,7 @@ class MemberSearch:
             members.look([_beat(world.beats)], 0)
         if OWNER in members.silent(leases_answered_s=0, look_sent_s=0, now_s=0):
             _, (command,) = machine.claim(world.row if self.looks_first else world.read, TAKER, TIMES, 0)
-            assert isinstance(command, Send)
+            assert isinstance(command, commands.SendWrite)
             after, outcome = _arrive(world, command.write)
             self.takes += isinstance(outcome, Done)
             yield "the taker looks, and takes", after
@@ -149,9 +147,9 @@ def _arrive(world: World, write: Write) -> tuple[World, Any]:
 
 
 def _told(world: World, given: Any) -> World:
-    tenure, commands = machine.step(world.tenure, given, 0)
-    for command in commands:
-        if isinstance(command, Send):
+    tenure, follows = machine.step(world.tenure, given, 0)
+    for command in follows:
+        if isinstance(command, commands.SendWrite):
             world = world._replace(under=(command.write, None))
     if tenure.state is State.OVER:
         world = world._replace(under=None, late=None, put=None)

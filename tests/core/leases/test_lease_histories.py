@@ -8,23 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.core.leases import writes
-from shardway.core.leases.tenure.commands import (
-    Began,
-    Command,
-    Ended,
-    Fenced,
-    HandoffAsked,
-    Lifted,
-    Lost,
-    NotTaken,
-    Stored,
-)
-from shardway.core.leases.tenure.events import Alive, End, Measured, Prepared, Saw, Settled, Tick
+from shardway.core.leases.tenure import commands, events
 from shardway.core.leases.tenure.state import State
 from tests.core.leases.leasing import FREE, TIMES, Driver, at
 
 F = TIMES.failover_s
-LAST = (Lost, Ended, NotTaken)
+LAST = (commands.LeaseLost, commands.TenureEnded, commands.TakeFailed)
 
 
 class History:
@@ -40,7 +29,9 @@ class History:
         driver = self.driver
         match what:
             case "wait":
-                driver.tell(Tick(), after_s=(0.0, 0.25, 1.0, TIMES.renew_interval_s, F, 3 * F)[number % 6])
+                driver.handle(
+                    events.TimerFired(), after_s=(0.0, 0.25, 1.0, TIMES.renew_interval_s, F, 3 * F)[number % 6]
+                )
             case "wake":
                 self.wake()
             case "answer" if driver.waiting:
@@ -49,19 +40,19 @@ class History:
                 driver.lose_answer(apply=number % 2 == 1, after_s=number / 4)
             case "settle":
                 self.settled = max(self.settled, number)
-                driver.tell(Settled(at(number), at_once=number % 2 == 1, commit=number % 3 == 0))
+                driver.handle(events.StoreCheckpoint(at(number), at_once=number % 2 == 1, commit=number % 3 == 0))
             case "prepare":
                 wish = driver.tenure.wish.checkpoint or driver.tenure.row.checkpoint
                 self.settled = max(self.settled, number)
-                driver.tell(Prepared(max(at(number), wish), b"s"))
+                driver.handle(events.StorePending(max(at(number), wish), b"s"))
             case "measure":
-                driver.tell(Measured(float(number)))
+                driver.handle(events.StoreMeasurements(float(number)))
             case "alive" if self.alive:
-                driver.tell(Alive(driver.now_s - number / 10))
+                driver.handle(events.WorkerRowConfirmed(driver.now_s - number / 10))
             case "end":
-                driver.tell(End((None, "w2")[number % 2]))
+                driver.handle(events.EndTenure((None, "w2")[number % 2]))
             case "look" if driver.cell.row is not None:
-                driver.tell(Saw(driver.row))
+                driver.handle(events.LeaseSeen(driver.row))
             case "others":
                 self.others(number)
         self.check()
@@ -93,7 +84,7 @@ class History:
         if before is None:
             return
         driver.now_s = max(driver.now_s, before)
-        told = driver.tell(Tick())
+        told = driver.handle(events.TimerFired())
         after = driver.tenure.wake_at_s
         assert told or driver.waiting or after is None or after > driver.now_s, "woken for nothing, at once again"
 
@@ -104,19 +95,29 @@ class History:
         assert ends in ([], [len(said) - 1]), "something was said after the end"
         assert bool(ends) == (driver.tenure.state is State.OVER)
         assert driver.tenure.sent is None or driver.waiting or driver.tenure.sent.doubtful
-        fences = [one for one in said if isinstance(one, Fenced | Lifted)]
-        assert fences == [(Fenced(), Lifted())[number % 2] for number in range(len(fences))]
-        assert sum(isinstance(one, Began) for one in said) <= 1
-        if any(isinstance(one, Fenced | Lifted | Lost | Stored | HandoffAsked) for one in said):
-            assert isinstance(said[0], Began), "something was said of a tenure that never began"
+        fences = [one for one in said if isinstance(one, commands.FenceFell | commands.FenceLifted)]
+        assert fences == [(commands.FenceFell(), commands.FenceLifted())[number % 2] for number in range(len(fences))]
+        assert sum(isinstance(one, commands.TenureBegan) for one in said) <= 1
+        if any(
+            isinstance(
+                one,
+                commands.FenceFell
+                | commands.FenceLifted
+                | commands.LeaseLost
+                | commands.CheckpointStored
+                | commands.HandoffAsked,
+            )
+            for one in said
+        ):
+            assert isinstance(said[0], commands.TenureBegan), "something was said of a tenure that never began"
         if driver.cell.row is not None:
             assert driver.row.checkpoint >= self.checkpoint, "a checkpoint went back"
             self.checkpoint = driver.row.checkpoint
-        stored = [one.checkpoint for one in said if isinstance(one, Stored)]
+        stored = [one.checkpoint for one in said if isinstance(one, commands.CheckpointStored)]
         assert stored == sorted(stored)
         assert all(one <= at(self.settled) for one in stored), "more was stored than was settled"
         if driver.tenure.may_deliver(driver.now_s):
-            assert any(isinstance(one, Began) for one in said)
+            assert any(isinstance(one, commands.TenureBegan) for one in said)
 
 
 NAMES = [
@@ -156,7 +157,7 @@ def test_after_any_history_a_table_that_answers_brings_it_to_rest(alive: bool, h
     driver = one.driver
     for _ in range(60):
         if alive and driver.tenure.state is not State.OVER:
-            driver.tell(Alive(driver.now_s))
+            driver.handle(events.WorkerRowConfirmed(driver.now_s))
         if driver.waiting:
             driver.answer()
         elif driver.tenure.state is not State.OVER:
@@ -170,7 +171,7 @@ def test_after_any_history_a_table_that_answers_brings_it_to_rest(alive: bool, h
 
 def test_the_histories_get_everywhere() -> None:
     """What the two tests above would show if they met nothing but ends."""
-    told: set[type[Command]] = set()
+    told: set[type[commands.Command]] = set()
 
     @settings(max_examples=300, database=None, derandomize=True)
     @given(alive=st.booleans(), history=st.lists(STEPS, max_size=40))
@@ -181,6 +182,12 @@ def test_the_histories_get_everywhere() -> None:
         told.update(type(command) for command in one.driver.said)
 
     look()
-    missing: set[Any] = {Began, Ended, Lost, NotTaken, Stored} - told
+    missing: set[Any] = {
+        commands.TenureBegan,
+        commands.TenureEnded,
+        commands.LeaseLost,
+        commands.TakeFailed,
+        commands.CheckpointStored,
+    } - told
     assert missing == set()
     assert FREE.owner is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,7 @@ import pytest
 from shardway.core.assignment import views
 from shardway.core.leases import Kind, LeaseRow, writes
 from shardway.core.leases.row import CHECKPOINT, PROCESS
-from shardway.core.leases.tenure import machine
-from shardway.core.leases.tenure.commands import Began
-from shardway.core.leases.tenure.events import Alive
+from shardway.core.leases.tenure import commands, events, machine
 from shardway.core.leases.tenure.state import State, Tenure
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.lease_search import FORMER, Bounds, Search
@@ -86,16 +85,16 @@ def test_no_two_tenures_no_checkpoint_back_none_past_the_fence_no_fence_lifted_b
     if bounds.births:
         began |= {FORMER + token for token in began}
     assert found.tokens == began, "not every tenure began that could"
-    expected = {"Began", "Fenced", "Lifted", "Lost", "NotTaken", "Send"}
-    expected |= {"Ended"} if bounds.ends else set()
-    expected |= {"Stored"} if bounds.position else set()
+    expected = {"TenureBegan", "FenceFell", "FenceLifted", "LeaseLost", "TakeFailed", "SendWrite"}
+    expected |= {"TenureEnded"} if bounds.ends else set()
+    expected |= {"CheckpointStored"} if bounds.position else set()
     expected |= {"HandoffAsked"} if bounds.asks else set()
     assert found.told == expected
 
 
 # --- each rule, taken away ------------------------------------------------------------------------
 
-confirmed = machine._confirmed
+confirmed = machine._confirm
 applied = writes.applied
 
 
@@ -113,26 +112,24 @@ def renewals_ask_for_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_counts_from_the_answer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        machine, "_confirmed", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, now, lifts, now)
-    )
+    patch.setattr(machine, "_confirm", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, now, lifts, now))
 
 
 def a_repeated_write_counts_from_the_last_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        machine, "_confirmed", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, sent.last_s, lifts, now)
+        machine, "_confirm", lambda t, sent, row, since, lifts, now: confirmed(t, sent, row, sent.last_s, lifts, now)
     )
 
 
 def an_older_write_lifts_the_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "_from_before", lambda sent: sent)
+    patch.setattr(machine, "_without_lifting", lambda sent: sent)
 
 
 def a_take_that_is_found_made_is_trusted(patch: pytest.MonkeyPatch) -> None:
     def trusting(t: Any, sent: Any, row: Any, since: float, lifts: bool, now: float) -> Any:
         return confirmed(t, sent, row, since, lifts or sent.write.kind is Kind.TAKE, now)
 
-    patch.setattr(machine, "_confirmed", trusting)
+    patch.setattr(machine, "_confirm", trusting)
 
 
 def no_worker_waits_for_the_failover_time(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +164,8 @@ def a_giver_goes_on_delivering(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_token_does_not_grow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "Began", lambda token, row: Began(1, row))
+    those_of_token_1 = {"TenureBegan": lambda token, row: commands.TenureBegan(1, row)}
+    patch.setattr(machine, "commands", SimpleNamespace(**vars(commands) | those_of_token_1))
 
 
 def the_second_checkpoint_is_an_older_one(patch: pytest.MonkeyPatch) -> None:
@@ -175,12 +173,12 @@ def the_second_checkpoint_is_an_older_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_handoff_that_is_asked_for_is_a_loss(patch: pytest.MonkeyPatch) -> None:
-    real = machine._refused
+    real = machine._refuse
 
     def careless(tenure: Any, sent: Any, row: Any, now_s: float) -> Any:
         return real(tenure, sent, replace(row, counter=row.counter + 1) if row.handoff_to else row, now_s)
 
-    patch.setattr(machine, "_refused", careless)
+    patch.setattr(machine, "_refuse", careless)
 
 
 DELIVERS = "a worker that does not own the lease delivers"
@@ -254,32 +252,32 @@ def a_lost_checkpoint_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_fence_that_fell_is_not_thought_of(patch: pytest.MonkeyPatch) -> None:
-    real = machine._deleted
+    real = machine._restore
 
     def careless(tenure: Tenure, refused: Any, row: Any, now_s: float) -> Any:
         return real(tenure, refused, row, min(now_s, tenure.fence_s - 1))
 
-    patch.setattr(machine, "_deleted", careless)
+    patch.setattr(machine, "_restore", careless)
 
 
 def a_gift_without_an_answer_was_not_made(patch: pytest.MonkeyPatch) -> None:
-    real = machine._deleted
+    real = machine._restore
 
     def careless(tenure: Tenure, refused: Any, row: Any, now_s: float) -> Any:
         return real(tenure, replace(refused, repeated=False), row, now_s)
 
-    patch.setattr(machine, "_deleted", careless)
+    patch.setattr(machine, "_restore", careless)
 
 
 def a_take_of_a_deleted_row_makes_it(patch: pytest.MonkeyPatch) -> None:
-    real = machine._refused
+    real = machine._refuse
 
     def careless(tenure: Tenure, sent: Any, row: Any, now_s: float) -> Any:
         if tenure.token == 0 and row is None:
-            return machine._deleted(tenure, replace(sent, repeated=True), row, now_s)
+            return machine._restore(tenure, replace(sent, repeated=True), row, now_s)
         return real(tenure, sent, row, now_s)
 
-    patch.setattr(machine, "_refused", careless)
+    patch.setattr(machine, "_refuse", careless)
 
 
 HANDS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Bounds]] = [
@@ -313,7 +311,7 @@ def test_a_silent_workers_lease_is_taken_only_when_it_has_stopped(capsys: pytest
     assert found.takes > 100
 
 
-FENCED_AND_ALIVE: tuple[State, type[Any]] = (State.FENCED, Alive)
+FENCED_AND_ALIVE: tuple[State, type[Any]] = (State.FENCED, events.WorkerRowConfirmed)
 
 
 def the_own_row_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -321,21 +319,21 @@ def the_own_row_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_renewal_from_before_the_own_row_was_confirmed_lifts(patch: pytest.MonkeyPatch) -> None:
-    real = machine._alive
+    real = machine._confirm_worker_row
 
     def careless(tenure: Tenure, given: Any, now_s: float) -> Any:
-        after, commands = real(tenure, given, now_s)
-        return (replace(after, sent=tenure.sent), commands) if tenure.sent is not None else (after, commands)
+        after, follows = real(tenure, given, now_s)
+        return (replace(after, sent=tenure.sent), follows) if tenure.sent is not None else (after, follows)
 
     patch.setattr(machine, "TABLE", {**machine.TABLE, FENCED_AND_ALIVE: careless})
 
 
 def the_own_row_lifts_by_itself(patch: pytest.MonkeyPatch) -> None:
-    real = machine._alive
+    real = machine._confirm_worker_row
 
     def careless(tenure: Tenure, given: Any, now_s: float) -> Any:
-        after, commands = real(tenure, given, now_s)
-        return (replace(after, state=State.HELD), commands) if now_s < after.fence_s else (after, commands)
+        after, follows = real(tenure, given, now_s)
+        return (replace(after, state=State.HELD), follows) if now_s < after.fence_s else (after, follows)
 
     patch.setattr(machine, "TABLE", {**machine.TABLE, FENCED_AND_ALIVE: careless})
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.core.leases import Done, LeaseRow, Refused, Unknown, lease_row
-from shardway.core.leases.tenure.commands import Ended, PendingStored, Send, Stored
-from shardway.core.leases.tenure.events import Answered, End, Prepared, Settled, Tick
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim
 from shardway.core.leases.tenure.machine import step as lease_step
 from shardway.core.leases.tenure.state import Tenure
@@ -113,9 +113,9 @@ class Search:
         if (found := self.bounds.found) is not None:
             row = replace(row, pending=found.checkpoint, pending_state=found.state)
         tenure, (sent,) = claim(row, "me", TIMES, 0.0)
-        assert isinstance(sent, Send)
+        assert isinstance(sent, tenure_commands.SendWrite)
         row = lease_row(sent.write.onto(row.attributes()))
-        tenure, _ = lease_step(tenure, Answered(Done(row)), 0.0)
+        tenure, _ = lease_step(tenure, tenure_events.WriteAnswered(Done(row)), 0.0)
         begun = machine.begin(
             tenure.row, self.bounds.choice, where="a", cadence=self.bounds.cadence, bound=None, now_s=0.0
         )
@@ -202,7 +202,7 @@ class Search:
                 continue
         if bounds.ends:
             ending = self._given(world, Flush())
-            yield "is let go", ending._replace(queue=(*ending.queue, End(None)), is_ending=True)
+            yield "is let go", ending._replace(queue=(*ending.queue, tenure_events.EndTenure(None)), is_ending=True)
 
     def _of_the_tenure(self, world: World) -> Iterator[tuple[str, World]]:
         if world.queue:
@@ -210,19 +210,22 @@ class Search:
             yield f"the tenure takes {given}", self._tenure(world._replace(queue=world.queue[1:]), given)
         sent = world.tenure.sent
         if sent is None:
-            yield "a renewal is due", self._tenure(world, Tick(), RENEWAL_S)
+            yield "a renewal is due", self._tenure(world, tenure_events.TimerFired(), RENEWAL_S)
         elif sent.doubtful:
-            yield "it is repeated", self._tenure(world, Tick())
+            yield "it is repeated", self._tenure(world, tenure_events.TimerFired())
         else:
             row = world.row
             is_allowed = sent.write.allowed_on(row.attributes())
             after = lease_row(sent.write.onto(row.attributes())) if is_allowed else row
             outcome = Done(after) if is_allowed else Refused(row)
-            yield "is answered", self._tenure(world._replace(row=after), Answered(outcome))
+            yield "is answered", self._tenure(world._replace(row=after), tenure_events.WriteAnswered(outcome))
             if world.lost < self.bounds.lost:
                 lost = world._replace(lost=world.lost + 1)
-                yield "the answer is lost", self._tenure(lost._replace(row=after), Answered(Unknown("?")))
-                yield "the write is lost", self._tenure(lost, Answered(Unknown("?")))
+                yield (
+                    "the answer is lost",
+                    self._tenure(lost._replace(row=after), tenure_events.WriteAnswered(Unknown("?"))),
+                )
+                yield "the write is lost", self._tenure(lost, tenure_events.WriteAnswered(Unknown("?")))
 
     def _tenure(self, world: World, given: Any, now_s: float = 0.0) -> World:
         try:
@@ -231,11 +234,11 @@ class Search:
             raise BrokenRuleError(f"the tenure cannot do as it is told: {error}") from None
         world = _plain(world._replace(tenure=tenure))
         for command in commands:
-            if isinstance(command, Stored | PendingStored):
+            if isinstance(command, tenure_commands.CheckpointStored | tenure_commands.PendingStored):
                 world = self._given(world, command)
-                if isinstance(command, Stored):
+                if isinstance(command, tenure_commands.CheckpointStored):
                     world = self._given(world, Look())
-            elif isinstance(command, Ended):
+            elif isinstance(command, tenure_commands.TenureEnded):
                 world = self._given(world, Close("let go"))._replace(is_over=True)
         return world
 
@@ -251,12 +254,14 @@ class Search:
         return world
 
 
-def _queued(queue: tuple[Any, ...], given: Settled | Prepared) -> tuple[Any, ...]:
+def _queued(
+    queue: tuple[Any, ...], given: tenure_events.StoreCheckpoint | tenure_events.StorePending
+) -> tuple[Any, ...]:
     """As the keeper of a tenure does: what only rides is told once."""
     last = queue[-1] if queue else None
-    if isinstance(last, Settled) and isinstance(given, Settled):
+    if isinstance(last, tenure_events.StoreCheckpoint) and isinstance(given, tenure_events.StoreCheckpoint):
         if not (last.at_once or last.commit or given.at_once or given.commit):
-            return (*queue[:-1], Settled(max(last.checkpoint, given.checkpoint)))
+            return (*queue[:-1], tenure_events.StoreCheckpoint(max(last.checkpoint, given.checkpoint)))
         if last == given:
             return queue
     return (*queue, given)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shardway.core.leases import LeaseRow
 from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure import machine as lease_machine
-from shardway.core.leases.tenure.commands import PendingStored, Stored
-from shardway.core.leases.tenure.events import Prepared, Settled
 from shardway.core.leases.tenure.state import State as LeaseState
 from shardway.core.shard import checkpoints as machine
 from shardway.core.shard.checkpoints import (
@@ -62,27 +62,37 @@ class Driven:
         self.progress = Progress(self.begun.settled, 0)
         self.came_to = at(20)
 
-    def tell(self, given: Any) -> list[Output]:
+    def handle(self, given: Any) -> list[Output]:
         self.one, outputs = machine.step(self.one, given, self.progress, self.now_s)
         return list(outputs)
 
     def settle(self, safe: Checkpoint, records: int = 0, *, after_s: float = 0.0) -> list[Output]:
         self.now_s += after_s
         self.progress = Progress(safe, records)
-        return self.tell(Look())
+        return self.handle(Look())
 
     def prepare(self, to: Checkpoint, state: bytes | None = None) -> Prepare:
         return Prepare(to, state, self.came_to)
 
     def prepared(self, to: Checkpoint, state: bytes | None = None) -> Pending:
-        assert self.tell(self.prepare(to, state)) == [Prepared(to, state)]
-        assert self.tell(PendingStored(to)) == [Answer()]
+        assert self.handle(self.prepare(to, state)) == [tenure_events.StorePending(to, state)]
+        assert self.handle(tenure_commands.PendingStored(to)) == [Answer()]
         assert self.one.pending is not None
         return self.one.pending
 
 
 def test_the_table_is_complete() -> None:
-    inputs = {Look, Flush, SetBound, Prepare, Commit, Abandon, Stored, PendingStored, Close}
+    inputs = {
+        Look,
+        Flush,
+        SetBound,
+        Prepare,
+        Commit,
+        Abandon,
+        tenure_commands.CheckpointStored,
+        tenure_commands.PendingStored,
+        Close,
+    }
     assert set(get_args(machine.Input)) == inputs
     assert set(TABLE) == set(itertools.product(State, inputs))
 
@@ -92,24 +102,24 @@ def test_the_table_is_complete() -> None:
 
 def test_by_default_they_ride() -> None:
     driven = Driven(Riding())
-    assert driven.tell(Look()) == []
-    assert driven.settle(at(5), 1_000_000, after_s=1e9) == [Settled(at(5))]
+    assert driven.handle(Look()) == []
+    assert driven.settle(at(5), 1_000_000, after_s=1e9) == [tenure_events.StoreCheckpoint(at(5))]
     assert driven.settle(at(5)) == [], "the lease's machine knows"
     assert driven.one.wake_at_s(driven.progress) == math.inf
-    assert driven.tell(Stored(at(5))) == []
+    assert driven.handle(tenure_commands.CheckpointStored(at(5))) == []
     assert driven.one.stored == at(5)
     assert driven.one.wanted(driven.progress) is None
-    assert driven.settle(END) == [Settled(END, at_once=True)], "nothing follows"
+    assert driven.settle(END) == [tenure_events.StoreCheckpoint(END, at_once=True)], "nothing follows"
 
 
 def test_promptly_means_one_write_at_a_time() -> None:
     driven = Driven(Prompt())
-    assert driven.tell(Look()) == []
-    assert driven.settle(at(5), 1) == [Settled(at(5), at_once=True)]
-    assert driven.settle(at(9), 5) == [Settled(at(9))]
-    driven.tell(Stored(at(5)))
-    assert driven.settle(at(9), 5) == [Settled(at(9), at_once=True)]
-    driven.tell(Stored(at(9)))
+    assert driven.handle(Look()) == []
+    assert driven.settle(at(5), 1) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
+    assert driven.settle(at(9), 5) == [tenure_events.StoreCheckpoint(at(9))]
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
+    assert driven.settle(at(9), 5) == [tenure_events.StoreCheckpoint(at(9), at_once=True)]
+    driven.handle(tenure_commands.CheckpointStored(at(9)))
     assert driven.settle(at(9), 5) == []
 
 
@@ -117,24 +127,24 @@ def test_a_write_that_took_more_along_than_was_asked_for_leaves_nothing_to_write
     driven = Driven(Prompt())
     driven.settle(at(5), 1)
     driven.settle(at(9), 5)
-    driven.tell(Stored(at(9)))
+    driven.handle(tenure_commands.CheckpointStored(at(9)))
     assert driven.settle(at(9), 5) == []
-    assert driven.settle(at(11), 7) == [Settled(at(11), at_once=True)]
+    assert driven.settle(at(11), 7) == [tenure_events.StoreCheckpoint(at(11), at_once=True)]
 
 
 def test_every_so_many_records_or_seconds() -> None:
     driven = Driven(Every(records=100, seconds=5.0))
-    assert driven.settle(at(5), 99, after_s=4.9) == [Settled(at(5))]
+    assert driven.settle(at(5), 99, after_s=4.9) == [tenure_events.StoreCheckpoint(at(5))]
     assert driven.one.wake_at_s(driven.progress) == 105.0
     assert driven.settle(at(5), 99) == []
-    assert driven.settle(at(5), 99, after_s=0.1) == [Settled(at(5), at_once=True)]
+    assert driven.settle(at(5), 99, after_s=0.1) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
     assert driven.one.wake_at_s(driven.progress) == math.inf, "it is on its way"
     driven.now_s = 110.0
-    driven.tell(Stored(at(5)))
-    assert driven.settle(at(6), 198, after_s=1.0) == [Settled(at(6))]
-    assert driven.settle(at(7), 199) == [Settled(at(7), at_once=True)]
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
+    assert driven.settle(at(6), 198, after_s=1.0) == [tenure_events.StoreCheckpoint(at(6))]
+    assert driven.settle(at(7), 199) == [tenure_events.StoreCheckpoint(at(7), at_once=True)]
     assert Driven(Every(records=1)).one.wake_at_s(driven.progress) == -math.inf
-    assert Driven(Every(seconds=9)).settle(at(5), 10**6, after_s=8.9) == [Settled(at(5))]
+    assert Driven(Every(seconds=9)).settle(at(5), 10**6, after_s=8.9) == [tenure_events.StoreCheckpoint(at(5))]
     assert Driven(Every(records=9)).settle(BEGIN, 0, after_s=200) == []
 
 
@@ -147,7 +157,7 @@ def test_a_cadence_of_nothing_is_refused(given: dict[str, Any]) -> None:
 def test_a_renewal_that_was_due_anyway_counts_as_a_checkpoint() -> None:
     driven = Driven(Every(seconds=5.0))
     driven.settle(at(5), 1, after_s=3.0)
-    driven.tell(Stored(at(5)))
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
     driven.settle(at(6), 2)
     assert driven.one.wake_at_s(driven.progress) == 108.0
 
@@ -157,13 +167,13 @@ def test_a_renewal_that_was_due_anyway_counts_as_a_checkpoint() -> None:
 
 def test_a_bound_is_never_passed_and_what_was_told_never_goes_back() -> None:
     driven = Driven(Riding())
-    driven.tell(SetBound(at(3)))
-    assert driven.settle(at(5)) == [Settled(at(3))]
-    driven.tell(SetBound(at(2)))
+    driven.handle(SetBound(at(3)))
+    assert driven.settle(at(5)) == [tenure_events.StoreCheckpoint(at(3))]
+    driven.handle(SetBound(at(2)))
     assert driven.settle(END) == []
     assert driven.one.told == at(3)
-    driven.tell(SetBound(END))
-    assert driven.tell(Look()) == [Settled(END, at_once=True)]
+    driven.handle(SetBound(END))
+    assert driven.handle(Look()) == [tenure_events.StoreCheckpoint(END, at_once=True)]
 
 
 def test_after_a_seek_back_the_stored_checkpoint_stands_until_what_is_settled_passes_it() -> None:
@@ -172,17 +182,17 @@ def test_after_a_seek_back_the_stored_checkpoint_stands_until_what_is_settled_pa
     assert driven.settle(at(2)) == []
     assert driven.settle(at(8)) == []
     with pytest.raises(CheckpointError, match="would go back, as all up to 9/0 is settled"):
-        driven.tell(driven.prepare(at(8)))
-    assert driven.settle(at(10)) == [Settled(at(10))]
+        driven.handle(driven.prepare(at(8)))
+    assert driven.settle(at(10)) == [tenure_events.StoreCheckpoint(at(10))]
 
 
 def test_what_is_settled_goes_at_once_when_the_program_leaves_and_with_the_last_write() -> None:
     driven = Driven(Riding())
-    assert driven.tell(Flush()) == []
+    assert driven.handle(Flush()) == []
     driven.settle(at(5))
-    assert driven.tell(Flush(at_once=True)) == [Settled(at(5), at_once=True)]
-    driven.tell(Close("a record cannot be read"))
-    assert driven.tell(Flush()) == [Settled(at(5))], "also once reading has ended"
+    assert driven.handle(Flush(at_once=True)) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
+    driven.handle(Close("a record cannot be read"))
+    assert driven.handle(Flush()) == [tenure_events.StoreCheckpoint(at(5))], "also once reading has ended"
 
 
 # --- two phases -----------------------------------------------------------------------------------
@@ -191,53 +201,53 @@ def test_what_is_settled_goes_at_once_when_the_program_leaves_and_with_the_last_
 def test_others_hold_still_until_it_is_committed() -> None:
     driven = Driven(Prompt())
     driven.settle(at(5), 5)
-    driven.tell(Stored(at(5)))
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
     pending = driven.prepared(at(9), b"file 7")
     assert pending == Pending(at(9), b"file 7")
     assert driven.settle(at(15), 15, after_s=100) == []
-    assert driven.tell(Flush(at_once=True)) == []
+    assert driven.handle(Flush(at_once=True)) == []
     assert driven.one.wake_at_s(driven.progress) == math.inf
-    assert driven.tell(Commit(pending)) == [Settled(at(9), commit=True)]
-    assert driven.tell(Look()) == []
-    assert driven.tell(Stored(at(9))) == [Answer()]
+    assert driven.handle(Commit(pending)) == [tenure_events.StoreCheckpoint(at(9), commit=True)]
+    assert driven.handle(Look()) == []
+    assert driven.handle(tenure_commands.CheckpointStored(at(9))) == [Answer()]
     assert (driven.one.stored, driven.one.pending, driven.one.state) == (at(9), None, State.FREE)
-    assert driven.tell(Look()) == [Settled(at(15), at_once=True)]
+    assert driven.handle(Look()) == [tenure_events.StoreCheckpoint(at(15), at_once=True)]
 
 
 def test_a_commit_never_lies() -> None:
     driven = Driven(Riding())
-    driven.tell(driven.prepare(at(9, 3)))
+    driven.handle(driven.prepare(at(9, 3)))
     pending = driven.one.pending
     assert pending is not None
     for asked in (Commit(pending), Abandon(pending)):
         with pytest.raises(CheckpointError, match=r"is on its way \(preparing\)"):
-            driven.tell(asked)
-    driven.tell(PendingStored(at(9, 3)))
+            driven.handle(asked)
+    driven.handle(tenure_commands.PendingStored(at(9, 3)))
     driven.settle(at(9, 2))
     with pytest.raises(CheckpointError, match="records up to 9/3 were prepared, but only those up to 9/2 are settled"):
-        driven.tell(Commit(pending))
+        driven.handle(Commit(pending))
     driven.settle(at(9, 3))
-    driven.tell(Commit(pending))
+    driven.handle(Commit(pending))
     with pytest.raises(CheckpointError, match=r"is on its way \(committing\)"):
-        driven.tell(driven.prepare(at(10)))
-    assert driven.tell(Stored(at(9, 2))) == [], "another write was meant"
-    assert driven.tell(Stored(at(9, 3), pending=True)) == []
-    assert driven.tell(Stored(at(9, 3))) == [Answer()]
+        driven.handle(driven.prepare(at(10)))
+    assert driven.handle(tenure_commands.CheckpointStored(at(9, 2))) == [], "another write was meant"
+    assert driven.handle(tenure_commands.CheckpointStored(at(9, 3), pending=True)) == []
+    assert driven.handle(tenure_commands.CheckpointStored(at(9, 3))) == [Answer()]
 
 
 def test_one_that_goes_back_or_ahead_is_refused() -> None:
     driven = Driven(Riding())
     driven.settle(at(5))
-    driven.tell(Stored(at(5)))
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
     with pytest.raises(CheckpointError, match="orders, shard-0: a checkpoint at 4/0 would go back, as all up to 5/0"):
-        driven.tell(driven.prepare(at(4)))
+        driven.handle(driven.prepare(at(4)))
     driven.settle(at(8))
     with pytest.raises(CheckpointError, match="as all up to 8/0 is settled and checkpointed"):
-        driven.tell(driven.prepare(at(7)))
+        driven.handle(driven.prepare(at(7)))
     with pytest.raises(CheckpointError, match="lies behind the last record, 20/0"):
-        driven.tell(driven.prepare(at(21)))
+        driven.handle(driven.prepare(at(21)))
     with pytest.raises(CheckpointError, match="SHARD_END lies behind"):
-        driven.tell(driven.prepare(END))
+        driven.handle(driven.prepare(END))
     assert driven.one.state is State.FREE
     driven.came_to = END
     driven.prepared(END)
@@ -246,18 +256,20 @@ def test_one_that_goes_back_or_ahead_is_refused() -> None:
 def test_one_that_is_abandoned_lets_the_others_go_on() -> None:
     driven = Driven(Riding())
     driven.settle(at(5))
-    driven.tell(Stored(at(5)))
+    driven.handle(tenure_commands.CheckpointStored(at(5)))
     first = driven.prepared(at(9))
     second = driven.prepared(at(10), b"second")
     with pytest.raises(CheckpointError, match="not pending any more"):
-        driven.tell(Abandon(first))
-    assert driven.tell(Abandon(second)) == [Settled(at(5), commit=True)], "the columns are to be cleared"
+        driven.handle(Abandon(first))
+    assert driven.handle(Abandon(second)) == [tenure_events.StoreCheckpoint(at(5), commit=True)], (
+        "the columns are to be cleared"
+    )
     with pytest.raises(CheckpointError, match="is being abandoned"):
-        driven.tell(driven.prepare(at(11)))
+        driven.handle(driven.prepare(at(11)))
     assert driven.one.idle
-    assert driven.settle(at(7)) == [Settled(at(7), commit=True)]
-    assert driven.tell(Stored(at(7))) == [Answer()]
-    assert driven.settle(at(8)) == [Settled(at(8))]
+    assert driven.settle(at(7)) == [tenure_events.StoreCheckpoint(at(7), commit=True)]
+    assert driven.handle(tenure_commands.CheckpointStored(at(7))) == [Answer()]
+    assert driven.settle(at(8)) == [tenure_events.StoreCheckpoint(at(8))]
 
 
 @pytest.mark.parametrize("state", [State.PREPARING, State.COMMITTING, State.ABANDONING, State.PREPARED])
@@ -266,22 +278,22 @@ def test_the_caller_that_waits_is_told_of_the_tenures_end(state: State) -> None:
     pending = Pending(at(9), None)
     driven.settle(at(9))
     driven.one = driven.one._replace(state=state, pending=pending)
-    answers = driven.tell(Close("the lease was lost: taken"))
+    answers = driven.handle(Close("the lease was lost: taken"))
     assert [type(one) for one in answers] == [Answer] * (state is not State.PREPARED)
     for one in answers:
         assert isinstance(one, Answer)
         assert "not held any more (the lease was lost: taken)" in str(one.error)
-    assert driven.tell(Close("again")) == []
+    assert driven.handle(Close("again")) == []
     for asked in (driven.prepare(at(9)), Commit(pending), Abandon(pending)):
         with pytest.raises(CheckpointError, match="not held any more"):
-            driven.tell(asked)
+            driven.handle(asked)
 
 
 def test_answers_that_no_caller_waits_for_change_nothing() -> None:
     driven = Driven(Riding())
     before = driven.one
-    for said in (PendingStored(at(3)), Stored(BEGIN)):
-        assert driven.tell(said) == []
+    for said in (tenure_commands.PendingStored(at(3)), tenure_commands.CheckpointStored(BEGIN)):
+        assert driven.handle(said) == []
     assert driven.one == before
 
 
@@ -293,11 +305,11 @@ LEFT = LeaseRow(key="a", checkpoint=at(2), pending=at(6), pending_state=b"s")
 def test_an_abandoned_one_of_the_former_owner_goes_with_the_next_write() -> None:
     driven = Driven(Riding(), LEFT)
     assert (driven.begun.settled, driven.begun.wanted) == (at(2), at(2))
-    assert driven.tell(Look()) == []
-    assert driven.settle(at(3)) == [Settled(at(3), commit=True)]
-    driven.tell(Stored(at(3)))
+    assert driven.handle(Look()) == []
+    assert driven.settle(at(3)) == [tenure_events.StoreCheckpoint(at(3), commit=True)]
+    driven.handle(tenure_commands.CheckpointStored(at(3)))
     assert driven.one.state is State.FREE
-    assert Driven(Prompt(), LEFT).tell(Look()) == [Settled(at(2), at_once=True, commit=True)]
+    assert Driven(Prompt(), LEFT).handle(Look()) == [tenure_events.StoreCheckpoint(at(2), at_once=True, commit=True)]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +318,7 @@ def test_an_abandoned_one_of_the_former_owner_goes_with_the_next_write() -> None
 def test_a_committed_one_of_the_former_owner_is_where_reading_goes_on(pending: Checkpoint, settled: Checkpoint) -> None:
     driven = Driven(Riding(), replace(LEFT, pending=pending), PendingChoice.COMMIT)
     assert (driven.begun.settled, driven.begun.wanted) == (settled, max(pending, at(2)))
-    assert driven.tell(Flush(at_once=True)) == [Settled(settled, at_once=True, commit=True)]
+    assert driven.handle(Flush(at_once=True)) == [tenure_events.StoreCheckpoint(settled, at_once=True, commit=True)]
 
 
 def test_a_kept_one_of_the_former_owner_waits_for_the_program() -> None:
@@ -314,7 +326,7 @@ def test_a_kept_one_of_the_former_owner_waits_for_the_program() -> None:
     assert (driven.begun.settled, driven.one.pending) == (at(2), (at(6), b"s"))
     assert driven.settle(at(9)) == []
     assert driven.one.pending is not None
-    assert driven.tell(Commit(driven.one.pending)) == [Settled(at(6), commit=True)]
+    assert driven.handle(Commit(driven.one.pending)) == [tenure_events.StoreCheckpoint(at(6), commit=True)]
 
 
 # --- all that can happen --------------------------------------------------------------------------
@@ -352,12 +364,14 @@ def a_wish_to_commit_outlives_what_it_was_for(patch: pytest.MonkeyPatch) -> None
     def prepared(tenure: Any, asked: Any, now_s: float) -> Any:
         return lease_machine._work(replace(tenure, wish=replace(tenure.wish, prepare=asked)), now_s)
 
-    _swap(patch, lease_machine.TABLE, (LeaseState.HELD, Prepared), prepared)
+    _swap(patch, lease_machine.TABLE, (LeaseState.HELD, tenure_events.StorePending), prepared)
 
 
 def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
     def tell(one: Any, to: Checkpoint, *, at_once: bool) -> Any:
-        return one._replace(told=to), (Settled(to, at_once=at_once, commit=one.state in machine.CLEARS),)
+        return one._replace(told=to), (
+            tenure_events.StoreCheckpoint(to, at_once=at_once, commit=one.state in machine.CLEARS),
+        )
 
     patch.setattr(machine, "_tell", tell)
 
@@ -365,12 +379,12 @@ def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
 def only_its_own_writes_count_as_stored(patch: pytest.MonkeyPatch) -> None:
     real = machine._stored
 
-    def stored(one: Any, said: Stored, progress: Progress, now_s: float) -> Any:
+    def stored(one: Any, said: tenure_commands.CheckpointStored, progress: Progress, now_s: float) -> Any:
         if one.writing is not None and one.writing.checkpoint <= said.checkpoint:
             said = replace(said, checkpoint=one.writing.checkpoint)
         return real(one, said, progress, now_s)
 
-    _swap(patch, TABLE, (State.FREE, Stored), stored)
+    _swap(patch, TABLE, (State.FREE, tenure_commands.CheckpointStored), stored)
 
 
 def what_is_settled_is_stored_while_one_is_pending(patch: pytest.MonkeyPatch) -> None:
@@ -381,7 +395,9 @@ def what_is_settled_is_stored_while_one_is_pending(patch: pytest.MonkeyPatch) ->
 
 def a_commit_is_not_held_against_what_is_settled(patch: pytest.MonkeyPatch) -> None:
     def commit(one: Any, said: Commit, progress: Progress, now_s: float) -> Any:
-        return one._replace(state=State.COMMITTING), (Settled(said.pending.checkpoint, commit=True),)
+        return one._replace(state=State.COMMITTING), (
+            tenure_events.StoreCheckpoint(said.pending.checkpoint, commit=True),
+        )
 
     _swap(patch, TABLE, (State.PREPARED, Commit), commit)
 

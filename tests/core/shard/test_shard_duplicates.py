@@ -42,20 +42,20 @@ class Driven:
         self.events: list[Any] = []
         self.admitted: list[list[int]] = []
 
-    def tell(self, given: events.Event) -> None:
+    def handle(self, given: events.Event) -> None:
         for output in self.shard.handle(given, 0.0):
             if isinstance(output, commands.Emit):
                 self.events.append(output.event)
             elif isinstance(output, Admit):
                 kept = [place for place in range(len(output.records)) if place not in output.twins]
                 self.admitted.append([output.records[place].sequence_number for place in kept])
-                self.tell(events.PageCame(output.records, output.ends_at, output.held_bytes, output.twins))
+                self.handle(events.PageCame(output.records, output.ends_at, output.held_bytes, output.twins))
 
     def page(self, first: int, keys: str, *, held_bytes: int | None = None, ends_at: int | None = None) -> None:
         """Records from ``first`` on, each with a letter as its key."""
         records = [Rec(first + place) for place in range(len(keys))]
         end = None if ends_at is None else Position(ends_at)
-        self.tell(PageRead(records, end, held_bytes, keyed(keys)))
+        self.handle(PageRead(records, end, held_bytes, keyed(keys)))
 
     def taken(self) -> list[int]:
         delivery = self.shard.ledger.deliver(0.0)
@@ -91,10 +91,10 @@ def test_with_wait_pages_are_kept_back_until_the_window_is_known() -> None:
     assert (driven.admitted, driven.taken()) == ([], [])
     assert driven.events == [DedupeWindowRebuilding(*WHERE, True)]
     driven.duplicates.learn(keyed("b"))
-    driven.tell(events.WindowKnown())
+    driven.handle(events.WindowKnown())
     assert driven.admitted == [], "it is not known yet"
     driven.duplicates.is_read()
-    driven.tell(events.WindowKnown())
+    driven.handle(events.WindowKnown())
     assert driven.admitted == [[1], [3, 4]]
     assert not shard.keeps_pages
     assert shard.ledger.held.held_bytes == 120
@@ -107,7 +107,7 @@ def test_of_a_silence_only_its_end_is_kept() -> None:
         driven.page(1, "", ends_at=ends_at)
     assert driven.shard.ledger.safe == at(0)
     driven.duplicates.is_read()
-    driven.tell(events.WindowKnown())
+    driven.handle(events.WindowKnown())
     assert driven.admitted == [[]]
     assert driven.shard.ledger.safe == at(3)
     driven.page(4, "")
@@ -146,15 +146,15 @@ def test_a_seek_forgets_what_came_before() -> None:
     driven.duplicates.begins()
     driven.duplicates.learn(keyed("a"))
     driven.page(1, "b")
-    driven.tell(events.Seek(new_ledger(at(0))))
+    driven.handle(events.Seek(new_ledger(at(0))))
     assert driven.duplicates.state is Window.KNOWN
     assert not driven.shard.keeps_pages
     driven.page(1, "ab")
     assert driven.admitted == [[1, 2]]
     driven.duplicates.begins()
     assert driven.duplicates.state is Window.KNOWN, "it is read no more"
-    driven.tell(events.Stop("over"))
-    driven.tell(events.Seek(new_ledger(at(0))))
+    driven.handle(events.Stop("over"))
+    driven.handle(events.Seek(new_ledger(at(0))))
     assert len(driven.duplicates.window) == 2, "and not once the shard is over"
 
 
@@ -163,7 +163,7 @@ def test_without_duplicates_each_page_goes_on_as_it_came() -> None:
     driven.shard.duplicates = None
     driven.page(1, "aa")
     driven.page(3, "")
-    driven.tell(events.WindowKnown())
+    driven.handle(events.WindowKnown())
     assert driven.admitted == [[1, 2]]
     assert not driven.shard.keeps_pages
     assert not driven.shard.is_kept_waiting

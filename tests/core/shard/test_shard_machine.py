@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shardway.core.leases import LeaseRow
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.leases.tenure.commands import Fenced, Lifted, Loss, Lost, PendingStored, Stored
-from shardway.core.leases.tenure.events import Prepared, Settled
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
+from shardway.core.leases.tenure.state import Loss
 from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
@@ -75,7 +76,7 @@ class Driven:
     def new_ledger(self, after: Checkpoint) -> Ledger[Rec]:
         return Ledger("orders", "shard-0", after, self.settings, rng=Random(1))
 
-    def tell(self, given: events.Event, *, after_s: float = 0.0) -> list[commands.Command]:
+    def handle(self, given: events.Event, *, after_s: float = 0.0) -> list[commands.Command]:
         """What follows; the events, which come first, are in `events`."""
         self.now_s += after_s
         said = self.shard.handle(given, self.now_s)
@@ -98,7 +99,7 @@ class Driven:
 
     def ack(self, delivery: Delivery[Rec], *places: int) -> list[commands.Command]:
         self.shard.ledger.ack(delivery.ticket, places or None)
-        return self.tell(Look())
+        return self.handle(Look())
 
 
 def named(said: list[commands.Command]) -> list[str]:
@@ -115,18 +116,24 @@ def test_what_is_settled_is_told_and_stored() -> None:
     driven.admit(1, 4)
     delivery = driven.taken()
     assert driven.ack(delivery, 1) == [commands.Wake()]
-    assert driven.ack(delivery, 0) == [Settled(at(2), at_once=True), commands.Wake()]
-    assert driven.ack(delivery, 2) == [Settled(at(3)), commands.Wake()]
-    assert driven.tell(Stored(at(2))) == [Settled(at(3), at_once=True), commands.Wake()]
-    assert driven.tell(Stored(at(3))) == [commands.Wake()]
+    assert driven.ack(delivery, 0) == [tenure_events.StoreCheckpoint(at(2), at_once=True), commands.Wake()]
+    assert driven.ack(delivery, 2) == [tenure_events.StoreCheckpoint(at(3)), commands.Wake()]
+    assert driven.handle(tenure_commands.CheckpointStored(at(2))) == [
+        tenure_events.StoreCheckpoint(at(3), at_once=True),
+        commands.Wake(),
+    ]
+    assert driven.handle(tenure_commands.CheckpointStored(at(3))) == [commands.Wake()]
 
 
 def test_a_page_stirs_callers_and_what_of_it_no_handler_gets_is_looked_at() -> None:
     driven = Driven()
-    assert driven.tell(events.PageCame((), Position(3))) == []
-    assert driven.tell(events.PageCame(recs(4, 2))) == [commands.Wake()]
-    assert driven.tell(events.PageCame(recs(6, 2), settled=[0])) == [Settled(at(3)), commands.Wake()]
-    failed = driven.tell(events.PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
+    assert driven.handle(events.PageCame((), Position(3))) == []
+    assert driven.handle(events.PageCame(recs(4, 2))) == [commands.Wake()]
+    assert driven.handle(events.PageCame(recs(6, 2), settled=[0])) == [
+        tenure_events.StoreCheckpoint(at(3)),
+        commands.Wake(),
+    ]
+    failed = driven.handle(events.PageCame(recs(8, 1), unreadable={0: ValueError("bad")}))
     assert named(failed) == ["WriteLetter", "Wake"]
     assert numbers(driven.taken().records) == [4, 5]
     assert numbers(driven.taken().records) == [7]
@@ -140,21 +147,28 @@ def test_what_is_out_has_an_alarm_and_what_cannot_be_had_while_the_shard_drains_
     assert said == [commands.Alarm(1_060.0)]
     driven.shard.ledger.nack(delivery.ticket, driven.now_s, delay_s=9.0)
     assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(1_009.0)])
-    driven.tell(DRAIN)
+    driven.handle(DRAIN)
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    driven.tell(events.Stop("over"))
+    driven.handle(events.Stop("over"))
     assert driven.shard.take(10, driven.now_s) == (None, [])
 
 
 def test_what_is_due_by_time_alone_has_an_alarm() -> None:
     driven = Driven(Every(seconds=5.0), settle_deadline_s=60.0)
     driven.admit(1, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(1)), commands.Alarm(1_005.0), commands.Wake()]
-    assert driven.tell(events.TimerFired(), after_s=5.0) == [Settled(at(1), at_once=True), commands.Wake()]
+    assert driven.ack(driven.taken(1)) == [
+        tenure_events.StoreCheckpoint(at(1)),
+        commands.Alarm(1_005.0),
+        commands.Wake(),
+    ]
+    assert driven.handle(events.TimerFired(), after_s=5.0) == [
+        tenure_events.StoreCheckpoint(at(1), at_once=True),
+        commands.Wake(),
+    ]
     driven.taken()
-    assert driven.tell(events.TimerFired())[-1] == commands.Alarm(1_065.0), "a record may stall"
+    assert driven.handle(events.TimerFired())[-1] == commands.Alarm(1_065.0), "a record may stall"
     assert [type(event).__name__ for event in driven.events] == []
-    driven.tell(events.TimerFired(), after_s=60.0)
+    driven.handle(events.TimerFired(), after_s=60.0)
     assert [type(event).__name__ for event in driven.events] == ["RecordsStalled"]
 
 
@@ -164,10 +178,18 @@ def test_what_is_settled_while_a_write_is_on_its_way_has_an_alarm_from_its_answe
     driven.admit(1, 2)
     delivery = driven.taken()
     driven.now_s += 5.0
-    assert driven.ack(delivery, 0) == [Settled(at(1), at_once=True), commands.Wake()]
-    assert driven.ack(delivery, 1) == [Settled(at(2)), commands.Wake()], "one write of its own at a time"
-    assert driven.tell(Stored(at(1)), after_s=0.1) == [commands.Wake(), commands.Alarm(1_010.1)]
-    assert driven.tell(events.TimerFired(), after_s=5.0) == [Settled(at(2), at_once=True), commands.Wake()]
+    assert driven.ack(delivery, 0) == [tenure_events.StoreCheckpoint(at(1), at_once=True), commands.Wake()]
+    assert driven.ack(delivery, 1) == [tenure_events.StoreCheckpoint(at(2)), commands.Wake()], (
+        "one write of its own at a time"
+    )
+    assert driven.handle(tenure_commands.CheckpointStored(at(1)), after_s=0.1) == [
+        commands.Wake(),
+        commands.Alarm(1_010.1),
+    ]
+    assert driven.handle(events.TimerFired(), after_s=5.0) == [
+        tenure_events.StoreCheckpoint(at(2), at_once=True),
+        commands.Wake(),
+    ]
 
 
 def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None:
@@ -191,12 +213,12 @@ def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters
     driven = Driven()
     driven.admit(1, 3)
     ledger, delivery = driven.shard.ledger, driven.taken()
-    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
-    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
+    assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
+    assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
     assert [event.reason for event in driven.events] == ["unreadable: ValueError"]
-    assert named(driven.tell(Look())) == ["WriteLetter", "Settled", "Wake"]
-    driven.tell(events.Seek(driven.new_ledger(at(0))))
-    assert driven.tell(events.CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
+    assert named(driven.handle(Look())) == ["WriteLetter", "StoreCheckpoint", "Wake"]
+    driven.handle(events.Seek(driven.new_ledger(at(0))))
+    assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
     assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
 
 
@@ -212,23 +234,26 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     driven.admit(1, 3)
     ledger = driven.shard.ledger
     ledger.dead_letter(driven.taken().ticket, driven.now_s)
-    one, two = given_out(driven.tell(Look()))
+    one, two = given_out(driven.handle(Look()))
     assert [given.letter.position for given in (one, two)] == [Position(1), Position(2)]
-    assert driven.tell(Look()) == [commands.Wake()], "the third waits for its turn"
-    assert driven.tell(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)], (
+    assert driven.handle(Look()) == [commands.Wake()], "the third waits for its turn"
+    assert driven.handle(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)], (
         "and not for a time that has passed"
     )
     assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(1_300.0)])
     assert driven.shard.waits_for(is_asked=False) == "dead letters"
-    (three,) = given_out(driven.tell(events.LetterNotWritten(ledger, one.letter, OSError("disk full"))))
+    (three,) = given_out(driven.handle(events.LetterNotWritten(ledger, one.letter, OSError("disk full"))))
     assert three.letter.position == Position(3)
-    assert named(driven.tell(events.LetterWritten(ledger, two.letter))) == ["Alarm", "Wake"], (
+    assert named(driven.handle(events.LetterWritten(ledger, two.letter))) == ["Alarm", "Wake"], (
         "the first is due again later"
     )
-    (again,) = given_out(driven.tell(events.TimerFired(), after_s=60.0))
+    (again,) = given_out(driven.handle(events.TimerFired(), after_s=60.0))
     assert again.letter is one.letter
-    assert driven.tell(events.LetterWritten(ledger, three.letter)) == [commands.Wake()]
-    assert driven.tell(events.LetterWritten(ledger, one.letter)) == [Settled(at(3)), commands.Wake()]
+    assert driven.handle(events.LetterWritten(ledger, three.letter)) == [commands.Wake()]
+    assert driven.handle(events.LetterWritten(ledger, one.letter)) == [
+        tenure_events.StoreCheckpoint(at(3)),
+        commands.Wake(),
+    ]
     told = ["DeadLetterFailed", "RecordDeadLettered", "RecordDeadLettered", "RecordDeadLettered"]
     assert [type(event).__name__ for event in driven.events] == told
 
@@ -242,16 +267,16 @@ def test_a_letter_that_waits_for_its_retry_is_written_at_once_when_the_shard_is_
     ledger.dead_letter(delivery.ticket, driven.now_s, [0])
     (out,) = given_out(driven.ack(delivery, 1))
     for _ in range(12):  # the pause has grown to its bound
-        driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
-        (out,) = given_out(driven.tell(events.TimerFired(), after_s=60.0))
-    driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    assert given_out(driven.tell(events.TimerFired(), after_s=0.0)) == []
-    (out,) = given_out(driven.tell(DRAIN))
-    driven.tell(SPOKEN)
-    driven.tell(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
-    (out,) = given_out(driven.tell(events.TimerFired(), after_s=0.5))
-    said = driven.tell(events.LetterWritten(ledger, out.letter))
-    assert Settled(at(2)) in said
+        driven.handle(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+        (out,) = given_out(driven.handle(events.TimerFired(), after_s=60.0))
+    driven.handle(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    assert given_out(driven.handle(events.TimerFired(), after_s=0.0)) == []
+    (out,) = given_out(driven.handle(DRAIN))
+    driven.handle(SPOKEN)
+    driven.handle(events.LetterNotWritten(ledger, out.letter, OSError("disk full")))
+    (out,) = given_out(driven.handle(events.TimerFired(), after_s=0.5))
+    said = driven.handle(events.LetterWritten(ledger, out.letter))
+    assert tenure_events.StoreCheckpoint(at(2)) in said
     assert commands.Drained(True) in said
 
 
@@ -260,9 +285,12 @@ def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_wri
     driven.admit(1, 2)
     ledger, delivery = driven.shard.ledger, driven.taken()
     ledger.dead_letter(delivery.ticket, driven.now_s)
-    (one,) = given_out(driven.tell(Look()))
+    (one,) = given_out(driven.handle(Look()))
     ledger.ack(delivery.ticket, [1])
-    assert driven.tell(events.LetterWritten(ledger, one.letter)) == [Settled(at(2)), commands.Wake()]
+    assert driven.handle(events.LetterWritten(ledger, one.letter)) == [
+        tenure_events.StoreCheckpoint(at(2)),
+        commands.Wake(),
+    ]
 
 
 def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
@@ -270,16 +298,16 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     driven.admit(1, 1)
     former = driven.shard.ledger
     former.dead_letter(driven.taken().ticket, driven.now_s)
-    (late,) = given_out(driven.tell(Look()))
-    assert driven.tell(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [
+    (late,) = given_out(driven.handle(Look()))
+    assert driven.handle(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [
         commands.DropLetters(),
         commands.Wake(),
     ]
     driven.admit(1, 1)
     driven.shard.ledger.dead_letter(driven.taken().ticket, driven.now_s)
-    (again,) = given_out(driven.tell(Look()))
+    (again,) = given_out(driven.handle(Look()))
     assert again.letter is not late.letter
-    assert driven.tell(events.LetterWritten(former, late.letter)) == [commands.Wake()]
+    assert driven.handle(events.LetterWritten(former, late.letter)) == [commands.Wake()]
     assert driven.shard.ledger.safe == Checkpoint.TRIM_HORIZON
     assert [type(event).__name__ for event in driven.events] == ["RecordsUnsettled", "LateSettlement"]
 
@@ -288,8 +316,8 @@ def test_where_no_letters_are_written_none_is_given_out() -> None:
     driven = Driven(letters_max=0, retry=Retry(batch_failures_max=1, failures_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
-    assert driven.tell(Look()) == [commands.Wake()]
-    assert driven.tell(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)]
+    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)]
 
 
 # --- from stage to stage --------------------------------------------------------------------------
@@ -309,10 +337,10 @@ def test_a_drain_delivers_what_lies_before_and_waits_for_what_is_out() -> None:
     driven = by_keys()
     shard = driven.shard
     driven.admit(4, 1, partition_key="b")
-    assert driven.tell(DRAIN) == [commands.Revoking(), commands.Alarm(1_001.0)]
+    assert driven.handle(DRAIN) == [commands.Revoking(), commands.Alarm(1_001.0)]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.DRAINING, MayDeliver.GAPS)
     assert shard.waits_for(is_asked=False) == "handlers"
-    assert driven.tell(events.Resume()) == [commands.Resumed(), commands.Wake()]
+    assert driven.handle(events.Resume()) == [commands.Resumed(), commands.Wake()]
     assert (shard.stage, shard.ledger.may_deliver) == (Stage.READING, MayDeliver.ALL)
 
 
@@ -321,7 +349,7 @@ def test_gaps_are_waited_for_while_a_caller_takes_them() -> None:
     driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
     delivery = driven.taken(10)
     assert numbers(delivery.records) == [1, 3]
-    driven.tell(DRAIN)
+    driven.handle(DRAIN)
     driven.ack(delivery)
     assert driven.shard.waits_for(is_asked=False) is None
     assert driven.shard.waits_for(is_asked=True) == "callers"
@@ -335,31 +363,31 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     driven = Driven()
     driven.admit(1, 2)
     delivery = driven.taken()
-    driven.tell(Prepare(at(2), None, at(2)))
-    driven.tell(PendingStored(at(2)))
-    driven.tell(DRAIN)
+    driven.handle(Prepare(at(2), None, at(2)))
+    driven.handle(tenure_commands.PendingStored(at(2)))
+    driven.handle(DRAIN)
     assert driven.shard.waits_for(is_asked=False) == "handlers"
     driven.ack(delivery)
     assert driven.shard.waits_for(is_asked=False) == "a pending checkpoint"
     pending = driven.shard.checkpoints.pending
     assert pending is not None
-    driven.tell(Commit(pending))
-    assert driven.tell(Stored(at(2)))[0] == Answer()
+    driven.handle(Commit(pending))
+    assert driven.handle(tenure_commands.CheckpointStored(at(2)))[0] == Answer()
     assert driven.shard.waits_for(is_asked=False) is None
 
 
 def test_a_drain_is_over_when_the_listeners_have_spoken_and_nothing_is_out() -> None:
     driven = Driven()
     driven.admit(1, 2)
-    driven.tell(DRAIN)
-    assert driven.tell(SPOKEN) == [commands.Drained(True)]
-    assert driven.tell(SPOKEN) == [], "it was said"
-    driven.tell(events.Resume())
+    driven.handle(DRAIN)
+    assert driven.handle(SPOKEN) == [commands.Drained(True)]
+    assert driven.handle(SPOKEN) == [], "it was said"
+    driven.handle(events.Resume())
     delivery = driven.taken()
-    driven.tell(DRAIN)
-    assert driven.ack(delivery, 0) == [Settled(at(1)), commands.Wake()]
-    assert driven.tell(SPOKEN) == []
-    assert driven.ack(delivery) == [Settled(at(2)), commands.Drained(True), commands.Wake()]
+    driven.handle(DRAIN)
+    assert driven.ack(delivery, 0) == [tenure_events.StoreCheckpoint(at(1)), commands.Wake()]
+    assert driven.handle(SPOKEN) == []
+    assert driven.ack(delivery) == [tenure_events.StoreCheckpoint(at(2)), commands.Drained(True), commands.Wake()]
 
 
 @pytest.mark.parametrize(("is_said", "is_out"), [(True, True), (False, True), (False, False)])
@@ -367,59 +395,62 @@ def test_at_its_deadline_a_drain_is_over_whatever_it_waits_for(is_said: bool, is
     driven = Driven(settle_deadline_s=9_000.0)
     driven.admit(1, 1)
     delivery = driven.taken()
-    driven.tell(DRAIN)
+    driven.handle(DRAIN)
     if is_said:
-        driven.tell(SPOKEN)
-    driven.tell(events.CallersSeen(False, None), after_s=1.0)
-    assert driven.tell(events.TimerFired())[-1] == (commands.Alarm(2_000.0) if is_said else commands.Alarm(1_002.0))
+        driven.handle(SPOKEN)
+    driven.handle(events.CallersSeen(False, None), after_s=1.0)
+    assert driven.handle(events.TimerFired())[-1] == (commands.Alarm(2_000.0) if is_said else commands.Alarm(1_002.0))
     if not is_out:
         driven.ack(delivery)
-    assert driven.tell(events.TimerFired(), after_s=999.0)[0] == commands.Drained(not is_out)
+    assert driven.handle(events.TimerFired(), after_s=999.0)[0] == commands.Drained(not is_out)
 
 
 def test_a_drain_whose_listeners_fail_is_over_and_one_that_came_to_nothing_says_nothing() -> None:
     driven = Driven()
-    driven.tell(DRAIN)
-    assert driven.tell(events.RevokingFailed()) == [commands.Drained(False)]
-    driven.tell(events.Resume())
-    driven.tell(DRAIN)
-    driven.tell(events.Resume())
+    driven.handle(DRAIN)
+    assert driven.handle(events.RevokingFailed()) == [commands.Drained(False)]
+    driven.handle(events.Resume())
+    driven.handle(DRAIN)
+    driven.handle(events.Resume())
     assert (
-        driven.tell(SPOKEN) == driven.tell(events.RevokingFailed()) == driven.tell(events.CallersSeen(True, None)) == []
+        driven.handle(SPOKEN)
+        == driven.handle(events.RevokingFailed())
+        == driven.handle(events.CallersSeen(True, None))
+        == []
     )
-    assert commands.AskForCallers() not in driven.tell(events.TimerFired(), after_s=1_000.0)
+    assert commands.AskForCallers() not in driven.handle(events.TimerFired(), after_s=1_000.0)
 
 
 def test_what_a_drain_waits_for_is_told_once() -> None:
     driven = Driven()
     driven.admit(1, 3)
     driven.taken(2)
-    driven.tell(DRAIN)
-    driven.tell(SPOKEN)
-    assert driven.tell(events.TimerFired(), after_s=1.0) == [
+    driven.handle(DRAIN)
+    driven.handle(SPOKEN)
+    assert driven.handle(events.TimerFired(), after_s=1.0) == [
         commands.AskForCallers(),
         commands.Wake(),
         commands.Alarm(1_300.0),
     ]
-    assert driven.tell(events.CallersSeen(False, None)) == []
+    assert driven.handle(events.CallersSeen(False, None)) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "handlers", 2, Position(1), 999.0)]
-    assert driven.tell(events.TimerFired(), after_s=1.0) == [commands.Wake(), commands.Alarm(1_300.0)]
+    assert driven.handle(events.TimerFired(), after_s=1.0) == [commands.Wake(), commands.Alarm(1_300.0)]
 
 
 def test_a_function_of_the_program_is_told_when_it_has_run_for_long_and_the_way_to_it_is_not() -> None:
     driven = Driven()
-    driven.tell(DRAIN)
-    assert driven.tell(events.TimerFired(), after_s=1.0) == [
+    driven.handle(DRAIN)
+    assert driven.handle(events.TimerFired(), after_s=1.0) == [
         commands.AskForCallers(),
         commands.Wake(),
         commands.Alarm(2_000.0),
     ]
-    assert driven.tell(events.CallersSeen(False, None)) == [commands.Alarm(1_002.0)]
-    assert commands.AskForCallers() in driven.tell(events.TimerFired(), after_s=1.0)
-    assert driven.tell(events.CallersSeen(False, ("on_shards_revoked", 0.25))) == [commands.Alarm(1_002.75)]
+    assert driven.handle(events.CallersSeen(False, None)) == [commands.Alarm(1_002.0)]
+    assert commands.AskForCallers() in driven.handle(events.TimerFired(), after_s=1.0)
+    assert driven.handle(events.CallersSeen(False, ("on_shards_revoked", 0.25))) == [commands.Alarm(1_002.75)]
     assert driven.events == []
-    assert commands.AskForCallers() in driven.tell(events.TimerFired(), after_s=0.75)
-    assert driven.tell(events.CallersSeen(False, ("on_shards_revoked", 1.0))) == []
+    assert commands.AskForCallers() in driven.handle(events.TimerFired(), after_s=0.75)
+    assert driven.handle(events.CallersSeen(False, ("on_shards_revoked", 1.0))) == []
     assert driven.events == [HandoffWaits("orders", "shard-0", "on_shards_revoked", 0, None, 997.25)]
 
 
@@ -427,36 +458,36 @@ def test_callers_that_may_take_the_rest_are_looked_for_again_and_again() -> None
     driven = Driven(order=ByKey(slots_max=1))
     driven.shard.ledger.admit([Rec(1, 0, "a"), Rec(2, 0, "b"), Rec(3, 0, "a")], driven.now_s)
     delivery = driven.taken(10)
-    driven.tell(DRAIN)
-    driven.tell(SPOKEN)
-    assert driven.ack(delivery) == [Settled(at(1)), commands.AskForCallers(), commands.Wake()]
-    assert driven.tell(events.CallersSeen(True, None)) == [commands.Alarm(1_000.1)]
-    assert driven.tell(events.TimerFired(), after_s=0.5)[0] == commands.AskForCallers()
-    assert driven.tell(events.CallersSeen(False, None)) == [commands.Drained(True)], (
+    driven.handle(DRAIN)
+    driven.handle(SPOKEN)
+    assert driven.ack(delivery) == [tenure_events.StoreCheckpoint(at(1)), commands.AskForCallers(), commands.Wake()]
+    assert driven.handle(events.CallersSeen(True, None)) == [commands.Alarm(1_000.1)]
+    assert driven.handle(events.TimerFired(), after_s=0.5)[0] == commands.AskForCallers()
+    assert driven.handle(events.CallersSeen(False, None)) == [commands.Drained(True)], (
         "the caller has gone, and the rest comes again"
     )
-    driven.tell(events.Resume())
-    driven.tell(events.Drain(1_001.0))
-    assert driven.tell(SPOKEN) == [commands.AskForCallers()]
-    assert driven.tell(events.TimerFired(), after_s=1.0)[0] == commands.AskForCallers()
-    assert driven.tell(events.CallersSeen(True, None)) == [commands.Drained(False)]
+    driven.handle(events.Resume())
+    driven.handle(events.Drain(1_001.0))
+    assert driven.handle(SPOKEN) == [commands.AskForCallers()]
+    assert driven.handle(events.TimerFired(), after_s=1.0)[0] == commands.AskForCallers()
+    assert driven.handle(events.CallersSeen(True, None)) == [commands.Drained(False)]
 
 
 def test_a_shard_that_is_over_waits_for_nothing_but_last_words() -> None:
     driven = Driven()
     driven.admit(1, 1)
     driven.taken()
-    driven.tell(DRAIN)
-    assert driven.tell(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Alarm(1_001.0)]
-    assert driven.tell(SPOKEN) == [commands.Drained(True)]
-    driven.tell(DRAIN)
-    assert driven.tell(events.TimerFired(), after_s=1_000.0) == [commands.Drained(True), commands.Wake()]
+    driven.handle(DRAIN)
+    assert driven.handle(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Alarm(1_001.0)]
+    assert driven.handle(SPOKEN) == [commands.Drained(True)]
+    driven.handle(DRAIN)
+    assert driven.handle(events.TimerFired(), after_s=1_000.0) == [commands.Drained(True), commands.Wake()]
     late = Driven()
     late.admit(1, 1)
     late.taken()
-    late.tell(DRAIN)
-    late.tell(SPOKEN)
-    assert late.tell(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Drained(True)]
+    late.handle(DRAIN)
+    late.handle(SPOKEN)
+    assert late.handle(events.Stop("over")) == [commands.Over(), commands.Wake(), commands.Drained(True)]
 
 
 def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
@@ -464,25 +495,25 @@ def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
     driven = Driven()
     driven.admit(1, 1)
     held = driven.taken()
-    driven.tell(DRAIN)
-    assert driven.tell(SPOKEN) == []
+    driven.handle(DRAIN)
+    assert driven.handle(SPOKEN) == []
     driven.shard.ledger.nack(held.ticket, driven.now_s)
-    assert driven.tell(Look()) == [commands.Drained(True), commands.Wake()]
+    assert driven.handle(Look()) == [commands.Drained(True), commands.Wake()]
     assert driven.take() is None
-    driven.tell(events.Seek(driven.new_ledger(at(0))))
+    driven.handle(events.Seek(driven.new_ledger(at(0))))
     driven.admit(1, 1)
     assert driven.take() is None
-    driven.tell(DRAIN)
-    driven.tell(events.Resume())
+    driven.handle(DRAIN)
+    driven.handle(events.Resume())
     assert numbers(driven.taken().records) == [1], "the shard stays after all"
 
 
 def test_once_the_shard_is_handed_over_nothing_is_delivered_whatever_comes_late() -> None:
     driven = by_keys()
-    driven.tell(DRAIN)
-    assert driven.tell(events.HandOver()) == []
+    driven.handle(DRAIN)
+    assert driven.handle(events.HandOver()) == []
     for given in (DRAIN, events.Resume()):
-        driven.tell(given)
+        driven.handle(given)
         assert driven.shard.stage is Stage.LEAVING
         assert driven.take() is None
 
@@ -491,9 +522,9 @@ def test_the_last_checkpoint_is_told_also_once_reading_is_over() -> None:
     driven = Driven()
     driven.admit(1, 2)
     driven.ack(driven.taken(1))
-    assert driven.tell(events.Stop("a record cannot be read")) == [commands.Over(), commands.Wake()]
-    assert driven.tell(Look()) == [commands.Wake()]
-    assert driven.tell(events.HandOver()) == [Settled(at(1))]
+    assert driven.handle(events.Stop("a record cannot be read")) == [commands.Over(), commands.Wake()]
+    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(events.HandOver()) == [tenure_events.StoreCheckpoint(at(1))]
     assert (driven.shard.stage, driven.shard.over_because) == (Stage.OVER, "a record cannot be read")
 
 
@@ -501,19 +532,19 @@ def test_it_is_over_once() -> None:
     driven = Driven()
     driven.admit(1, 1)
     delivery = driven.taken()
-    assert driven.tell(Lost(Loss.TAKEN, None)) == [commands.Over(), commands.Wake()]
+    assert driven.handle(tenure_commands.LeaseLost(Loss.TAKEN, None)) == [commands.Over(), commands.Wake()]
     assert (driven.shard.lost, driven.shard.over_because) == (Loss.TAKEN, "the lease was lost: taken")
     assert driven.shard.waits_for(is_asked=True) is None
-    assert driven.tell(events.Stop("again")) == []
-    assert driven.tell(events.Resume()) == []
+    assert driven.handle(events.Stop("again")) == []
+    assert driven.handle(events.Resume()) == []
     assert driven.ack(delivery) == [commands.Wake()], "it counts for nothing"
     assert driven.shard.ledger.closed
 
 
 def test_a_fence_is_told_and_stirs() -> None:
     driven = Driven()
-    assert driven.tell(Fenced()) == [commands.FenceMoved(True), commands.Wake()]
-    assert driven.tell(Lifted()) == [commands.FenceMoved(False), commands.Wake()]
+    assert driven.handle(tenure_commands.FenceFell()) == [commands.FenceMoved(True), commands.Wake()]
+    assert driven.handle(tenure_commands.FenceLifted()) == [commands.FenceMoved(False), commands.Wake()]
 
 
 def test_a_shard_that_is_given_up_is_told_once() -> None:
@@ -525,8 +556,8 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     driven.shard.ledger.take_events()
     assert driven.shard.take(10, driven.now_s) == (None, [commands.GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    assert driven.tell(Look()) == [commands.Wake()]
-    driven.tell(events.Seek(driven.new_ledger(at(0))))
+    assert driven.handle(Look()) == [commands.Wake()]
+    driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(math.inf)]), "another ledger has not given up"
 
 
@@ -538,18 +569,18 @@ def test_a_seek_begins_another_ledger_in_the_same_stage() -> None:
     driven.admit(1, 4)
     late = driven.taken()
     driven.ack(late, 0, 1)
-    driven.tell(Stored(at(2)))
-    driven.tell(DRAIN)
+    driven.handle(tenure_commands.CheckpointStored(at(2)))
+    driven.handle(DRAIN)
     former = driven.shard.ledger
-    driven.tell(events.Seek(driven.new_ledger(at(7))))
+    driven.handle(events.Seek(driven.new_ledger(at(7))))
     assert former.closed
     assert not driven.shard.ledger.closed
     assert driven.shard.ledger.draining
     assert driven.take() is None
-    driven.tell(events.Resume())
+    driven.handle(events.Resume())
     assert driven.ack(late) == [commands.Wake()], "it is of the former ledger"
     driven.admit(8, 2)
-    assert driven.ack(driven.taken(1)) == [Settled(at(8), at_once=True), commands.Wake()], (
+    assert driven.ack(driven.taken(1)) == [tenure_events.StoreCheckpoint(at(8), at_once=True), commands.Wake()], (
         "three, with those before the seek"
     )
 
@@ -558,12 +589,12 @@ def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
     driven = Driven()
     driven.admit(1, 2)
     former = driven.shard.ledger
-    driven.tell(Prepare(at(2), None, at(2)))
+    driven.handle(Prepare(at(2), None, at(2)))
     with pytest.raises(CheckpointError, match="commit or abandon the pending checkpoint before a seek"):
-        driven.tell(events.Seek(driven.new_ledger(at(0))))
+        driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.shard.ledger is former
-    driven.tell(events.Stop("over"))
-    assert driven.tell(events.Seek(driven.new_ledger(at(0)))) == []
+    driven.handle(events.Stop("over"))
+    assert driven.handle(events.Seek(driven.new_ledger(at(0)))) == []
     assert driven.shard.ledger is former
 
 
@@ -573,7 +604,7 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
     driven.admit(3, 2, partition_key="b")
     held = driven.taken(1)
     ledger, safe = driven.shard.ledger, driven.shard.ledger.safe
-    assert driven.tell(events.Reorder(ByKey(slots_max=4))) == [commands.Wake()]
+    assert driven.handle(events.Reorder(ByKey(slots_max=4))) == [commands.Wake()]
     assert driven.shard.ledger is ledger
     assert (ledger.safe, ledger.came_to) == (safe, at(4))
     assert numbers(driven.taken().records) == [3, 4], "the key of what is in flight waits"
@@ -585,20 +616,22 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
 def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> None:
     driven = Driven()
     driven.admit(1, 1)
-    driven.tell(events.Fetched())
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), commands.Wake()]
+    driven.handle(events.Fetched())
+    assert driven.ack(driven.taken()) == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
     assert (
-        driven.tell(events.Reorder(AnyOrder())) == driven.tell(Look()) == [Settled(END, at_once=True), commands.Wake()]
+        driven.handle(events.Reorder(AnyOrder()))
+        == driven.handle(Look())
+        == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
     )
-    assert driven.tell(Stored(END)) == [commands.Over(), commands.Wake()]
-    assert driven.tell(events.Reorder(ByKey())) == [commands.Wake()], "it is over, and no order matters"
+    assert driven.handle(tenure_commands.CheckpointStored(END)) == [commands.Over(), commands.Wake()]
+    assert driven.handle(events.Reorder(ByKey())) == [commands.Wake()], "it is over, and no order matters"
 
 
 def test_another_order_keeps_a_pending_checkpoint() -> None:
     driven = Driven()
     driven.admit(1, 2)
-    driven.tell(Prepare(at(2), None, at(2)))
-    driven.tell(events.Reorder(AnyOrder()))
+    driven.handle(Prepare(at(2), None, at(2)))
+    driven.handle(events.Reorder(AnyOrder()))
     assert not driven.shard.checkpoints.idle
     assert numbers(driven.taken().records) == [1, 2]
 
@@ -606,23 +639,23 @@ def test_another_order_keeps_a_pending_checkpoint() -> None:
 def test_a_shards_end_is_stored_when_all_is_settled() -> None:
     driven = Driven()
     driven.admit(1, 1)
-    assert driven.tell(events.Fetched()) == [commands.Wake()]
-    assert driven.ack(driven.taken()) == [Settled(END, at_once=True), commands.Wake()]
-    assert driven.tell(Stored(END)) == [commands.Over(), commands.Wake()]
+    assert driven.handle(events.Fetched()) == [commands.Wake()]
+    assert driven.ack(driven.taken()) == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
+    assert driven.handle(tenure_commands.CheckpointStored(END)) == [commands.Over(), commands.Wake()]
     assert driven.shard.has_ended
     assert driven.shard.over_because == "the shard has ended"
 
 
 def test_the_program_is_told_of_the_end_before_it_is_stored() -> None:
     driven = Driven()
-    driven.tell(events.HoldEnd())
+    driven.handle(events.HoldEnd())
     driven.admit(1, 1)
-    driven.tell(events.Fetched())
-    assert driven.ack(driven.taken()) == [commands.TellEnd(), Settled(at(1)), commands.Wake()]
-    assert driven.tell(Look()) == [commands.Wake()]
+    driven.handle(events.Fetched())
+    assert driven.ack(driven.taken()) == [commands.TellEnd(), tenure_events.StoreCheckpoint(at(1)), commands.Wake()]
+    assert driven.handle(Look()) == [commands.Wake()]
     assert driven.shard.end is End.TELLING
-    assert driven.tell(events.HoldEnd()) == []
-    assert driven.tell(events.EndTold()) == [Settled(END, at_once=True), commands.Wake()]
+    assert driven.handle(events.HoldEnd()) == []
+    assert driven.handle(events.EndTold()) == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
 
 
 # --- all that can happen --------------------------------------------------------------------------
@@ -637,22 +670,22 @@ class Tenures(RuleBasedStateMachine):
         self.came = 0
         self.out: list[Delivery[Rec]] = []
         self.stored = Checkpoint.TRIM_HORIZON
-        self.to_store: list[Settled | Prepared] = []
+        self.to_store: list[tenure_events.StoreCheckpoint | tenure_events.StorePending] = []
         self.ends = 0
         self.overs = 0
         self.is_drained = True
         self.letters: list[commands.WriteLetter] = []
 
-    def tell(self, given: events.Event, *, after_s: float = 0.0) -> None:
+    def handle(self, given: events.Event, *, after_s: float = 0.0) -> None:
         shard = self.driven.shard
         before = shard.stage
-        for output in self.driven.tell(given, after_s=after_s):
+        for output in self.driven.handle(given, after_s=after_s):
             match output:
-                case Settled(checkpoint=checkpoint):
+                case tenure_events.StoreCheckpoint(checkpoint=checkpoint):
                     assert checkpoint <= max(shard.ledger.safe, self.stored), "it is ahead of what is settled"
                     assert not (checkpoint.is_end and shard.end is not End.FREE), "the program was not told of the end"
                     self.to_store.append(output)
-                case Prepared():
+                case tenure_events.StorePending():
                     self.to_store.append(output)
                 case commands.TellEnd():
                     self.ends += 1
@@ -660,7 +693,7 @@ class Tenures(RuleBasedStateMachine):
                 case commands.Over():
                     self.overs += 1
                 case commands.AskForCallers():
-                    self.tell(events.CallersSeen(bool(self.out), None))
+                    self.handle(events.CallersSeen(bool(self.out), None))
                 case commands.Drained(in_time=in_time):
                     assert not self.is_drained, "each drain is over once"
                     self.is_drained = True
@@ -694,45 +727,56 @@ class Tenures(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         delivery = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         self.driven.shard.ledger.ack(delivery.ticket)
-        self.tell(Look())
+        self.handle(Look())
 
-    @rule(given=st.sampled_from([events.Resume(), Flush(), Look(), events.TimerFired(), Fenced(), Lifted()]))
+    @rule(
+        given=st.sampled_from(
+            [
+                events.Resume(),
+                Flush(),
+                Look(),
+                events.TimerFired(),
+                tenure_commands.FenceFell(),
+                tenure_commands.FenceLifted(),
+            ]
+        )
+    )
     def happens(self, given: events.Event) -> None:
         self.is_drained = self.is_drained or isinstance(given, events.Resume)
-        self.tell(given)
+        self.handle(given)
 
     @rule(seconds=st.sampled_from([0.5, 7.0]))
     def drains(self, seconds: float) -> None:
         self.is_drained = False
-        self.tell(events.Drain(self.driven.now_s + seconds))
+        self.handle(events.Drain(self.driven.now_s + seconds))
 
     @rule(given=st.sampled_from([events.RevokingDone(), events.RevokingFailed()]))
     def speaks(self, given: events.Event) -> None:
-        self.tell(given)
+        self.handle(given)
 
     @precondition(lambda self: self.out)
     @rule()
     def writes_a_letter(self) -> None:
         self.driven.shard.ledger.dead_letter(self.out.pop().ticket, self.driven.now_s)
-        self.tell(Look())
+        self.handle(Look())
 
     @precondition(lambda self: self.letters)
     @rule(is_written=st.booleans())
     def writes(self, is_written: bool) -> None:
         given = self.letters.pop(0)
         if is_written:
-            self.tell(events.LetterWritten(given.ledger, given.letter))
+            self.handle(events.LetterWritten(given.ledger, given.letter))
         else:
-            self.tell(events.LetterNotWritten(given.ledger, given.letter, OSError("disk full")))
+            self.handle(events.LetterNotWritten(given.ledger, given.letter, OSError("disk full")))
 
     @rule(seconds=st.sampled_from([0.5, 5.0]))
     def time(self, seconds: float) -> None:
-        self.tell(events.TimerFired(), after_s=seconds)
+        self.handle(events.TimerFired(), after_s=seconds)
 
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:
         try:
-            self.tell(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.came_to))
+            self.handle(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.came_to))
         except CheckpointError:
             return
 
@@ -740,7 +784,7 @@ class Tenures(RuleBasedStateMachine):
     def decides(self, commits: bool) -> None:
         pending = self.driven.shard.checkpoints.pending or Pending(at(0), None)
         try:
-            self.tell(Commit(pending) if commits else storing.Abandon(pending))
+            self.handle(Commit(pending) if commits else storing.Abandon(pending))
         except CheckpointError:
             return
 
@@ -748,7 +792,7 @@ class Tenures(RuleBasedStateMachine):
     def seeks(self, back: int) -> None:
         to = max(0, self.came - back)
         try:
-            self.tell(events.Seek(self.driven.new_ledger(at(to))))
+            self.handle(events.Seek(self.driven.new_ledger(at(to))))
         except CheckpointError:
             return
         if not self.driven.shard.is_over:
@@ -756,43 +800,44 @@ class Tenures(RuleBasedStateMachine):
 
     @rule(order=st.sampled_from([None, AnyOrder(), ByKey(slots_max=2)]))
     def reorders(self, order: Any) -> None:
-        self.tell(events.Reorder(order))
+        self.handle(events.Reorder(order))
 
     @rule()
     def bounds(self) -> None:
-        self.tell(SetBound(at(self.came)))
-        self.tell(Look())
+        self.handle(SetBound(at(self.came)))
+        self.handle(Look())
 
     @precondition(lambda self: self.driven.shard.end is End.FREE and not self.ends)
     @rule()
     def holds(self) -> None:
-        self.tell(events.HoldEnd())
+        self.handle(events.HoldEnd())
 
     @rule()
     def ends_here(self) -> None:
-        self.tell(events.Fetched())
+        self.handle(events.Fetched())
 
     @precondition(lambda self: self.driven.shard.end is End.TELLING)
     @rule()
     def is_told(self) -> None:
-        self.tell(events.EndTold())
+        self.handle(events.EndTold())
 
     @precondition(lambda self: self.to_store)
     @rule()
     def stores(self) -> None:
         write = self.to_store.pop(0)
-        if isinstance(write, Prepared):
-            self.tell(PendingStored(write.checkpoint))
+        if isinstance(write, tenure_events.StorePending):
+            self.handle(tenure_commands.PendingStored(write.checkpoint))
             return
         self.stored = max(self.stored, write.checkpoint)
-        self.tell(Stored(self.stored))
+        self.handle(tenure_commands.CheckpointStored(self.stored))
 
     @rule(
-        given=st.sampled_from([events.HandOver(), events.Stop("over"), Lost(Loss.GONE, None)]), chance=st.integers(0, 9)
+        given=st.sampled_from([events.HandOver(), events.Stop("over"), tenure_commands.LeaseLost(Loss.GONE, None)]),
+        chance=st.integers(0, 9),
     )
     def leaves(self, given: events.Event, chance: int) -> None:
         if chance == 0:
-            self.tell(given)
+            self.handle(given)
 
     @invariant()
     def it_is_over_and_ends_once(self) -> None:

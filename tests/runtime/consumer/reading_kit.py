@@ -27,7 +27,7 @@ from shardway.runtime.shard.tenure_keeper import TenureKeeper
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shardway.core.leases.tenure.commands import Command
+    from shardway.core.leases.tenure import commands as tenure_commands
     from shardway.local import LocalKinesis
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.batch import Batch
@@ -46,7 +46,7 @@ class Reading:
     keeper: TenureKeeper
     reader: ShardReader
     events: list[Any] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[tenure_commands.Command] = field(default_factory=list)
 
     async def take(self, count: int) -> list[bytes]:
         """So many records, each batch settled at once; fewer when the tenure ends before."""
@@ -93,13 +93,13 @@ async def reading(
     )
     await table.create(LeaseRow(key=SHARD_ID))
     events: list[Any] = []
-    commands: list[Command] = []
+    commands: list[tenure_commands.Command] = []
     readers: list[ShardReader] = []
 
-    def heard(command: Command) -> None:
+    def heard(command: tenure_commands.Command) -> None:
         commands.append(command)
         for reader in readers:
-            reader.driver.heard(command)
+            reader.driver.hear(command)
 
     keeper = TenureKeeper(table, claim(await lease_of(table), worker, LeaseTimes.of(failover_s), loop.time()))
     keeper.listen(heard)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Done, LeaseRow, writes
-from shardway.core.leases.tenure.commands import Loss
+from shardway.core.leases.tenure.state import Loss
 from shardway.core.leases.writes import Kind
 from shardway.events import FleetChanged
 from shardway.local import LocalKinesis

@@ -217,7 +217,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
     heard: list[Any] = []
     went: list[Any] = []
     looks = 0
-    real_look, real_outside = ShardDriver._look_around, OwnThread.outside
+    real_look, real_outside = ShardDriver._ask_for_callers, OwnThread.outside
 
     def look(self: Any) -> None:
         nonlocal looks
@@ -234,7 +234,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
 
     async with consumer_of(local, MemoryLeaseTable(), on_event=heard.append, on_shards_revoked=goes) as consumer:
         await until(lambda: consumer.statistics().shards)
-        monkeypatch.setattr(ShardDriver, "_look_around", look)
+        monkeypatch.setattr(ShardDriver, "_ask_for_callers", look)
         monkeypatch.setattr(OwnThread, "outside", late)
         await consumer.close()
     assert went

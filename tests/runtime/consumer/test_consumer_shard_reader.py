@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.leases.tenure.commands import Began, Ended, Loss, Lost, Stored
-from shardway.core.leases.tenure.events import Settled
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import claim
+from shardway.core.leases.tenure.state import Loss
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.leases.writes import Done, Unknown
 from shardway.core.ledger.policy import LedgerPolicy
@@ -119,7 +120,9 @@ async def test_a_lease_that_another_took_is_lost_once_and_nothing_is_delivered_a
         assert isinstance(stolen, Done)
         async with asyncio.timeout(DEADLINE_S):
             assert await one.reader.delivery.next_batch() is None
-        assert [command.why for command in one.commands if isinstance(command, Lost)] == [Loss.TAKEN]
+        assert [command.why for command in one.commands if isinstance(command, tenure_commands.LeaseLost)] == [
+            Loss.TAKEN
+        ]
         assert batch.ack() is False
     assert (await lease_of(table)).owner == "thief"
 
@@ -152,7 +155,7 @@ async def test_an_update_that_was_applied_but_failed_does_not_cost_the_lease(loc
         table.deaf = False
         put(kinesis, b"2")
         assert await one.take(1) == [b"2"]
-        assert not any(isinstance(command, Lost) for command in one.commands)
+        assert not any(isinstance(command, tenure_commands.LeaseLost) for command in one.commands)
 
 
 async def test_an_owner_whose_writes_are_not_confirmed_stops_delivering_and_goes_on_when_they_are(
@@ -279,13 +282,17 @@ async def test_what_a_tenure_says_before_a_part_listens_is_heard_then() -> None:
     keeping = asyncio.create_task(keeper.run())
     async with asyncio.timeout(DEADLINE_S):
         assert await keeper.began
-        keeper.tell(Settled(Checkpoint.at(Position(5)), at_once=True))
+        keeper.handle(tenure_events.StoreCheckpoint(Checkpoint.at(Position(5)), at_once=True))
         while not keeper.row.checkpoint.is_position:
             await asyncio.sleep(0)
         heard: list[Any] = []
         keeper.listen(heard.append)
-        assert [type(one) for one in heard] == [Began, Stored]
+        assert [type(one) for one in heard] == [tenure_commands.TenureBegan, tenure_commands.CheckpointStored]
         await keeper.end()
-        assert [type(one) for one in heard] == [Began, Stored, Ended]
+        assert [type(one) for one in heard] == [
+            tenure_commands.TenureBegan,
+            tenure_commands.CheckpointStored,
+            tenure_commands.TenureEnded,
+        ]
         assert keeper.lost is None
         await keeping

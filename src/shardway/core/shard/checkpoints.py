@@ -1,14 +1,15 @@
 """One machine for a tenure decides how far the checkpoint of a shard goes, and when it is stored.
 
 The shard's machine asks it by `step`: an input, how far the ledger is (`Progress`), and the time. Its answers are
-inputs of the lease's machine (`shardway.core.leases.tenure`): `Settled`, which a renewal carries or a write of its own,
-and `Prepared`; and `Answer` for the caller that waits. What the lease's machine says of its writes, `Stored` and
-`PendingStored`, are inputs here. So a checkpoint is on its way from the ledger to the lease in one step.
+events of the lease's machine (`shardway.core.leases.tenure`): `StoreCheckpoint`, which a renewal carries or a write of
+its own, and `StorePending`; and `Answer` for the caller that waits. What the lease's machine says of its writes,
+`CheckpointStored` and `PendingStored`, are inputs here. So a checkpoint is on its way from the ledger to the lease in
+one step.
 
 A checkpoint in two phases is first stored as pending, in the KCL's columns, and then committed. Each ordinary
 checkpoint clears those columns. So none is stored while one is pending:
 
-| state | what is settled | `Prepare` | `Commit` | `Abandon` | `PendingStored` | `Stored`, none pending |
+| state | what is settled | `Prepare` | `Commit` | `Abandon` | `PendingStored` | `CheckpointStored`, none pending |
 |---|---|---|---|---|---|---|
 | `FREE` | is stored | PREPARING | refused | refused | - | FREE |
 | `CLEARING` | is stored, and clears | PREPARING | refused | refused | - | FREE |
@@ -29,8 +30,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from shardway.core.given import Options
-from shardway.core.leases.tenure.commands import PendingStored, Stored
-from shardway.core.leases.tenure.events import Prepared, Settled
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -266,7 +267,17 @@ class Close:
     reason: str
 
 
-Input: TypeAlias = Look | Flush | SetBound | Prepare | Commit | Abandon | Stored | PendingStored | Close
+Input: TypeAlias = (
+    Look
+    | Flush
+    | SetBound
+    | Prepare
+    | Commit
+    | Abandon
+    | tenure_commands.CheckpointStored
+    | tenure_commands.PendingStored
+    | Close
+)
 
 # --- outputs --------------------------------------------------------------------------------------
 
@@ -278,7 +289,7 @@ class Answer:
     error: CheckpointError | None = None
 
 
-Output: TypeAlias = Settled | Prepared | Answer
+Output: TypeAlias = tenure_events.StoreCheckpoint | tenure_events.StorePending | Answer
 Result: TypeAlias = tuple[Checkpoints, tuple[Output, ...]]
 Rule: TypeAlias = "Callable[[Checkpoints, Any, Progress, float], Result]"
 
@@ -336,7 +347,7 @@ def _look(one: Checkpoints, given: Look, progress: Progress, now_s: float) -> Re
         one = one._replace(writing=Writing(wanted, progress.records))
     if is_news:
         one = one._replace(told=wanted)
-    return one, (Settled(wanted, at_once, one.state in CLEARS),)
+    return one, (tenure_events.StoreCheckpoint(wanted, at_once, one.state in CLEARS),)
 
 
 def _flush(one: Checkpoints, given: Flush, progress: Progress, now_s: float) -> Result:
@@ -346,14 +357,14 @@ def _flush(one: Checkpoints, given: Flush, progress: Progress, now_s: float) -> 
 
 def _tell(one: Checkpoints, to: Checkpoint, *, at_once: bool) -> Result:
     after = one if to <= one.told else one._replace(told=to)
-    return after, (Settled(to, at_once=at_once, commit=one.state in CLEARS),)
+    return after, (tenure_events.StoreCheckpoint(to, at_once=at_once, commit=one.state in CLEARS),)
 
 
 def _set_bound(one: Checkpoints, given: SetBound, progress: Progress, now_s: float) -> Result:
     return one._replace(bound=given.bound), ()
 
 
-def _stored(one: Checkpoints, given: Stored, progress: Progress, now_s: float) -> Result:
+def _stored(one: Checkpoints, given: tenure_commands.CheckpointStored, progress: Progress, now_s: float) -> Result:
     """Note that a write has taken a checkpoint along: a write that was asked for, or a renewal that was due anyway."""
     own = one.writing if one.writing is not None and one.writing.checkpoint <= given.checkpoint else None
     settles = not given.pending and (one.state in CLEARS or _is_committed(one, given.checkpoint))
@@ -388,10 +399,10 @@ def _prepare(one: Checkpoints, given: Prepare, progress: Progress, now_s: float)
             f"{one.where}: a checkpoint at {_shown(to)} lies behind the last record, {_shown(given.came_to)}"
         )
     after = one._replace(state=State.PREPARING, pending=Pending(to, given.state))
-    return after, (Prepared(to, given.state),)
+    return after, (tenure_events.StorePending(to, given.state),)
 
 
-def _pending_stored(one: Checkpoints, given: PendingStored, progress: Progress, now_s: float) -> Result:
+def _pending_stored(one: Checkpoints, given: tenure_commands.PendingStored, progress: Progress, now_s: float) -> Result:
     return one._replace(state=State.PREPARED), (Answer(),)
 
 
@@ -404,7 +415,9 @@ def _commit(one: Checkpoints, given: Commit, progress: Progress, now_s: float) -
             f"{one.where}: records up to {_shown(to)} were prepared, but only those up to {_shown(safe)} are settled: "
             "settle the others, then commit"
         )
-    return one._replace(state=State.COMMITTING, told=max(one.told, to)), (Settled(to, commit=True),)
+    return one._replace(state=State.COMMITTING, told=max(one.told, to)), (
+        tenure_events.StoreCheckpoint(to, commit=True),
+    )
 
 
 def _abandon(one: Checkpoints, given: Abandon, progress: Progress, now_s: float) -> Result:
@@ -460,13 +473,20 @@ def _ignored(one: Checkpoints, given: Input, progress: Progress, now_s: float) -
     return one, ()
 
 
-_ALWAYS: dict[type[Any], Rule] = {SetBound: _set_bound, Stored: _stored, PendingStored: _ignored, Close: _close}
+_ALWAYS: dict[type[Any], Rule] = {
+    SetBound: _set_bound,
+    tenure_commands.CheckpointStored: _stored,
+    tenure_commands.PendingStored: _ignored,
+    Close: _close,
+}
 _STORES: dict[type[Any], Rule] = _ALWAYS | {Look: _look, Flush: _flush, Commit: _not_now, Abandon: _not_now}
 _WAITS: dict[type[Any], Rule] = _ALWAYS | {Look: _ignored, Flush: _ignored}
 _RULES: dict[State, dict[type[Any], Rule]] = {
     State.FREE: _STORES | {Prepare: _prepare},
     State.CLEARING: _STORES | {Prepare: _prepare},
-    State.PREPARING: (_WAITS | {Prepare: _busy, Commit: _not_now, Abandon: _not_now, PendingStored: _pending_stored}),
+    State.PREPARING: (
+        _WAITS | {Prepare: _busy, Commit: _not_now, Abandon: _not_now, tenure_commands.PendingStored: _pending_stored}
+    ),
     State.PREPARED: _WAITS | {Prepare: _prepare, Commit: _commit, Abandon: _abandon},
     State.COMMITTING: _WAITS | {Prepare: _busy, Commit: _not_now, Abandon: _not_now},
     State.ABANDONING: _STORES | {Prepare: _busy},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.tenure.events import Prepared, Settled
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.shard.checkpoints import Answer
 from shardway.core.shard.duplicates import Admit
 
@@ -105,8 +105,8 @@ class Over:
 
 
 Command: TypeAlias = (
-    Settled | Prepared | Answer | Emit | Admit | Alarm | Wake | WriteLetter | DropLetters | Revoking | AskForCallers
-    | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
+    tenure_events.StoreCheckpoint | tenure_events.StorePending | Answer | Emit | Admit | Alarm | Wake | WriteLetter
+    | DropLetters | Revoking | AskForCallers | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )  # fmt: skip
 
 ASK_FOR_CALLERS = AskForCallers()

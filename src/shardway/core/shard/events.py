@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.tenure.commands import Fenced, Lifted, Lost, PendingStored, Stored
+from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.shard import checkpoints
 from shardway.core.shard.duplicates import PageRead
 
@@ -172,8 +172,14 @@ class Stop:
 Event: TypeAlias = (
     checkpoints.Input | PageRead | WindowKnown | PageCame | CannotRead | TimerFired | Drain | RevokingDone
     | RevokingFailed | CallersSeen | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten
-    | LetterNotWritten | Stop | Fenced | Lifted | Lost
+    | LetterNotWritten | Stop | tenure_commands.FenceFell | tenure_commands.FenceLifted | tenure_commands.LeaseLost
 )  # fmt: skip
 
-TENURE_SAYS = (Stored, PendingStored, Fenced, Lifted, Lost)
+TENURE_SAYS = (
+    tenure_commands.CheckpointStored,
+    tenure_commands.PendingStored,
+    tenure_commands.FenceFell,
+    tenure_commands.FenceLifted,
+    tenure_commands.LeaseLost,
+)
 """The commands of the lease's machine that are events here."""

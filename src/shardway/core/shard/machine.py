@@ -7,7 +7,7 @@ of the module `commands`, in this order. Records are settled in `ShardMachine.le
 `Look` follows. The events for the program that the ledger makes while the machine uses it come first in the answer, as
 `Emit`.
 
-| stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `Lost`, the end is stored |
+| stage | what is delivered | `Drain` | `Resume` | `HandOver` | `Stop`, `LeaseLost`, the end is stored |
 |---|---|---|---|---|---|
 | `READING` | all | DRAINING | - | LEAVING | OVER |
 | `DRAINING` | what lies before records that were delivered, until the drain is over | - | READING | LEAVING | OVER |
@@ -47,7 +47,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from shardway.core.leases.tenure.commands import Fenced, Lifted, Lost, PendingStored, Stored
+from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.page import R
 from shardway.core.shard import checkpoints as storing
@@ -60,7 +60,7 @@ from shardway.events import HandoffWaits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shardway.core.leases.tenure.commands import Loss
+    from shardway.core.leases.tenure.state import Loss
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.ledger.letters import DeadLetter
@@ -133,7 +133,7 @@ class ShardMachine(Generic[R]):
         duplicates: Duplicates | None = None,
         letters_at_once_max: int = LETTERS_AT_ONCE_MAX,
     ) -> None:
-        """``duplicates`` leaves duplicates out, where it is event. ``letters_at_once_max``: at most this many dead
+        """``duplicates`` leaves duplicates out, where it is given. ``letters_at_once_max``: at most this many dead
         letters are on their way at the same time; 0: none is written, so no record should become one.
         """
         self.stage = Stage.READING
@@ -337,7 +337,7 @@ class ShardMachine(Generic[R]):
             if (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
                 results.append(commands.Alarm(at_s))
 
-    def _stored(self, event: Stored, now_s: float, results: list[Command]) -> None:
+    def _stored(self, event: tenure_commands.CheckpointStored, now_s: float, results: list[Command]) -> None:
         self._store(event, now_s, results)
         if event.checkpoint.is_end:
             self.has_ended = True
@@ -379,13 +379,15 @@ class ShardMachine(Generic[R]):
             if self.drain is not None:
                 results.append(commands.Alarm(self.drain.next_at_s(now_s)))  # `Over` has ended the alarm that was set.
 
-    def _lost(self, event: Lost, now_s: float, results: list[Command]) -> None:
+    def _lost(self, event: tenure_commands.LeaseLost, now_s: float, results: list[Command]) -> None:
         if self.stage is not Stage.OVER:
             self.lost = event.why
         self._stop(events.Stop(f"the lease was lost: {event.why.value}"), now_s, results)
 
-    def _fence(self, event: Fenced | Lifted, now_s: float, results: list[Command]) -> None:
-        results += (commands.FenceMoved(isinstance(event, Fenced)), commands.WAKE)
+    def _fence(
+        self, event: tenure_commands.FenceFell | tenure_commands.FenceLifted, now_s: float, results: list[Command]
+    ) -> None:
+        results += (commands.FenceMoved(isinstance(event, tenure_commands.FenceFell)), commands.WAKE)
 
     # --- a drain ----------------------------------------------------------------------------------
 
@@ -496,8 +498,10 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Command
     events.WindowKnown: ShardMachine._window_known,
     events.PageCame: ShardMachine._page_came,
     events.CannotRead: ShardMachine._cannot_read,
-    **dict.fromkeys((Flush, SetBound, Prepare, Commit, Abandon, Close, PendingStored), ShardMachine._store),
-    Stored: ShardMachine._stored,
+    **dict.fromkeys(
+        (Flush, SetBound, Prepare, Commit, Abandon, Close, tenure_commands.PendingStored), ShardMachine._store
+    ),
+    tenure_commands.CheckpointStored: ShardMachine._stored,
     events.Drain: ShardMachine._drain,
     events.RevokingDone: ShardMachine._last_words_said,
     events.RevokingFailed: ShardMachine._last_words_failed,
@@ -505,9 +509,9 @@ _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Command
     events.Resume: ShardMachine._resume,
     events.HandOver: ShardMachine._hand_over,
     events.Stop: ShardMachine._stop,
-    Lost: ShardMachine._lost,
-    Fenced: ShardMachine._fence,
-    Lifted: ShardMachine._fence,
+    tenure_commands.LeaseLost: ShardMachine._lost,
+    tenure_commands.FenceFell: ShardMachine._fence,
+    tenure_commands.FenceLifted: ShardMachine._fence,
     events.Seek: ShardMachine._seek,
     events.Reorder: ShardMachine._reorder,
     events.Fetched: ShardMachine._fetched,

@@ -129,7 +129,7 @@ class Delivery:
 
     def _taken_back(self) -> None:
         if not self._driver.is_over:
-            self._driver.tell(Flush(at_once=True))
+            self._driver.handle(Flush(at_once=True))
             self._driver.stir()
 
     def pause(self, paused: bool = True) -> None:

@@ -12,8 +12,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost, Stored
-from shardway.core.leases.tenure.events import Prepared, Settled
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.shard import commands, events
 from shardway.core.shard.checkpoints import Answer
 from shardway.core.shard.commands import WAKE
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shardway.core.leases.checkpoint import Checkpoint
-    from shardway.core.leases.tenure.commands import Command
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.shard import checkpoints
     from shardway.core.shard.checkpoints import Pending
@@ -86,12 +85,12 @@ class ShardDriver:
         """See `Reader.writes_letters` of the batches."""
         self.over = asyncio.Event()
         """It is set once nothing more is delivered. It wakes tasks of the driver's loop only."""
-        self.revocation = Revocation(listeners, self.tell, self.report_failure)
+        self.revocation = Revocation(listeners, self.handle, self.report_failure)
         self._on_event = on_event
         self._stirred = asyncio.Event()
-        self._alarm = Alarm(self.loop, self._rang)
+        self._alarm = Alarm(self.loop, self._fire_timer)
         self._is_touched = False
-        self._letters = LetterTasks(letters, self.tell, self.stops_by_failure("the writing of a dead letter"))
+        self._letters = LetterTasks(letters, self.handle, self.stops_by_failure("the writing of a dead letter"))
         self._ending: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[None] | None = None  # The answer to a caller's request for a checkpoint.
 
@@ -170,27 +169,27 @@ class ShardDriver:
         if results:
             self._perform(results)
 
-    def tell(self, event: events.Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Give the machine an event, and perform what it commands. Raises CheckpointError."""
         now_s = self.loop.time()
         with self.lock:
             results = self.machine.handle(event, now_s)
         self._perform(results)
 
-    def heard(self, command: Command) -> None:
+    def hear(self, command: tenure_commands.Command) -> None:
         """Take what the tenure says, and pass it on to the machine and the listeners."""
-        if isinstance(command, Stored) and self.counts is not None:
+        if isinstance(command, tenure_commands.CheckpointStored) and self.counts is not None:
             self.counts.stored(command.checkpoint, self.loop.time())
         if isinstance(command, events.TENURE_SAYS):
-            self.tell(command)
-        if isinstance(command, HandoffAsked | Ended | Lost):
+            self.handle(command)
+        if isinstance(command, tenure_commands.Departure):
             self.listeners.lease_goes(command)
 
     async def ask(self, given: checkpoints.Input) -> Pending | None:
         """Ask for a checkpoint in two phases, and wait until it is stored. Returns the checkpoint that is pending, or
         was until now. Raises CheckpointError.
         """
-        self.tell(given)
+        self.handle(given)
         pending, self._asked = self.machine.checkpoints.pending, self.loop.create_future()
         self._asked.add_done_callback(_seen)
         # The write goes on where the caller does not: a prepare that is cancelled is found in `pending`.
@@ -203,7 +202,7 @@ class ShardDriver:
         """
         if not self.is_over:
             self.failure = failure or self.failure
-            self.tell(events.Stop(reason))
+            self.handle(events.Stop(reason))
 
     def stops_by_failure(self, work: str) -> Heard:
         """Return a handler for a task without which the shard would stand still: it is let go, and the task's error is
@@ -252,10 +251,10 @@ class ShardDriver:
         for command in results:
             if command is WAKE:
                 self.stir()
-            elif isinstance(command, (Settled, Prepared)):
-                if self.counts is not None and isinstance(command, Settled):
+            elif isinstance(command, (tenure_events.StoreCheckpoint, tenure_events.StorePending)):
+                if self.counts is not None and isinstance(command, tenure_events.StoreCheckpoint):
                     self.counts.settled_to(command.checkpoint, self.loop.time())
-                self.keeper.tell(command)
+                self.keeper.handle(command)
             else:
                 self._do(command)
 
@@ -264,7 +263,7 @@ class ShardDriver:
             case commands.Emit(event=event):
                 self._on_event(event)
             case Admit():
-                self.tell(self.pages.admission.made_of(command))
+                self.handle(self.pages.admission.made_of(command))
             case commands.Alarm(at_s=at_s):
                 self._alarm.at(at_s)
             case commands.WriteLetter():
@@ -274,26 +273,26 @@ class ShardDriver:
             case commands.Revoking():
                 self.revocation.tell_listeners()
             case commands.AskForCallers():
-                self._look_around()
+                self._ask_for_callers()
             case commands.Drained():
                 self.revocation.drained(command)
             case Answer():
-                self._answered(command)
+                self._answer(command)
             case commands.TellEnd():
                 self._ending = spawn(self._tell_end(), self.stops_by_failure("what is done before its end is stored"))
             case commands.Over():
-                self._is_now_over()
+                self._finish()
             case commands.GaveUp() | commands.FenceMoved() | commands.Resumed():
                 self.listeners.changed(command)
 
-    def _rang(self) -> None:
-        self.tell(events.TimerFired())
+    def _fire_timer(self) -> None:
+        self.handle(events.TimerFired())
 
-    def _look_around(self) -> None:
+    def _ask_for_callers(self) -> None:
         is_asked = not self.paused and (bool(self.asking) or self.listeners.are_asked)
-        self.tell(events.CallersSeen(is_asked, self.listeners.calling()))
+        self.handle(events.CallersSeen(is_asked, self.listeners.calling()))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answer(self, answer: Answer) -> None:
         asked = self._asked
         if asked is None or asked.done():
             return
@@ -304,9 +303,9 @@ class ShardDriver:
 
     async def _tell_end(self) -> None:
         await self.listeners.ending()
-        self.tell(events.EndTold())
+        self.handle(events.EndTold())
 
-    def _is_now_over(self) -> None:
+    def _finish(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
         self._letters.drop()

@@ -108,7 +108,7 @@ class Fetcher:
         self.millis_behind_latest, self.read_at_s = taken.millis_behind_latest, self._loop.time()
         if driver.counts is not None:
             driver.counts.fetched(len(taken.records), payload_bytes_of_all(taken.records))
-        driver.tell(self._pages.admission.read(taken, records, ends_at))
+        driver.handle(self._pages.admission.read(taken, records, ends_at))
 
     @contextlib.asynccontextmanager
     async def _window_read(self) -> AsyncIterator[None]:
@@ -128,7 +128,7 @@ class Fetcher:
     async def _until_known(self, window: WindowRead) -> None:
         await window.over()
         # Where the reading of the window has failed, this wakes the task that fetches, which raises the error.
-        self._driver.tell(events.WindowKnown())
+        self._driver.handle(events.WindowKnown())
 
     async def _all_fetched(self, children: tuple[ChildShard, ...]) -> None:
         self.children = children
@@ -136,5 +136,5 @@ class Fetcher:
         if self._window is not None and self._driver.machine.keeps_pages:
             await self._window.over()
             self._window.check()
-            self._driver.tell(events.WindowKnown())
-        self._driver.tell(events.Fetched())
+            self._driver.handle(events.WindowKnown())
+        self._driver.handle(events.Fetched())

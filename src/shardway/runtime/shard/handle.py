@@ -23,17 +23,17 @@ class ShardHandle:
         nothing is pending. It is False when the deadline came first.
         """
         drained = self._driver.revocation.begin()
-        self._driver.tell(events.Drain(self._driver.now_s + deadline_s))
+        self._driver.handle(events.Drain(self._driver.now_s + deadline_s))
         return drained
 
     def resume(self) -> None:
         """Deliver again, after a drain that came to nothing."""
         self._driver.revocation.call_off()
-        self._driver.tell(events.Resume())
+        self._driver.handle(events.Resume())
 
     def hand_over(self) -> None:
         """Have the machine store the last checkpoint: the lease is about to go. Nothing more is delivered."""
-        self._driver.tell(events.HandOver())
+        self._driver.handle(events.HandOver())
 
     def stop(self, reason: str) -> None:
         """Deliver nothing more. What is settled by now is the last checkpoint; an event names what is not."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
-    from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost
+    from shardway.core.leases.tenure import commands as tenure_commands
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
@@ -143,7 +143,7 @@ class ShardListener:
     def fence_moved(self, reader: ShardReader, fallen: bool) -> None:
         """Hear that nothing is delivered for now, as writes to the lease are not confirmed; False: that it is again."""
 
-    def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
+    def lease_goes(self, reader: ShardReader, command: tenure_commands.Departure) -> None:
         """Hear that the lease is to be handed over, was handed over, or is lost; the reader knows it already."""
 
     async def fetched(self, reader: ShardReader, children: tuple[ChildShard, ...]) -> None:

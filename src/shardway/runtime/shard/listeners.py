@@ -10,7 +10,7 @@ from shardway.runtime.shard.listener import ShardListener
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Lost
+    from shardway.core.leases.tenure import commands as tenure_commands
     from shardway.core.log.pages import ChildShard
     from shardway.runtime.shard.shard_reader import ShardReader
 
@@ -60,7 +60,7 @@ class Listeners:
         for listener in self._all:
             listener.let_go(self._reader)
 
-    def lease_goes(self, command: HandoffAsked | Ended | Lost) -> None:
+    def lease_goes(self, command: tenure_commands.Departure) -> None:
         """See `ShardListener.lease_goes`."""
         for listener in self._all:
             listener.lease_goes(self._reader, command)

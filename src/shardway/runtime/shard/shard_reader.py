@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from shardway.core.leases import LeaseRow
-    from shardway.core.leases.tenure.commands import Loss
+    from shardway.core.leases.tenure.state import Loss
     from shardway.core.log.feed_cursor import FeedCursor
     from shardway.core.shard.checkpoints import Cadence
     from shardway.events import LedgerEvent
@@ -112,7 +112,7 @@ class ShardReader:
         self.handle = ShardHandle(driver)
         pages.begin(begins.wanted)
         if begins.settled > row.checkpoint:
-            driver.tell(Flush(at_once=True))
+            driver.handle(Flush(at_once=True))
 
     def lives(self, home: Host) -> None:
         """Set the home in which the reader runs, before the program reads it."""
@@ -122,7 +122,7 @@ class ShardReader:
         """Add a listener: it hears of the shard."""
         self._listeners.add(listener)
         if listener.holds_end:
-            self.driver.tell(events.HoldEnd())
+            self.driver.handle(events.HoldEnd())
 
     def unlisten(self, listener: ShardListener) -> None:
         """Remove a listener: it hears nothing more."""
@@ -222,7 +222,7 @@ class ShardReader:
         # never stored. A lease that were to stand at LATEST by a seek would begin at the next owner's "now".
         settled_to = after if after.is_position else Checkpoint.AT_TIMESTAMP
         ledger, settled = self._new_ledger(settled_to), (self.records_settled, self.bytes_settled)
-        self.driver.tell(events.Seek(ledger))
+        self.driver.handle(events.Seek(ledger))
         self._settled_before, self._settled_bytes_before = settled
         if self._pages.window is not None:
             self._pages.window.forget()
@@ -233,7 +233,7 @@ class ShardReader:
         window of duplicates.
         """
         self._policy = replace(self._policy, order=order)
-        self.driver.tell(events.Reorder(order))
+        self.driver.handle(events.Reorder(order))
 
     def let_go(self) -> None:
         """Free the shard for any worker."""

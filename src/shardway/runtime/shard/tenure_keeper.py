@@ -8,8 +8,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from shardway.core.leases.tenure.commands import Began, Lost, NotTaken, Send
-from shardway.core.leases.tenure.events import Abandon, Alive, Answered, End, Saw, Settled, Tick
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.machine import step
 from shardway.core.leases.tenure.state import State
 from shardway.core.leases.writes import Unknown, creates
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.core.leases import LeaseRow, Write
-    from shardway.core.leases.tenure.commands import Command
-    from shardway.core.leases.tenure.events import Event
     from shardway.core.leases.tenure.machine import Result
     from shardway.ports import LeaseTable
 
@@ -40,13 +38,13 @@ class TenureKeeper:
         """``begun``: what `claim` or `receive` returned just now, by this ``clock`` (None: the loop's)."""
         self.tenure, first = begun
         self._table = table
-        self.lost: Lost | None = None
+        self.lost: tenure_commands.LeaseLost | None = None
         """The loss of the lease, where the tenure ended by it."""
-        self._hear: Callable[[Command], None] | None = None
-        self._unheard: deque[Command] = deque()
+        self._hear: Callable[[tenure_commands.Command], None] | None = None
+        self._unheard: deque[tenure_commands.Command] = deque()
         self._clock = clock or asyncio.get_running_loop().time
         self._commands = deque(first)
-        self._events: deque[Event] = deque()
+        self._events: deque[tenure_events.Event] = deque()
         self._more = asyncio.Event()
         self._over = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -63,7 +61,7 @@ class TenureKeeper:
         """A number that grows with every owner of the lease; 0 before the tenure has begun."""
         return self.tenure.token
 
-    def listen(self, hear: Callable[[Command], None]) -> None:
+    def listen(self, hear: Callable[[tenure_commands.Command], None]) -> None:
         """Tell ``hear`` all that the tenure says, but for its writes: first what it has said so far, then what
         follows.
         """
@@ -75,43 +73,43 @@ class TenureKeeper:
         """True while no other worker can have the lease."""
         return self.tenure.may_deliver(self._clock())
 
-    def tell(self, given: Event) -> None:
-        """Hand the machine an input; what it leads to happens soon."""
-        if self._events and isinstance(given, Settled) and _rides(given):
+    def handle(self, event: tenure_events.Event) -> None:
+        """Have the machine handle an event soon, and its commands performed."""
+        if self._events and isinstance(event, tenure_events.StoreCheckpoint) and _rides(event):
             last = self._events[-1]
-            if isinstance(last, Settled) and _rides(last):
+            if isinstance(last, tenure_events.StoreCheckpoint) and _rides(last):
                 # Thousands of records may be settled one by one before the machine comes to its turn.
-                if last.checkpoint < given.checkpoint:
-                    self._events[-1] = given
+                if last.checkpoint < event.checkpoint:
+                    self._events[-1] = event
                 return
-        self._events.append(given)
+        self._events.append(event)
         self._more.set()
 
-    def alive(self, sent_s: float) -> None:
+    def confirm_worker_row(self, sent_s: float) -> None:
         """Note that a write to the worker's own row was confirmed, sent at this time of the keeper's clock."""
         if self.tenure.state is State.HELD and not self._events and self.may_deliver():
-            # The input only puts off what is waited for. A thousand keepers that are woken up for that are most of the
+            # The event only puts off what is waited for. A thousand keepers that are woken up for that are most of the
             # work of a worker that has much to show. A keeper that may not deliver has to know: the machine may have
             # slept.
-            self._take(Alive(sent_s))
+            self._take(tenure_events.WorkerRowConfirmed(sent_s))
         else:
-            self.tell(Alive(sent_s))
+            self.handle(tenure_events.WorkerRowConfirmed(sent_s))
 
-    def saw(self, row: LeaseRow) -> None:
+    def see_lease(self, row: LeaseRow) -> None:
         """Note a row that a look at the table showed. A row that shows nothing new wakes nothing up: a scan
         shows all.
         """
         if row.counter > self.row.counter or row.checkpoint_owner is not None:
-            self.tell(Saw(row))
+            self.handle(tenure_events.LeaseSeen(row))
 
     async def end(self, to: str | None = None) -> None:
         """Give the lease to a worker, or free it, and wait until the tenure is over."""
-        self.tell(End(to))
+        self.handle(tenure_events.EndTenure(to))
         await self.over()
 
     def abandon(self) -> None:
         """Let the row be as it is, and do nothing more for the tenure."""
-        self.tell(Abandon())
+        self.handle(tenure_events.AbandonTenure())
 
     async def over(self) -> None:
         """Wait until the tenure is over."""
@@ -127,30 +125,30 @@ class TenureKeeper:
                 if not self._events and wait_s != 0.0:
                     self._more.clear()
                     await wait_set(self._more, wait_s)
-                self._take(self._events.popleft() if self._events else Tick())
+                self._take(self._events.popleft() if self._events else tenure_events.TimerFired())
         finally:
             if self.tenure.state is not State.OVER:
-                self._take(Abandon())
+                self._take(tenure_events.AbandonTenure())
             if self._writing is not None:
                 self._writing.cancel()
             if not self.began.done():
                 self.began.set_result(False)
             self._over.set()
 
-    def _take(self, given: Event) -> None:
-        self.tenure, commands = step(self.tenure, given, self._clock())
-        self._commands += commands
+    def _take(self, event: tenure_events.Event) -> None:
+        self.tenure, follows = step(self.tenure, event, self._clock())
+        self._commands += follows
         self._do()
 
     def _do(self) -> None:
         while self._commands:
             command = self._commands.popleft()
-            if isinstance(command, Send):
+            if isinstance(command, tenure_commands.SendWrite):
                 self._writing = spawn(self._write(command.write), self._unanswered)
                 continue
-            if isinstance(command, Began | NotTaken) and not self.began.done():
-                self.began.set_result(isinstance(command, Began))
-            if isinstance(command, Lost):
+            if isinstance(command, tenure_commands.TenureBegan | tenure_commands.TakeFailed) and not self.began.done():
+                self.began.set_result(isinstance(command, tenure_commands.TenureBegan))
+            if isinstance(command, tenure_commands.LeaseLost):
                 self.lost = command
             if self._hear is None:
                 self._unheard.append(command)
@@ -164,12 +162,12 @@ class TenureKeeper:
         except Exception as error:  # Denied, no such table: the machine tries until its time is over.
             self._unanswered(error)
         else:
-            self.tell(Answered(outcome))
+            self.handle(tenure_events.WriteAnswered(outcome))
 
     def _unanswered(self, error: BaseException) -> None:
-        self.tell(Answered(Unknown(type(error).__name__)))
+        self.handle(tenure_events.WriteAnswered(Unknown(type(error).__name__)))
 
 
-def _rides(given: Settled) -> bool:
+def _rides(event: tenure_events.StoreCheckpoint) -> bool:
     """True for a checkpoint that goes with the next renewal."""
-    return not (given.at_once or given.commit)
+    return not (event.at_once or event.commit)

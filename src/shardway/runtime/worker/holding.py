@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from shardway.core.assignment.kcl.fleet import Fleet
 from shardway.core.assignment.views import lease_view
 from shardway.core.handoff.owner import OwnerEvent
-from shardway.core.leases.tenure.commands import Ended, HandoffAsked, Loss, Lost
-from shardway.core.leases.tenure.events import End, Measured
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure import events as tenure_events
+from shardway.core.leases.tenure.state import Loss
 from shardway.core.leases.worker_row import longest_unsettled
 from shardway.core.ledger.parts import PARTS_MAX
 from shardway.core.worker import events
@@ -133,7 +134,7 @@ class HeldLeases(ShardListener):
     def alive(self, sent_s: float) -> None:
         """Note that a write to the worker's own row was confirmed."""
         for keeper in (*(held.keeper for held in self.held.values()), *self.claims.values()):
-            keeper.alive(sent_s)
+            keeper.confirm_worker_row(sent_s)
 
     def unsettled(self, now_s: float) -> Mapping[str, float]:
         """Return for how long each lease's oldest unsettled record has been the oldest, in seconds."""
@@ -176,7 +177,7 @@ class HeldLeases(ShardListener):
                 await asyncio.wait((keeping,))
                 return
             one = await self._deliver(key, keeper, origin)
-            keeper.listen(one.reader.driver.heard)
+            keeper.listen(one.reader.driver.hear)
             await self._read(one)
             if one.reader.failure is not None and not keeper.row.ended:
                 # Nothing here reads the shard any more: another worker may be able to, with another program.
@@ -219,7 +220,7 @@ class HeldLeases(ShardListener):
         until_s = self._clock() + self._state.terms.steal_wait_s
         while (left_s := until_s - self._clock()) > 0 and not over.done():
             if self._state.leaving:
-                keeper.tell(End(None))
+                keeper.handle(tenure_events.EndTenure(None))
                 await over
             await asyncio.wait((over,), timeout=min(left_s, self._state.terms.look_interval_s))
         lost = over.done()
@@ -311,11 +312,11 @@ class HeldShard(ShardListener):
         self._clock = clock
         self._draining: asyncio.Task[None] | None = None
 
-    def lease_goes(self, reader: ShardReader, command: HandoffAsked | Ended | Lost) -> None:
+    def lease_goes(self, reader: ShardReader, command: tenure_commands.Departure) -> None:
         """See `ShardListener`."""
-        if isinstance(command, HandoffAsked):
+        if isinstance(command, tenure_commands.HandoffAsked):
             self._handle(events.LeaderNamedReceiver(self._key, command.to))
-        elif isinstance(command, Ended):
+        elif isinstance(command, tenure_commands.TenureEnded):
             reader.handle.stop("the shard was handed over")
             self._inform_side(OwnerEvent.ENDED)
         else:
@@ -344,7 +345,7 @@ class HeldShard(ShardListener):
         self._throughput_kib_s = rate if before is None else (before + rate) / 2  # The KCL 3.x smooths it so.
         done = row.pending is None and self.reader.ledger.came_to <= self.reader.settled <= row.checkpoint
         until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
-        self.keeper.tell(Measured(self._throughput_kib_s, until_ms))
+        self.keeper.handle(tenure_events.StoreMeasurements(self._throughput_kib_s, until_ms))
 
     def let_go(self, reader: ShardReader) -> None:
         """See `ShardListener`: the lease becomes free for any worker."""
@@ -366,7 +367,7 @@ class HeldShard(ShardListener):
         known.
         """
         self.reader.handle.hand_over()
-        self.keeper.tell(End(to, process))
+        self.keeper.handle(tenure_events.EndTenure(to, process))
 
     def cut(self, reason: str) -> None:
         """Store what is settled, and free the lease: reading has failed."""

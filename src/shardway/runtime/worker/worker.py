@@ -272,7 +272,7 @@ class Worker:
             self._unreadable = {*sight.unreadable}
             for key, held in self.held.items():
                 if (row := sight.leases.get(key)) is not None:
-                    held.keeper.saw(row)
+                    held.keeper.see_lease(row)
         if sight.fleet is not fleet:
             self._on_event(FleetChanged(self._table.name, sight.fleet.value))
         if self._kcl is not None and not state.leaving:

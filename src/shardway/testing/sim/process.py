@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from shardway.core.leases.tenure.commands import Loss, Lost
+from shardway.core.leases.tenure import commands as tenure_commands
+from shardway.core.leases.tenure.state import Loss
 from shardway.core.ledger.parts import Part
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
@@ -32,7 +33,6 @@ from shardway.testing.sim.services import Link, SimulatedSource, StreamWire, Tab
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from shardway.core.leases.tenure.commands import Command
     from shardway.core.ledger.letter import Letter
     from shardway.options import ConsumerOptions
     from shardway.policies import FoundPending
@@ -64,7 +64,7 @@ class SimulatedConsumer(Consumer[Any]):
     def _record(self, reader: ShardReader) -> None:
         """Have a reader tell the history what it does."""
         process, driver, delivery = self._process, reader.driver, reader.delivery
-        take, heard, take_back = delivery.take, driver.heard, delivery.take_back
+        take, heard, take_back = delivery.take, driver.hear, delivery.take_back
 
         def recorded(*arguments: Any, **options: Any) -> Batch[Any] | None:
             batch = take(*arguments, **options)
@@ -75,8 +75,8 @@ class SimulatedConsumer(Consumer[Any]):
                 batch.__class__ = process.batch_class
             return batch
 
-        def told(command: Command) -> None:
-            if isinstance(command, Lost) and command.why is Loss.TAKEN and process.alive:
+        def told(command: tenure_commands.Command) -> None:
+            if isinstance(command, tenure_commands.LeaseLost) and command.why is Loss.TAKEN and process.alive:
                 process.history.lease_lost(process.name, process.worker_id, process.key_of(reader), reader.token)
             heard(command)
 
@@ -87,7 +87,7 @@ class SimulatedConsumer(Consumer[Any]):
 
         delivery.take_back = taken_back  # type: ignore[method-assign]
         delivery.take = recorded  # type: ignore[method-assign]
-        driver.heard = told  # type: ignore[method-assign]
+        driver.hear = told  # type: ignore[method-assign]
 
 
 def _positions(batch: Batch[Any], indices: Sequence[int]) -> list[Position]:

@@ -14,7 +14,7 @@ Three rules keep two workers from reading one shard, whatever is slow, lost, rep
 A row that was deleted under its owner is written anew by it (`writes.restore`), while the fence stands. Once it has
 fallen, or a write that gives the lease away may have been applied, another worker may have had the lease: it may
 deliver still, or have read the shard to its end, after which the row was deleted rightly. So the tenure is over then,
-and what its owner knew goes into a new row only where the list of shards says that one is missing (`Lost.known`).
+and what its owner knew goes into a new row only where the list of shards says that one is missing (`LeaseLost.known`).
 
 The modules, in the order in which to read them:
 
@@ -22,4 +22,7 @@ The modules, in the order in which to read them:
 - `state`: a tenure as a value.
 - `events`, `commands`: what the machine learns, and what is to be done.
 - `machine`: `claim` and `receive` begin a tenure, and `step` takes it from event to event.
+
+Others import the two namespaces under the names `tenure_events` and `tenure_commands`, since the shard and the worker have
+events and commands of their own.
 """

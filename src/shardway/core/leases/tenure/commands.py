@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.leases.row import LeaseRow
+    from shardway.core.leases.tenure.state import Loss
     from shardway.core.leases.writes import Write
 
 
-class Loss(StrEnum):
-    """The reasons for which a lease was lost."""
-
-    TAKEN = "taken"
-    """Another worker has the lease."""
-    GONE = "gone"
-    """The row was deleted."""
-    UNCONFIRMED = "unconfirmed"
-    """No write was confirmed for `LeaseTimes.unconfirmed_max_s`."""
-
-
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Write to the table, and answer with `events.Answered`. The time of the step counts as the send time."""
+class SendWrite:
+    """Write to the table, and answer with `events.WriteAnswered`. The time of the step counts as the send time."""
 
     write: Write
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class TenureBegan:
     """The lease is held: read from the row's checkpoint on."""
 
     token: int
@@ -39,24 +28,24 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class FenceFell:
     """Stop delivering: writes are not confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class FenceLifted:
     """Go on delivering: no other worker had the lease meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffAsked:
-    """Drain, then answer `events.End` with this worker's name: a KCL leader wants the lease handed to it."""
+    """Drain, then answer `events.EndTenure` with this worker's name: a KCL leader wants the lease handed to it."""
 
     to: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CheckpointStored:
     """The checkpoint is in the table."""
 
     checkpoint: Checkpoint
@@ -72,14 +61,14 @@ class PendingStored:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
+class TakeFailed:
     """The take failed. ``row`` is what was found instead; None if that is not known, or nothing was found."""
 
     row: LeaseRow | None
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LeaseLost:
     """The lease is lost, and the tenure is over. It comes once."""
 
     why: Loss
@@ -90,7 +79,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TenureEnded:
     """The tenure has ended as the worker asked. ``row`` is None when it is not known whether the last write was
     done.
     """
@@ -98,5 +87,9 @@ class Ended:
     row: LeaseRow | None
 
 
-Command: TypeAlias = Send | Began | Fenced | Lifted | HandoffAsked | Stored | PendingStored | NotTaken | Lost | Ended
+Departure: TypeAlias = HandoffAsked | TenureEnded | LeaseLost
+"""The commands by which the lease is to go, has gone, or is lost."""
+Command: TypeAlias = (
+    SendWrite | TenureBegan | FenceFell | FenceLifted | CheckpointStored | PendingStored | TakeFailed | Departure
+)
 """The commands of a tenure. Do them in their order."""

@@ -12,33 +12,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class TimerFired:
     """Time has passed: it comes at `Tenure.wake_at_s` at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class WriteAnswered:
     """The write that was sent last has an outcome."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class WorkerRowConfirmed:
     """A write to this worker's own row was confirmed, which was sent at ``sent_s``."""
 
     sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Saw:
+class LeaseSeen:
     """The lease's row, as a look at the table showed it. It may be old."""
 
     row: LeaseRow
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StoreCheckpoint:
     """All up to the checkpoint is settled. The checkpoint is stored with the next renewal, or at once."""
 
     checkpoint: Checkpoint
@@ -50,7 +50,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class StorePending:
     """Store a checkpoint that is to be committed later."""
 
     checkpoint: Checkpoint
@@ -58,7 +58,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class StoreMeasurements:
     """Store these measurements with the next renewal, without a write of their own."""
 
     throughput_kib_s: float | None = None
@@ -67,7 +67,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndTenure:
     """End the tenure with a write: give the lease to a worker, or free it; with what was settled last.
 
     The caller has stopped delivering before it says so.
@@ -79,9 +79,19 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class AbandonTenure:
     """End the tenure at once, without a write."""
 
 
-Event: TypeAlias = "Tick | Answered | Alive | Saw | Settled | Prepared | Measured | End | Abandon"
+Event: TypeAlias = (
+    TimerFired
+    | WriteAnswered
+    | WorkerRowConfirmed
+    | LeaseSeen
+    | StoreCheckpoint
+    | StorePending
+    | StoreMeasurements
+    | EndTenure
+    | AbandonTenure
+)
 """The events of a tenure."""

@@ -11,33 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from shardway.core.leases import writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.row import CHECKPOINT
-from shardway.core.leases.tenure.commands import (
-    Began,
-    Command,
-    Ended,
-    Fenced,
-    HandoffAsked,
-    Lifted,
-    Loss,
-    Lost,
-    NotTaken,
-    PendingStored,
-    Send,
-    Stored,
-)
-from shardway.core.leases.tenure.events import (
-    Abandon,
-    Alive,
-    Answered,
-    End,
-    Event,
-    Measured,
-    Prepared,
-    Saw,
-    Settled,
-    Tick,
-)
-from shardway.core.leases.tenure.state import PendingWrite, State, Tenure, WantedWrites
+from shardway.core.leases.tenure import commands, events
+from shardway.core.leases.tenure.state import Loss, PendingWrite, State, Tenure, WantedWrites
 from shardway.core.leases.writes import Done, Kind, Refused
 
 if TYPE_CHECKING:
@@ -48,7 +23,7 @@ if TYPE_CHECKING:
     from shardway.core.leases.writes import Write
 
 
-Result: TypeAlias = tuple[Tenure, tuple[Command, ...]]
+Result: TypeAlias = tuple[Tenure, tuple[commands.Command, ...]]
 Rule: TypeAlias = "Callable[[Tenure, Any, float], Result]"
 
 
@@ -90,39 +65,39 @@ def receive(
     tenure = Tenure(State.HELD, worker, times, row, unmoved_s, alive_s, row.counter)
     if now_s >= tenure.fence_s or row.process != process:
         return claim(row, worker, times, now_s, alive_s, process)
-    tenure, commands = _send(tenure, _next_write(tenure), now_s)
-    return tenure, (Began(tenure.token, row), *commands)
+    tenure, follows = _send(tenure, _next_write(tenure), now_s)
+    return tenure, (commands.TenureBegan(tenure.token, row), *follows)
 
 
-def step(tenure: Tenure, event: Event, now_s: float) -> Result:
-    """Return what an input makes of a tenure, and what is to be done now. ``now_s`` does not go back."""
+def step(tenure: Tenure, event: events.Event, now_s: float) -> Result:
+    """Return what an event makes of a tenure, and what is to be done now. ``now_s`` does not go back."""
     tenure, fallen = _fence(tenure, now_s)
-    after, commands = TABLE[tenure.state, type(event)](tenure, event, now_s)
-    return after, fallen + commands
+    after, follows = TABLE[tenure.state, type(event)](tenure, event, now_s)
+    return after, fallen + follows
 
 
 # --- the fence ------------------------------------------------------------------------------------
 
 
 def _fence(tenure: Tenure, now_s: float) -> Result:
-    """Let a fence fall whose time has come, before anything else: an input that comes late must not hold it up."""
+    """Let a fence fall whose time has come, before anything else: an event that comes late must not hold it up."""
     if tenure.state is not State.HELD or now_s < tenure.fence_s:
         return tenure, ()
-    return replace(tenure, state=State.FENCED, sent=_from_before(tenure.sent)), (Fenced(),)
+    return replace(tenure, state=State.FENCED, sent=_without_lifting(tenure.sent)), (commands.FenceFell(),)
 
 
-def _from_before(sent: PendingWrite | None) -> PendingWrite | None:
+def _without_lifting(sent: PendingWrite | None) -> PendingWrite | None:
     return None if sent is None else replace(sent, first_lifts=False, last_lifts=False)
 
 
-def _alive(tenure: Tenure, event: Alive, now_s: float) -> Result:
+def _confirm_worker_row(tenure: Tenure, event: events.WorkerRowConfirmed, now_s: float) -> Result:
     missing = tenure.alive_fence_s <= now_s
     after = replace(tenure, alive_s=event.sent_s if tenure.alive_s is None else max(tenure.alive_s, event.sent_s))
     if tenure.state is not State.FENCED or not missing:
         return after, ()
     # While this row stood still the lease could be taken by its counter as it was then: only a write to the lease that
     # is sent after this shows whether it was.
-    after = replace(after, sent=_from_before(after.sent))
+    after = replace(after, sent=_without_lifting(after.sent))
     return _send(after, _next_write(after), now_s) if after.sent is None else (after, ())
 
 
@@ -156,7 +131,7 @@ def _is_due(tenure: Tenure, now_s: float) -> bool:
 
 
 def _send(tenure: Tenure, write: Write, now_s: float) -> Result:
-    return replace(tenure, sent=PendingWrite(write, now_s, now_s)), (Send(write),)
+    return replace(tenure, sent=PendingWrite(write, now_s, now_s)), (commands.SendWrite(write),)
 
 
 def _work(tenure: Tenure, now_s: float) -> Result:
@@ -167,25 +142,25 @@ def _work(tenure: Tenure, now_s: float) -> Result:
     if not sent.doubtful or now_s < sent.last_s + tenure.times.retry_s:
         return tenure, ()
     if sent.write.kind is Kind.RESTORE and now_s >= tenure.fence_s:
-        return _over(tenure, _lost(Loss.GONE, tenure, sent))
+        return _finish(tenure, _loss_of(Loss.GONE, tenure, sent))
     again = replace(sent, last_s=now_s, last_lifts=True, doubtful=False, repeated=True)
-    return replace(tenure, sent=again), (Send(sent.write),)
+    return replace(tenure, sent=again), (commands.SendWrite(sent.write),)
 
 
-def _tick(tenure: Tenure, event: Tick, now_s: float) -> Result:
+def _look_at_time(tenure: Tenure, event: events.TimerFired, now_s: float) -> Result:
     if now_s < tenure.base_s + tenure.times.unconfirmed_max_s:
         return _work(tenure, now_s)
     if tenure.token == 0:
-        return _over(tenure, NotTaken(None))
+        return _finish(tenure, commands.TakeFailed(None))
     if tenure.state is State.ENDING:
-        return _over(tenure, Ended(None))
-    return _over(tenure, _lost(Loss.UNCONFIRMED, tenure, tenure.sent))
+        return _finish(tenure, commands.TenureEnded(None))
+    return _finish(tenure, _loss_of(Loss.UNCONFIRMED, tenure, tenure.sent))
 
 
 # --- answers --------------------------------------------------------------------------------------
 
 
-def _answered(tenure: Tenure, event: Answered, now_s: float) -> Result:
+def _answer_write(tenure: Tenure, event: events.WriteAnswered, now_s: float) -> Result:
     sent, outcome = tenure.sent, event.outcome
     if sent is None:
         raise ValueError(f"no write to the lease {tenure.row.key} is under way")
@@ -194,41 +169,41 @@ def _answered(tenure: Tenure, event: Answered, now_s: float) -> Result:
             raise ValueError(f"a write to the lease {tenure.row.key} was answered without a row")
         if sent.write.kind is Kind.RESTORE:
             # The row may have been there with the same counter since the first time, and been deleted once more.
-            return _confirmed(tenure, sent, outcome.row, sent.first_s, sent.first_lifts, now_s)
-        return _confirmed(tenure, sent, outcome.row, sent.last_s, sent.last_lifts, now_s)
+            return _confirm(tenure, sent, outcome.row, sent.first_s, sent.first_lifts, now_s)
+        return _confirm(tenure, sent, outcome.row, sent.last_s, sent.last_lifts, now_s)
     if isinstance(outcome, Refused):
-        return _refused(tenure, sent, outcome.row, now_s)
+        return _refuse(tenure, sent, outcome.row, now_s)
     return _work(replace(tenure, sent=replace(sent, doubtful=True)), now_s)
 
 
-def _confirmed(tenure: Tenure, sent: PendingWrite, row: LeaseRow, since_s: float, lifts: bool, now_s: float) -> Result:
+def _confirm(tenure: Tenure, sent: PendingWrite, row: LeaseRow, since_s: float, lifts: bool, now_s: float) -> Result:
     """Go on after a write that is in the table, and was sent at ``since_s`` or later."""
     kind = sent.write.kind
-    wish, stored = _fulfilled(tenure.wish, row, kind)
+    wish, stored = _fulfil(tenure.wish, row, kind)
     after = replace(tenure, row=row, lease_s=since_s, sent=None, wish=wish)
     if tenure.state is State.CLAIMING and lifts and now_s < after.fence_s:
         after = replace(after, state=State.HELD, token=row.counter)
-        return _and_work(after, (Began(after.token, row), *_handoff(row)), now_s)
-    commands: tuple[Command, ...] = (*stored, *_asked(tenure, row))
+        return _and_work(after, (commands.TenureBegan(after.token, row), *_handoff(row)), now_s)
+    follows: tuple[commands.Command, ...] = (*stored, *_new_handoff(tenure, row))
     if tenure.state is State.ENDING:
         if kind in (Kind.GIVE, Kind.FREE):
-            return _over(after, *commands, Ended(row))
-        return _and_work(after, commands, now_s)
+            return _finish(after, *follows, commands.TenureEnded(row))
+        return _and_work(after, follows, now_s)
     if tenure.state is State.FENCED and lifts and now_s < after.fence_s:
-        return _and_work(replace(after, state=State.HELD), (*commands, Lifted()), now_s)
+        return _and_work(replace(after, state=State.HELD), (*follows, commands.FenceLifted()), now_s)
     if tenure.state in (State.CLAIMING, State.FENCED) and now_s < after.alive_fence_s:
         # The answer comes too late: another may have the lease already. A new write shows it.
         after, more = _send(after, _next_write(after), now_s)
-        return after, commands + more
-    return _and_work(after, commands, now_s)
+        return after, follows + more
+    return _and_work(after, follows, now_s)
 
 
-def _refused(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
+def _refuse(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
     if row is not None and writes.applied(sent.write, row):
         # The write was applied, and answered with an error: at some time since it was first sent. A take may be a
         # former life's of the same name, which came late: it proves nothing of the time, so a renewal has to.
         lifts = sent.first_lifts and sent.write.kind is not Kind.TAKE
-        return _confirmed(tenure, sent, row, sent.first_s, lifts, now_s)
+        return _confirm(tenure, sent, row, sent.first_s, lifts, now_s)
     known = tenure.row
     if row is not None and _is_of_same_owner(row, known):
         if sent.write.allowed_on(row.attributes()):  # Nothing that can be seen refused it.
@@ -236,17 +211,17 @@ def _refused(tenure: Tenure, sent: PendingWrite, row: LeaseRow | None, now_s: fl
         # A handoff was asked for meanwhile, which a look may have shown before. The write is made anew for it.
         if tenure.state is not State.CLAIMING:
             after = replace(tenure, row=row, sent=None)
-            after, commands = _send(after, _next_write(after), now_s)
-            return after, _asked(tenure, row) + commands
+            after, follows = _send(after, _next_write(after), now_s)
+            return after, _new_handoff(tenure, row) + follows
     if tenure.token == 0:
-        return _over(tenure, NotTaken(row))
+        return _finish(tenure, commands.TakeFailed(row))
     if _was_deleted(sent, known, row):
         # A hand, or a TTL, has deleted it. Made anew by others it would begin where an application does, and records
         # were passed over.
-        return _deleted(tenure, sent, row, now_s)
+        return _restore(tenure, sent, row, now_s)
     if tenure.state is State.ENDING and sent.repeated and row is not None and _is_stored(tenure.wish, row):
-        return _over(tenure, Ended(row))  # It was event, and written over by the next owner.
-    return _over(tenure, Lost(Loss.GONE if row is None else Loss.TAKEN, row))
+        return _finish(tenure, commands.TenureEnded(row))  # It was given, and written over by the next owner.
+    return _finish(tenure, commands.LeaseLost(Loss.GONE if row is None else Loss.TAKEN, row))
 
 
 def _is_of_same_owner(row: LeaseRow, known: LeaseRow) -> bool:
@@ -257,19 +232,19 @@ def _is_of_same_owner(row: LeaseRow, known: LeaseRow) -> bool:
     return same and row.process == known.process
 
 
-def _deleted(tenure: Tenure, refused: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
+def _restore(tenure: Tenure, refused: PendingWrite, row: LeaseRow | None, now_s: float) -> Result:
     """Write the row anew, as long as no other worker can have had the lease. One that had it may have read the shard to
     its end: then the row had served and was deleted rightly, and written anew it would have the shard read again.
     """
     gave = refused.repeated and refused.write.kind in (Kind.GIVE, Kind.FREE)
     if gave or now_s >= tenure.fence_s:
-        return _over(tenure, _lost(Loss.GONE, tenure, refused))
+        return _finish(tenure, _loss_of(Loss.GONE, tenure, refused))
     return _send(tenure, writes.restore(tenure.row, row, _maybe_stored(refused)), now_s)
 
 
-def _lost(why: Loss, tenure: Tenure, sent: PendingWrite | None) -> Lost:
+def _loss_of(why: Loss, tenure: Tenure, sent: PendingWrite | None) -> commands.LeaseLost:
     """Return the loss of a lease whose row is not to be seen, with what is known of the lease."""
-    return Lost(why, None, writes.as_known(tenure.row, None if sent is None else _maybe_stored(sent)))
+    return commands.LeaseLost(why, None, writes.as_known(tenure.row, None if sent is None else _maybe_stored(sent)))
 
 
 def _maybe_stored(sent: PendingWrite) -> Write | None:
@@ -294,57 +269,57 @@ def _is_stored(wish: WantedWrites, row: LeaseRow) -> bool:
     return wish.checkpoint is None or wish.checkpoint <= row.checkpoint
 
 
-def _fulfilled(wish: WantedWrites, row: LeaseRow, kind: Kind) -> tuple[WantedWrites, tuple[Command, ...]]:
+def _fulfil(wish: WantedWrites, row: LeaseRow, kind: Kind) -> tuple[WantedWrites, tuple[commands.Command, ...]]:
     """Return what is left to be wished after a write, and the commands for what it stored."""
     if kind is Kind.PREPARE:
         if wish.prepare is None or wish.prepare.checkpoint != row.pending:
             return wish, ()  # Another one was asked for meanwhile.
-        return replace(wish, prepare=None), (PendingStored(wish.prepare.checkpoint),)
+        return replace(wish, prepare=None), (commands.PendingStored(wish.prepare.checkpoint),)
     left = replace(wish, throughput_kib_s=None, read_until_ms=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
-    stored = (Stored(row.checkpoint, row.pending is not None),)
+    stored = (commands.CheckpointStored(row.checkpoint, row.pending is not None),)
     if wish.checkpoint is None or not _is_stored(wish, row) or (wish.commit and row.pending is not None):
         return left, stored if kind is Kind.CHECKPOINT else ()
     return replace(left, checkpoint=None, at_once=False, commit=False), stored
 
 
-def _asked(tenure: Tenure, row: LeaseRow) -> tuple[Command, ...]:
+def _new_handoff(tenure: Tenure, row: LeaseRow) -> tuple[commands.Command, ...]:
     """Return the command for a handoff. A tenure that has not begun says nothing: it says so right after the
     beginning.
     """
     return () if tenure.token == 0 or row.handoff_to == tenure.row.handoff_to else _handoff(row)
 
 
-def _handoff(row: LeaseRow) -> tuple[Command, ...]:
+def _handoff(row: LeaseRow) -> tuple[commands.Command, ...]:
     to = row.handoff_to
-    return () if to in (None, row.actual_owner) else (HandoffAsked(to),)
+    return () if to in (None, row.actual_owner) else (commands.HandoffAsked(to),)
 
 
-def _and_work(tenure: Tenure, before: tuple[Command, ...], now_s: float) -> Result:
-    after, commands = _work(tenure, now_s)
-    return after, before + commands
+def _and_work(tenure: Tenure, before: tuple[commands.Command, ...], now_s: float) -> Result:
+    after, follows = _work(tenure, now_s)
+    return after, before + follows
 
 
-def _over(tenure: Tenure, *commands: Command) -> Result:
-    return replace(tenure, state=State.OVER, sent=None, wish=WantedWrites()), commands
+def _finish(tenure: Tenure, *follows: commands.Command) -> Result:
+    return replace(tenure, state=State.OVER, sent=None, wish=WantedWrites()), follows
 
 
 # --- what the worker wants ------------------------------------------------------------------------
 
 
-def _saw(tenure: Tenure, event: Saw, now_s: float) -> Result:
+def _see_lease(tenure: Tenure, event: events.LeaseSeen, now_s: float) -> Result:
     row, known, sent = event.row, tenure.row, tenure.sent
     if row.counter > known.counter:
         own = row.actual_owner == tenure.worker and row.process == known.process
         if own or (sent is not None and writes.applied(sent.write, row)):
             return tenure, ()
-        return _over(tenure, Lost(Loss.TAKEN, row))
+        return _finish(tenure, commands.LeaseLost(Loss.TAKEN, row))
     # An older look may show the time before the handoff was asked for.
     if _is_of_same_owner(row, known) and known.handoff_to is None and row.checkpoint_owner == tenure.worker:
-        return replace(tenure, row=row), _asked(tenure, row)
+        return replace(tenure, row=row), _new_handoff(tenure, row)
     return tenure, ()
 
 
-def _settled(tenure: Tenure, event: Settled, now_s: float) -> Result:
+def _store_checkpoint(tenure: Tenure, event: events.StoreCheckpoint, now_s: float) -> Result:
     wish = tenure.wish
     furthest = event.checkpoint if wish.checkpoint is None else max(wish.checkpoint, event.checkpoint)
     commit = wish.commit or event.commit
@@ -359,7 +334,7 @@ def _settled(tenure: Tenure, event: Settled, now_s: float) -> Result:
     return _work(replace(tenure, wish=wish), now_s)
 
 
-def _prepared(tenure: Tenure, event: Prepared, now_s: float) -> Result:
+def _store_pending(tenure: Tenure, event: events.StorePending, now_s: float) -> Result:
     floor = max(tenure.row.checkpoint, tenure.wish.checkpoint or tenure.row.checkpoint)
     if event.checkpoint < floor:
         raise ValueError(f"{event.checkpoint.text} of {tenure.row.key} cannot be prepared: {floor.text} is settled")
@@ -368,14 +343,14 @@ def _prepared(tenure: Tenure, event: Prepared, now_s: float) -> Result:
     return _work(replace(tenure, wish=replace(tenure.wish, prepare=event, commit=False)), now_s)
 
 
-def _measured(tenure: Tenure, event: Measured, now_s: float) -> Result:
+def _store_measurements(tenure: Tenure, event: events.StoreMeasurements, now_s: float) -> Result:
     wish = tenure.wish
     throughput_kib_s = wish.throughput_kib_s if event.throughput_kib_s is None else event.throughput_kib_s
     read_until_ms = wish.read_until_ms if event.read_until_ms is None else event.read_until_ms
     return replace(tenure, wish=replace(wish, throughput_kib_s=throughput_kib_s, read_until_ms=read_until_ms)), ()
 
 
-def _settled_late(tenure: Tenure, event: Settled, now_s: float) -> Result:
+def _store_with_last_write(tenure: Tenure, event: events.StoreCheckpoint, now_s: float) -> Result:
     """Let the last write take a checkpoint along if it is not sent yet."""
     if tenure.token == 0:  # It never began: nothing was delivered.
         return tenure, ()
@@ -386,7 +361,7 @@ def _settled_late(tenure: Tenure, event: Settled, now_s: float) -> Result:
     return replace(tenure, wish=wish), ()
 
 
-def _end(tenure: Tenure, event: End, now_s: float) -> Result:
+def _end(tenure: Tenure, event: events.EndTenure, now_s: float) -> Result:
     if event.to == tenure.worker:
         raise ValueError(f"the lease {tenure.row.key} cannot be given to its owner")
     return _work(
@@ -394,34 +369,41 @@ def _end(tenure: Tenure, event: End, now_s: float) -> Result:
     )
 
 
-def _abandon(tenure: Tenure, event: Abandon, now_s: float) -> Result:
-    return _over(tenure)
+def _abandon(tenure: Tenure, event: events.AbandonTenure, now_s: float) -> Result:
+    return _finish(tenure)
 
 
-def _ignored(tenure: Tenure, event: Event, now_s: float) -> Result:
+def _ignore(tenure: Tenure, event: events.Event, now_s: float) -> Result:
     return tenure, ()
 
 
 _HOLDING: dict[type[Any], Rule] = {
-    Tick: _tick,
-    Answered: _answered,
-    Alive: _alive,
-    Saw: _saw,
-    Settled: _settled,
-    Prepared: _prepared,
-    Measured: _measured,
-    End: _end,
-    Abandon: _abandon,
+    events.TimerFired: _look_at_time,
+    events.WriteAnswered: _answer_write,
+    events.WorkerRowConfirmed: _confirm_worker_row,
+    events.LeaseSeen: _see_lease,
+    events.StoreCheckpoint: _store_checkpoint,
+    events.StorePending: _store_pending,
+    events.StoreMeasurements: _store_measurements,
+    events.EndTenure: _end,
+    events.AbandonTenure: _abandon,
 }
 _RULES: dict[State, dict[type[Any], Rule]] = {
     # Nothing was delivered yet, so nothing can be settled.
-    State.CLAIMING: _HOLDING | {Saw: _ignored, Settled: _ignored, Prepared: _ignored},
+    State.CLAIMING: _HOLDING
+    | {events.LeaseSeen: _ignore, events.StoreCheckpoint: _ignore, events.StorePending: _ignore},
     State.HELD: _HOLDING,
     State.FENCED: _HOLDING,
-    State.ENDING: _HOLDING | {Saw: _ignored, Settled: _settled_late, Prepared: _ignored, End: _ignored},
-    State.OVER: dict.fromkeys(_HOLDING, _ignored),
+    State.ENDING: _HOLDING
+    | {
+        events.LeaseSeen: _ignore,
+        events.StoreCheckpoint: _store_with_last_write,
+        events.StorePending: _ignore,
+        events.EndTenure: _ignore,
+    },
+    State.OVER: dict.fromkeys(_HOLDING, _ignore),
 }
 TABLE: Mapping[tuple[State, type[Any]], Rule] = {
     (state, event): rule for state, rules in _RULES.items() for event, rule in rules.items()
 }
-"""The rules by state and input, which are complete: every state has a rule for every input."""
+"""The rules by state and event, which are complete: every state has a rule for every event."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.leases.row import LeaseRow
-    from shardway.core.leases.tenure.events import Prepared
+    from shardway.core.leases.tenure import events
     from shardway.core.leases.tenure.times import LeaseTimes
     from shardway.core.leases.writes import Write
 
@@ -29,6 +29,17 @@ class State(StrEnum):
     """The lease is being given or freed. Nothing is delivered any more."""
     OVER = "over"
     """The tenure is over, and nothing follows."""
+
+
+class Loss(StrEnum):
+    """The reasons for which a lease was lost."""
+
+    TAKEN = "taken"
+    """Another worker has the lease."""
+    GONE = "gone"
+    """The row was deleted."""
+    UNCONFIRMED = "unconfirmed"
+    """No write was confirmed for `LeaseTimes.unconfirmed_max_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class WantedWrites:
     checkpoint: Checkpoint | None = None
     at_once: bool = False
     commit: bool = False
-    prepare: Prepared | None = None
+    prepare: events.StorePending | None = None
     throughput_kib_s: float | None = None
     read_until_ms: int | None = None
     to: str | None = None
@@ -112,7 +123,7 @@ class Tenure:
 
     @property
     def wake_at_s(self) -> float | None:
-        """The time at which the next `Tick` is due; None when nothing is waited for."""
+        """The time at which the next `events.TimerFired` is due; None when nothing is waited for."""
         if self.state is State.OVER:
             return None
         times = [self.base_s + self.times.unconfirmed_max_s]
