@@ -20,6 +20,8 @@ from shardway.core.ledger import page
 from shardway.core.ledger.chain import Chain
 from shardway.core.ledger.key_queue import KeyQueue
 from shardway.core.ledger.ledger import Ledger, MayDeliver
+from shardway.core.ledger.letters import Letters
+from shardway.core.ledger.progress import LedgerProgress
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
@@ -98,18 +100,18 @@ def the_newest_settlement_is_checkpointed(patch: pytest.MonkeyPatch) -> None:
             newest[self._ledger] = max(at, newest.get(self._ledger, at))
         return counts
 
-    safe = Ledger.safe.fget  # type: ignore[attr-defined]
+    safe = LedgerProgress.safe.fget  # type: ignore[attr-defined]
     patch.setattr(Batch, "ack", ack)
-    patch.setattr(Ledger, "safe", property(lambda self: max(safe(self), newest.get(self, safe(self)))))
+    patch.setattr(LedgerProgress, "safe", property(lambda self: max(safe(self), newest.get(self, safe(self)))))
 
 
 def what_was_fetched_is_checkpointed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "safe", property(lambda self: self.came_to))
+    patch.setattr(LedgerProgress, "safe", property(lambda self: self.came_to))
 
 
 def a_shard_ends_when_its_last_record_is_fetched(patch: pytest.MonkeyPatch) -> None:
-    safe = Ledger.safe.fget  # type: ignore[attr-defined]
-    patch.setattr(Ledger, "safe", property(lambda self: self.came_to if self.came_to.is_end else safe(self)))
+    safe = LedgerProgress.safe.fget  # type: ignore[attr-defined]
+    patch.setattr(LedgerProgress, "safe", property(lambda self: self.came_to if self.came_to.is_end else safe(self)))
 
 
 def failures_count_as_settled(patch: pytest.MonkeyPatch) -> None:
@@ -191,7 +193,7 @@ def letters_count_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_that_were_not_written_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "letter_not_written", lambda self, letter, error, now_s: self.letter_written(letter))
+    patch.setattr(Letters, "not_written", lambda self, letter, error, now_s, hurries: self.written(letter))
 
 
 def a_batch_dies_of_one_record(patch: pytest.MonkeyPatch) -> None:

@@ -291,7 +291,7 @@ class ShardSession:
         reader.checkpointing.checkpoint_to(wanted)
         try:
             async with asyncio.timeout(self._options.stored_timeout_s):
-                stored = await reader.checkpointing.until_stored(min(wanted, reader.ledger.safe))
+                stored = await reader.checkpointing.until_stored(min(wanted, reader.ledger.progress.safe))
         except TimeoutError:
             return "ThrottlingException"
         return None if stored else self._over()

@@ -366,7 +366,11 @@ class TestConsumer(Consumer[Any]):
     @property
     def unsettled(self) -> list[Record]:
         """The records that were delivered and are not settled: they come again, here or to the next owner."""
-        out = {(shard, position) for shard, reader in self._newest.items() for position in reader.ledger.unsettled()}
+        out = {
+            (shard, position)
+            for shard, reader in self._newest.items()
+            for position in reader.ledger.progress.unsettled()
+        }
         return [one for one in self.stream.records() if (one.shard_id, _position(one)) in out]
 
     @property
@@ -532,7 +536,7 @@ class TestConsumer(Consumer[Any]):
         found = {row.key: row.checkpoint for row in self.lease_table.rows()}
         prompt = isinstance(self.options.checkpoints.cadence, Prompt)
         for reader in self._session.turns.held:
-            stored, settled = found.get(reader.shard_id), reader.ledger.safe
+            stored, settled = found.get(reader.shard_id), reader.ledger.progress.safe
             is_stored_at_once = prompt and reader.checkpointing.pending is None
             found[reader.shard_id] = min(settled, stored) if is_stored_at_once and stored is not None else settled
         return found

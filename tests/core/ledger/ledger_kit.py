@@ -35,6 +35,11 @@ def numbers(records: Sequence[Any]) -> list[int]:
     return [record.sequence_number for record in records]
 
 
+def next_at_s(ledger: Ledger[Any]) -> float:
+    """When time alone leads to something: a delivery, something to say, or a letter."""
+    return min(ledger.next_turn_at_s(), ledger.next_check_at_s(), ledger.letters.next_at_s())
+
+
 class Kept:
     """A ledger, a clock for it, and what it told."""
 

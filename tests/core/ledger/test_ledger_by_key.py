@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.model import Position
 from shardway.policies import ByKey, Redeliver, Retry
-from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers
+from tests.core.ledger.ledger_kit import Kept, Rec, at, next_at_s, numbers
 from tests.momentary import now
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_a_delivery_is_of_one_key_and_the_next_of_it_waits() -> None:
     assert kept.nothing()
     kept.ledger.ack(a.ticket, [4])
     assert numbers(kept.deliver().records) == [7]
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
 
 
 def test_what_comes_while_its_key_is_out_waits() -> None:
@@ -84,7 +84,7 @@ def test_a_key_that_fails_holds_up_only_itself() -> None:
     assert numbers(b.records) == [4]
     kept.ledger.ack(b.ticket)
     assert kept.nothing()
-    due_s = kept.ledger.next_at_s()
+    due_s = next_at_s(kept.ledger)
     assert kept.now_s < due_s <= kept.now_s + 4
     kept.now_s = due_s
     halves = []
@@ -94,7 +94,7 @@ def test_a_key_that_fails_holds_up_only_itself() -> None:
         halves.append((numbers(delivery.records), delivery.attempt))
         kept.ledger.ack(delivery.ticket)
     assert halves == [([1, 2], 2), ([3], 2)]
-    assert kept.ledger.safe == at(4)
+    assert kept.ledger.progress.safe == at(4)
 
 
 def test_parts_of_what_was_put_off_come_in_order() -> None:
@@ -125,7 +125,7 @@ def test_a_late_settlement_of_what_waits_lets_the_key_go_on() -> None:
     assert kept.nothing()
     kept.ledger.ack(b.ticket)
     kept.ledger.ack(second.ticket)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
     assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
 
 
@@ -150,7 +150,7 @@ def test_a_handler_that_hangs_gives_its_slot_back_when_the_policy_redelivers() -
     again = kept.deliver()
     assert (numbers(again.records), again.attempt) == ([1], 2)
     kept.ledger.ack(hung.ticket)
-    assert kept.ledger.safe == at(2)
+    assert kept.ledger.progress.safe == at(2)
     assert kept.ledger.out == 0
 
 
@@ -184,8 +184,8 @@ def test_each_key_is_done_in_its_order_whatever_fails(pages: list[str], slots: i
             assert len(out) <= slots
             continue
         if not out:
-            assert kept.ledger.next_at_s() > kept.now_s
-            kept.now_s = kept.ledger.next_at_s()
+            assert next_at_s(kept.ledger) > kept.now_s
+            kept.now_s = next_at_s(kept.ledger)
             continue
         delivery = out.pop(random.randrange(len(out)))
         if random.random() < 0.3:
@@ -195,7 +195,7 @@ def test_each_key_is_done_in_its_order_whatever_fails(pages: list[str], slots: i
             kept.ledger.ack(delivery.ticket)
     assert {key: sorted(found) for key, found in done.items()} == done
     assert sum(map(len, done.values())) == len(records)
-    assert not records or kept.ledger.safe.position == Position(number - 1)
+    assert not records or kept.ledger.progress.safe.position == Position(number - 1)
     assert kept.ledger._book.queue._lanes == {}  # type: ignore[attr-defined]
 
 
@@ -220,7 +220,7 @@ def test_while_draining_only_what_lies_before_records_that_were_delivered() -> N
     assert kept.nothing()
     kept.ledger.ack(gap.ticket)
     assert kept.ledger.drained
-    assert kept.ledger.safe == at(4)
+    assert kept.ledger.progress.safe == at(4)
     kept.ledger.may_deliver = MayDeliver.ALL
     assert sorted(kept.deliver().records[0].sequence_number for _ in range(2)) == [5, 8]
 

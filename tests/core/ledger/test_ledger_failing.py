@@ -33,7 +33,7 @@ from shardway.policies import (
     Stop,
     Warn,
 )
-from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
+from tests.core.ledger.ledger_kit import Kept, Rec, at, next_at_s, numbers, recs
 from tests.momentary import now
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def handle_all(kept: Kept, is_poison: Callable[[Rec], bool], steps_max: int = 1_
     """Deliver and handle until nothing is left; what was delivered."""
     handed: list[list[int]] = []
     for _ in range(steps_max):
-        for letter in kept.ledger.dead_letters(kept.now_s):
-            kept.ledger.letter_written(letter)
+        for letter in kept.ledger.letters.take(kept.now_s):
+            kept.ledger.letters.written(letter)
         delivery = kept.ledger.deliver(kept.now_s)
         if delivery is None:
             if not kept.ledger.held.records or kept.ledger.ending is not None:
                 return handed
-            kept.now_s = max(kept.now_s, kept.ledger.next_at_s())
+            kept.now_s = max(kept.now_s, next_at_s(kept.ledger))
             continue
         handed.append(numbers(delivery.records))
         if any(is_poison(record) for record in delivery.records):
@@ -76,7 +76,7 @@ def test_a_poison_record_is_found_by_halves_and_becomes_a_dead_letter() -> None:
     handed = handle_all(kept, lambda record: record.sequence_number == 6)
     batch = list(range(1, 9))
     assert handed == [batch, batch, [1, 2, 3, 4], [5, 6, 7, 8], [5, 6], [5], [6], [6], [6], [7, 8]]
-    assert kept.ledger.safe == at(8)
+    assert kept.ledger.progress.safe == at(8)
     steps = [(event.position, event.records, event.attempt, event.next_step) for event in kept.of(BatchFailed)]
     assert steps == [
         (Position(1), 8, 1, "Redelivery"),
@@ -99,7 +99,7 @@ def test_exactly_the_poison_records_are_given_up_and_order_is_kept(count: int, p
     handed = handle_all(kept, lambda record: record.sequence_number in poison)
     bad = sorted(number for number in poison if number <= count)
     assert [event.position.sequence_number for event in kept.of(RecordDeadLettered)] == bad
-    assert kept.ledger.safe == at(count)
+    assert kept.ledger.progress.safe == at(count)
     last = [numbers_ for numbers_ in handed if not poison.intersection(numbers_)]
     assert sorted(number for numbers_ in last for number in numbers_) == [
         number for number in range(1, count + 1) if number not in poison
@@ -136,7 +136,7 @@ def test_tries_are_apart_and_hold_up_what_is_new() -> None:
     (failed,) = kept.of(BatchFailed)
     assert failed.delay_s == pytest.approx(Random(3).uniform(0, 2.0))
     assert kept.nothing()
-    assert kept.ledger.next_at_s() == kept.now_s + failed.delay_s
+    assert next_at_s(kept.ledger) == kept.now_s + failed.delay_s
     kept.now_s += failed.delay_s
     assert numbers(kept.deliver().records) == [1, 2]
     assert numbers(kept.deliver().records) == [3, 4]
@@ -164,7 +164,7 @@ def test_what_is_put_off_comes_again_and_may_be_settled_meanwhile() -> None:
     again = kept.deliver()
     assert (numbers(again.records), list(again.places), again.attempt) == ([1], [0], 2)
     kept.ledger.ack(delivery.ticket, [0])
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
     assert kept.ledger.remaining(again) == []
 
 
@@ -246,7 +246,7 @@ def test_a_dependency_that_is_down_halves_nothing_and_gives_the_shard_up_in_the_
     assert kept.of(ShardGivenUp) == [given_up]
     assert kept.nothing()
     assert kept.ledger.drained, "no handler works on them any more: nothing is to be waited for"
-    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+    assert kept.ledger.progress.safe == Checkpoint.TRIM_HORIZON
 
 
 def test_whatever_succeeds_meanwhile_shows_that_the_dependency_is_well() -> None:
@@ -311,20 +311,20 @@ def test_a_dead_letter_counts_only_when_it_is_written() -> None:
     delivery = kept.deliver()
     kept.ledger.dead_letter(delivery.ticket, kept.now_s, [0], error=PoisonError("bad byte at 7"))
     kept.ledger.ack(delivery.ticket, [1, 2])
-    assert kept.ledger.next_at_s() == kept.now_s
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    assert next_at_s(kept.ledger) == kept.now_s
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     assert (letter.record, letter.position, letter.attempts) == (Rec(1), Position(1), 1)
     assert (letter.error_type, letter.error_message, letter.part) == ("PoisonError", "bad byte at 7", None)
-    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
-    kept.ledger.letter_not_written(letter, OSError("disk full"), kept.now_s)
+    assert kept.ledger.progress.safe == Checkpoint.TRIM_HORIZON
+    kept.ledger.letters.not_written(letter, OSError("disk full"), kept.now_s, hurries=False)
     (failed,) = kept.of(DeadLetterFailed)
     assert (failed.position, failed.error_type, failed.failures) == (Position(1), "OSError", 1)
-    assert kept.ledger.dead_letters(kept.now_s) == []
-    kept.now_s = kept.ledger.next_at_s()
-    assert kept.ledger.dead_letters(kept.now_s) == [letter]
-    kept.ledger.letter_written(letter)
-    kept.ledger.letter_written(letter)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.letters.take(kept.now_s) == []
+    kept.now_s = next_at_s(kept.ledger)
+    assert kept.ledger.letters.take(kept.now_s) == [letter]
+    kept.ledger.letters.written(letter)
+    kept.ledger.letters.written(letter)
+    assert kept.ledger.progress.safe == at(3)
     assert len(kept.of(RecordDeadLettered)) == 1
     assert "bad byte" not in str(kept.told)
 
@@ -335,7 +335,7 @@ def test_a_dead_letter_whose_record_was_settled_after_all_is_not_written() -> No
     delivery = kept.deliver()
     kept.ledger.dead_letter(delivery.ticket, kept.now_s)
     kept.ledger.ack(delivery.ticket, [1])
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     assert letter.position == Position(1)
 
 
@@ -346,16 +346,16 @@ def test_a_program_that_leaves_a_batch_settles_the_rest_and_not_what_was_put_off
     kept.ledger.nack(delivery.ticket, kept.now_s, [1], delay_s=5)
     kept.ledger.dead_letter(delivery.ticket, kept.now_s, [2])
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.unsettled() == [Position(2), Position(3)]
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
-    kept.ledger.letter_written(letter)
+    assert kept.ledger.progress.unsettled() == [Position(2), Position(3)]
+    (letter,) = kept.ledger.letters.take(kept.now_s)
+    kept.ledger.letters.written(letter)
     kept.now_s += 5
     again = kept.deliver()
     assert numbers(again.records) == [2]
     kept.ledger.skip(delivery.ticket)
-    assert kept.ledger.safe == at(1)
+    assert kept.ledger.progress.safe == at(1)
     kept.ledger.ack(again.ticket)
-    assert kept.ledger.safe == at(4)
+    assert kept.ledger.progress.safe == at(4)
 
 
 def test_what_was_put_off_once_is_not_settled_by_leaving_that_batch_whatever_happened_since() -> None:
@@ -366,7 +366,7 @@ def test_what_was_put_off_once_is_not_settled_by_leaving_that_batch_whatever_hap
     kept.deliver()
     kept.ledger.take_back(kept.now_s)
     kept.ledger.ack(first.ticket)
-    assert kept.ledger.unsettled() == [Position(1)]
+    assert kept.ledger.progress.unsettled() == [Position(1)]
 
 
 def test_settling_through_leaves_dead_letters_to_be_written() -> None:
@@ -374,10 +374,10 @@ def test_settling_through_leaves_dead_letters_to_be_written() -> None:
     kept.admit(recs(1, 4), unreadable={1: KeyError()})
     delivery = kept.deliver()
     kept.ledger.settle_through(delivery.ticket, 2)
-    assert kept.ledger.safe == at(1)
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
-    kept.ledger.letter_written(letter)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(1)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
+    kept.ledger.letters.written(letter)
+    assert kept.ledger.progress.safe == at(3)
 
 
 def test_a_handler_that_was_only_slow_settles_what_was_delivered_to_another_meanwhile() -> None:
@@ -388,7 +388,7 @@ def test_a_handler_that_was_only_slow_settles_what_was_delivered_to_another_mean
     again = kept.deliver()
     kept.ledger.nack(again.ticket, kept.now_s, [3])
     kept.ledger.ack(slow.ticket)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
     assert numbers(kept.deliver().records) == [4]
 
 
@@ -400,11 +400,11 @@ def test_what_can_not_be_read_is_a_dead_letter_and_never_delivered() -> None:
     delivery = kept.deliver()
     assert numbers(delivery.records) == [1, 3]
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(1)
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    assert kept.ledger.progress.safe == at(1)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     assert (letter.position, letter.error_type, letter.attempts) == (Position(2), "UnicodeDecodeError", 0)
-    kept.ledger.letter_written(letter)
-    assert kept.ledger.safe == at(4)
+    kept.ledger.letters.written(letter)
+    assert kept.ledger.progress.safe == at(4)
 
 
 def test_a_skip_is_told_with_its_reason() -> None:
@@ -415,7 +415,7 @@ def test_a_skip_is_told_with_its_reason() -> None:
     kept.ledger.skip(delivery.ticket, [2, 0, 1], reason="too old")
     (skipped,) = kept.of(RecordsSkipped)
     assert (skipped.first, skipped.last, skipped.records, skipped.reason) == (Position(1), Position(3), 2, "too old")
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
     kept.ledger.skip(delivery.ticket, [0])
     assert len(kept.told) == 1
 
@@ -432,7 +432,7 @@ def stalled(policy: Any, **more: Any) -> Kept:
     kept.ledger.nack(delivery.ticket, kept.now_s, [5], delay_s=1000)
     kept.later(29.9)
     assert kept.told == []
-    assert kept.ledger.next_at_s() == pytest.approx(kept.now_s + 0.1)
+    assert next_at_s(kept.ledger) == pytest.approx(kept.now_s + 0.1)
     kept.later(0.1)
     (told,) = kept.of(RecordsStalled)
     assert (told.positions, told.records, told.waiting) == ((Position(2), Position(4), Position(6)), 3, 1)
@@ -447,7 +447,7 @@ def test_stall_warn() -> None:
     assert len(kept.told) == 1
     kept.later(1)
     assert [round(event.age_s) for event in kept.of(RecordsStalled)] == [30, 60]
-    assert kept.ledger.safe == at(1)
+    assert kept.ledger.progress.safe == at(1)
     assert kept.ledger.out == 2
 
 
@@ -459,7 +459,7 @@ def test_stall_redeliver() -> None:
     kept.ledger.ack(again.ticket, [1])
     kept.later(30)
     assert [event.action for event in kept.of(RecordsStalled)] == ["Redeliver", "DeadLetters"]
-    letters = kept.ledger.dead_letters(kept.now_s)
+    letters = kept.ledger.letters.take(kept.now_s)
     assert [letter.position for letter in letters] == [Position(4), Position(6)]
     assert {letter.error_type for letter in letters} == {"not settled in time"}
     assert [letter.attempts for letter in letters] == [2, 1]
@@ -467,16 +467,16 @@ def test_stall_redeliver() -> None:
 
 def test_stall_dead_letters() -> None:
     kept = stalled(DeadLetters())
-    assert len(kept.ledger.dead_letters(kept.now_s)) == 3
+    assert len(kept.ledger.letters.take(kept.now_s)) == 3
     kept.later(30)
     told = kept.of(RecordsStalled)[1]
     assert (told.records, told.waiting) == (3, 3)
-    assert kept.ledger.dead_letters(kept.now_s) == []
+    assert kept.ledger.letters.take(kept.now_s) == []
 
 
 def test_stall_skip() -> None:
     kept = stalled(Skip())
-    assert kept.ledger.safe == at(6)
+    assert kept.ledger.progress.safe == at(6)
     assert sum(event.records for event in kept.of(RecordsSkipped)) == 3
 
 
@@ -497,24 +497,24 @@ def test_records_of_one_delivery_that_are_settled_in_time_are_not_told() -> None
         kept.later(29)
     kept.later(300)
     assert kept.told == []
-    assert kept.ledger.next_at_s() == float("inf")
+    assert next_at_s(kept.ledger) == float("inf")
 
 
 def test_one_that_is_told_again_and_again_hides_no_other() -> None:
     kept = Kept(settle_deadline_s=30.0)
     kept.admit(recs(1, 2))
-    assert now(kept.ledger.out_since_s) is None
+    assert now(kept.ledger.progress.out_since_s) is None
     first = kept.deliver(1)
     kept.later(10)
     kept.deliver(1)
     kept.later(20)
-    assert kept.ledger.out_since_s == 1000
+    assert kept.ledger.progress.out_since_s == 1000
     kept.later(10)
     assert [event.positions for event in kept.of(RecordsStalled)] == [(Position(1),), (Position(2),)]
-    assert kept.ledger.next_at_s() == kept.now_s + 20
+    assert next_at_s(kept.ledger) == kept.now_s + 20
     kept.ledger.ack(first.ticket)
-    assert kept.ledger.out_since_s == 1010
-    assert kept.ledger.next_at_s() == kept.now_s + 30
+    assert kept.ledger.progress.out_since_s == 1010
+    assert next_at_s(kept.ledger) == kept.now_s + 30
 
 
 def test_the_clock_of_a_record_does_not_start_again_with_each_try() -> None:

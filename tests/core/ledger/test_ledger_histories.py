@@ -260,17 +260,17 @@ class Histories(RuleBasedStateMachine):
 
     @rule(written=st.booleans(), how_many=st.integers(1, 5))
     def write_letters(self, written: bool, how_many: int) -> None:
-        self.letters += self.ledger.dead_letters(self.kept.now_s)
+        self.letters += self.ledger.letters.take(self.kept.now_s)
         for letter in self.letters[:how_many]:
             entry = self.by_name[letter.position]
             assert entry.state in (LETTER, SETTLED)
             assert letter.attempts == entry.times
             assert letter.record is entry.record
             if written:
-                self.ledger.letter_written(letter)
+                self.ledger.letters.written(letter)
                 entry.state = SETTLED
             else:
-                self.ledger.letter_not_written(letter, OSError(), self.kept.now_s)
+                self.ledger.letters.not_written(letter, OSError(), self.kept.now_s, hurries=self.ledger.draining)
         del self.letters[:how_many]
 
     @rule(seconds=st.sampled_from([0.5, 9.0, 60.0]))
@@ -314,17 +314,17 @@ class Histories(RuleBasedStateMachine):
             expected, prefix = Checkpoint.at(entry.position), prefix + 1
         else:
             expected = self.ends
-        safe = self.ledger.safe
+        safe = self.ledger.progress.safe
         if prefix < len(self.entries):  # a page may end behind its last record
             assert expected <= safe
             assert safe < Checkpoint.at(self.entries[prefix].position)
             assert safe == expected or safe.position.sub_sequence_number == 9
-            assert self.ledger.oldest == self.entries[prefix].position
+            assert self.ledger.progress.oldest == self.entries[prefix].position
         else:
             assert safe == expected
-            assert self.ledger.oldest is None
-        assert self.ledger.settled_records == prefix
-        assert self.ledger.repeatable == len(self.entries) - prefix
+            assert self.ledger.progress.oldest is None
+        assert self.ledger.progress.settled_records == prefix
+        assert self.ledger.progress.done_records == len(self.entries) - self.ledger.held.records
 
     @invariant()
     def all_is_counted(self) -> None:
@@ -334,7 +334,7 @@ class Histories(RuleBasedStateMachine):
         if not left:
             assert self.ledger.held.held_bytes == 0
         assert self.ledger.out == sum(entry.state == OUT for entry in left)
-        assert self.ledger.unsettled() == [entry.position for entry in left if entry.state != NEW]
+        assert self.ledger.progress.unsettled() == [entry.position for entry in left if entry.state != NEW]
 
     def teardown(self) -> None:
         """Nothing is stuck: a program that goes on and settles reaches the end."""
@@ -347,16 +347,16 @@ class Histories(RuleBasedStateMachine):
             return
         for _ in range(10 * len(self.entries) + 10):
             self.kept.now_s += 10
-            for letter in [*letters, *self.ledger.dead_letters(self.kept.now_s)]:
-                assert self.ledger.letter_written(letter)
+            for letter in [*letters, *self.ledger.letters.take(self.kept.now_s)]:
+                assert self.ledger.letters.written(letter)
             letters = []
             while (delivery := self.ledger.deliver(self.kept.now_s)) is not None:
                 assert self.ledger.ack(delivery.ticket)
             if not self.ledger.held.records:
                 break
-        assert self.ledger.safe == self.ends
+        assert self.ledger.progress.safe == self.ends
         self.ledger.end()
-        assert self.ledger.safe == Checkpoint.SHARD_END
+        assert self.ledger.progress.safe == Checkpoint.SHARD_END
         assert self.ledger.close("stop").unsettled == 0
 
 

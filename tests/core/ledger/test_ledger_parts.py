@@ -39,11 +39,11 @@ def test_a_record_is_settled_when_all_of_its_parts_are() -> None:
         (b"a", 0, 3), (b"b", 1, 3), (b"c", 2, 3), (b"d", 0, 1), (b"e", 0, 2), (b"f", 1, 2),
     ]  # fmt: skip
     kept.ledger.ack(delivery.ticket, [0, 1, 3, 4])
-    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+    assert kept.ledger.progress.safe == Checkpoint.TRIM_HORIZON
     kept.ledger.ack(delivery.ticket, [2])
-    assert kept.ledger.safe == at(2, 0)
+    assert kept.ledger.progress.safe == at(2, 0)
     kept.ledger.ack(delivery.ticket, [5])
-    assert kept.ledger.safe == at(2, 1)
+    assert kept.ledger.progress.safe == at(2, 1)
 
 
 @given(st.lists(st.integers(0, 6), max_size=20), st.randoms(use_true_random=False))
@@ -58,7 +58,7 @@ def test_in_whatever_order_parts_are_settled(shape: list[int], random: Random) -
     random.shuffle(places)
     for place, part in [*places, (None, None)]:
         done = next((number for number, parts in enumerate(left) if parts), len(left))
-        assert kept.ledger.safe == (at(done) if done else Checkpoint.TRIM_HORIZON)
+        assert kept.ledger.progress.safe == (at(done) if done else Checkpoint.TRIM_HORIZON)
         if place is not None:
             assert delivery is not None
             kept.ledger.ack(delivery.ticket, [place])
@@ -68,11 +68,11 @@ def test_in_whatever_order_parts_are_settled(shape: list[int], random: Random) -
 def test_a_record_without_parts_is_settled_and_holds_nothing_up() -> None:
     kept = Kept()
     admit(kept, [Rec(1, data=b""), Rec(2, data=b"a"), Rec(3, data=b"")])
-    assert kept.ledger.safe == at(1)
+    assert kept.ledger.progress.safe == at(1)
     delivery = kept.deliver()
     assert len(delivery.records) == 1
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
 
 
 def test_duplicates_are_not_split() -> None:
@@ -81,7 +81,7 @@ def test_duplicates_are_not_split() -> None:
     delivery = kept.deliver()
     assert [part.value for part in delivery.records] == [b"c", b"d"]
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(3)
+    assert kept.ledger.progress.safe == at(3)
 
 
 def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it() -> None:
@@ -93,10 +93,10 @@ def test_a_part_that_fails_comes_again_alone_and_a_dead_letter_names_it() -> Non
     again = kept.deliver()
     assert again.records[0] is delivery.records[1]
     kept.ledger.dead_letter(again.ticket, kept.now_s)
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     assert (letter.position, letter.part, letter.attempts) == (Position(1), 1, 2)
-    kept.ledger.letter_written(letter)
-    assert kept.ledger.safe == at(1)
+    kept.ledger.letters.written(letter)
+    assert kept.ledger.progress.safe == at(1)
 
 
 def test_a_record_that_can_not_be_split_is_unreadable() -> None:
@@ -109,7 +109,7 @@ def test_a_record_that_can_not_be_split_is_unreadable() -> None:
     assert parts.settled == []
     kept.admit(parts.records, unreadable=parts.unreadable)
     assert kept.nothing()
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     assert (letter.record, letter.error_type, letter.part) == (Rec(1, data=b"secret"), "ValueError", None)
 
 
@@ -161,6 +161,6 @@ def test_while_draining_the_further_parts_of_a_record_are_delivered(order: Order
     assert not kept.ledger.has_gaps
     assert kept.nothing()
     assert kept.ledger.drained
-    assert kept.ledger.safe == at(2)
+    assert kept.ledger.progress.safe == at(2)
     kept.ledger.may_deliver = MayDeliver.ALL
     assert [part.value for part in kept.deliver().records] == [b"f"]

@@ -39,7 +39,7 @@ def test_one_after_the_other() -> None:
         kept.admit(recs(1 + 10 * page, 10))
         while (delivery := kept.ledger.deliver(kept.now_s, 1)) is not None:
             kept.ledger.ack(delivery.ticket)
-            assert kept.ledger.safe == at(delivery.records[0].sequence_number)
+            assert kept.ledger.progress.safe == at(delivery.records[0].sequence_number)
     assert kept.told == []
 
 
@@ -60,7 +60,7 @@ def test_ten_collected_and_settled_through_the_last() -> None:
     for number in range(10, 101, 10):
         deliveries = [kept.deliver(1) for _ in range(10)]
         kept.ledger.settle_through(deliveries[-1].ticket, deliveries[-1].places[0])
-        assert kept.ledger.safe == at(number)
+        assert kept.ledger.progress.safe == at(number)
     assert kept.told == []
 
 
@@ -107,11 +107,11 @@ def test_a_flush_by_age() -> None:
     groups = collector.due(kept.now_s + 6)
     assert {str(group.key) for group in groups} == {"slow", "customer 0", "customer 1", "customer 2"}
     assert all(group.ack(kept.ledger) for group in groups)
-    assert kept.ledger.safe == at(10)
+    assert kept.ledger.progress.safe == at(10)
     assert len(collector) == 1
     (rest,) = collector.flush()
     assert rest.ack(kept.ledger)
-    assert kept.ledger.safe == at(11)
+    assert kept.ledger.progress.safe == at(11)
     assert collector.flush() == []
 
 

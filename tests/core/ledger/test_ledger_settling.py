@@ -17,7 +17,7 @@ from shardway.errors import OptionError
 from shardway.events import BatchFailed, FetchingHeld, LateSettlement, RecordsSkipped, RecordsUnsettled
 from shardway.model import Position
 from shardway.policies import ByKey, Retry, Skip
-from tests.core.ledger.ledger_kit import Kept, Rec, at, numbers, recs
+from tests.core.ledger.ledger_kit import Kept, Rec, at, next_at_s, numbers, recs
 from tests.momentary import now
 
 
@@ -26,16 +26,16 @@ def test_the_checkpoint_stays_before_the_first_that_is_not_settled() -> None:
     kept.admit(recs(10, 4))
     delivery = kept.deliver()
     assert numbers(delivery.records) == [10, 11, 12, 13]
-    assert kept.ledger.safe == at(5)
+    assert kept.ledger.progress.safe == at(5)
     kept.ledger.ack(delivery.ticket, [1])
     kept.ledger.ack(delivery.ticket, [3])
-    assert kept.ledger.safe == at(5)
+    assert kept.ledger.progress.safe == at(5)
     kept.ledger.ack(delivery.ticket, [0])
-    assert kept.ledger.safe == at(11)
-    assert now(kept.ledger.oldest) == Position(12)
+    assert kept.ledger.progress.safe == at(11)
+    assert now(kept.ledger.progress.oldest) == Position(12)
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(13)
-    assert kept.ledger.oldest is None
+    assert kept.ledger.progress.safe == at(13)
+    assert kept.ledger.progress.oldest is None
     assert kept.told == []
 
 
@@ -44,26 +44,26 @@ def test_inside_of_an_aggregate_it_is_the_sub_sequence_number() -> None:
     kept.admit([Rec(7, 0), Rec(7, 1), Rec(7, 2), Rec(8, 0)])
     delivery = kept.deliver()
     kept.ledger.ack(delivery.ticket, [0, 1])
-    assert kept.ledger.safe == at(7, 1)
+    assert kept.ledger.progress.safe == at(7, 1)
     kept.ledger.ack(delivery.ticket, [3])
-    assert kept.ledger.safe == at(7, 1)
+    assert kept.ledger.progress.safe == at(7, 1)
     kept.ledger.ack(delivery.ticket, [2])
-    assert kept.ledger.safe == at(8, 0)
+    assert kept.ledger.progress.safe == at(8, 0)
 
 
 def test_a_page_may_end_behind_its_last_record_and_may_be_empty() -> None:
     kept = Kept()
     kept.admit([], ends_at=Position(3, 9))
-    assert kept.ledger.safe == at(3, 9)
+    assert kept.ledger.progress.safe == at(3, 9)
     kept.admit(recs(4, 2), ends_at=Position(8, 1))
     kept.admit([], ends_at=Position(9, 0))
     delivery = kept.deliver()
     kept.ledger.ack(delivery.ticket, [0])
-    assert kept.ledger.safe == at(4)
+    assert kept.ledger.progress.safe == at(4)
     kept.ledger.ack(delivery.ticket, [1])
-    assert kept.ledger.safe == at(9)
+    assert kept.ledger.progress.safe == at(9)
     kept.admit([])
-    assert kept.ledger.safe == at(9)
+    assert kept.ledger.progress.safe == at(9)
 
 
 def test_records_that_do_not_follow_are_refused() -> None:
@@ -82,16 +82,16 @@ def test_at_the_shards_end_all_must_be_settled() -> None:
     kept.ledger.end()
     delivery = kept.deliver()
     kept.ledger.ack(delivery.ticket, [1])
-    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+    assert kept.ledger.progress.safe == Checkpoint.TRIM_HORIZON
     kept.ledger.ack(delivery.ticket, [0])
-    assert kept.ledger.safe == Checkpoint.SHARD_END
-    assert kept.ledger.came_to == Checkpoint.SHARD_END
+    assert kept.ledger.progress.safe == Checkpoint.SHARD_END
+    assert kept.ledger.progress.came_to == Checkpoint.SHARD_END
 
 
 def test_a_shard_without_records_ends_too() -> None:
     kept = Kept()
     kept.ledger.end()
-    assert kept.ledger.safe == Checkpoint.SHARD_END
+    assert kept.ledger.progress.safe == Checkpoint.SHARD_END
 
 
 def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages() -> None:
@@ -107,13 +107,13 @@ def test_deliveries_are_of_the_size_that_is_asked_for_and_never_across_pages() -
 def test_what_came_settled_is_never_delivered() -> None:
     kept = Kept()
     kept.admit(recs(1, 6), settled=[0, 1, 4])
-    assert kept.ledger.safe == at(2)
+    assert kept.ledger.progress.safe == at(2)
     delivery = kept.deliver(2)
     assert numbers(delivery.records) == [3, 4]
     assert list(delivery.places) == [2, 3]
     assert numbers(kept.deliver().records) == [6]
     kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(5)
+    assert kept.ledger.progress.safe == at(5)
     kept.admit(recs(7, 2), settled=[0, 1])
     assert kept.nothing()
 
@@ -140,7 +140,7 @@ def test_settling_twice_is_no_fault() -> None:
         assert kept.ledger.ack(delivery.ticket, [0])
         assert kept.ledger.ack(delivery.ticket)
     assert kept.ledger.out == 0
-    assert kept.ledger.settled_records == 3
+    assert kept.ledger.progress.settled_records == 3
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -171,7 +171,6 @@ def test_what_lies_behind_one_that_is_stuck_counts_against_what_comes_again_afte
     assert not now(kept.ledger.has_room)
     kept.ledger.ack(stuck.ticket)
     assert kept.ledger.has_room
-    assert kept.ledger.repeatable == 0
 
 
 def test_a_record_that_is_slow_holds_itself_and_not_its_page() -> None:
@@ -182,8 +181,8 @@ def test_a_record_that_is_slow_holds_itself_and_not_its_page() -> None:
         kept.ledger.ack(delivery.ticket, [place for place in delivery.places if place != 500])
     assert kept.ledger.held.records == 20
     assert 20 * 100 <= kept.ledger.held.held_bytes <= 20 * 400
-    assert kept.ledger.safe == at(500)
-    assert kept.ledger.unsettled(2) == [Position(501), Position(1501)]
+    assert kept.ledger.progress.safe == at(500)
+    assert kept.ledger.progress.unsettled(2) == [Position(501), Position(1501)]
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32), st.integers(1, 5))
@@ -201,7 +200,7 @@ def test_pages_let_go_what_is_settled_and_keep_the_positions(count: int, seed: i
         open_places.discard(place)
         first = min(open_places, default=count)
         expected = Checkpoint.TRIM_HORIZON if first == 0 else at(*records[first - 1][:2])
-        assert kept.ledger.safe == expected
+        assert kept.ledger.progress.safe == expected
         page_bytes = kept.ledger.held.held_bytes
         assert page_bytes >= 8 * len(open_places)
         assert page_bytes < 8 * 4 * len(open_places) or page_bytes == 8 * len(open_places)
@@ -212,7 +211,7 @@ def test_a_program_that_waits_for_records_while_all_are_out_is_told() -> None:
     kept.admit(recs(1, 4))
     delivery = kept.deliver()
     assert kept.nothing()
-    assert kept.ledger.next_at_s() == kept.now_s + 5
+    assert next_at_s(kept.ledger) == kept.now_s + 5
     kept.later(4.9)
     assert kept.told == []
     kept.later(0.1)
@@ -246,7 +245,7 @@ def test_settling_through_a_record_settles_all_that_were_delivered_before() -> N
     kept.ledger.ack(first.ticket, [2])
     kept.ledger.nack(first.ticket, kept.now_s, [4], delay_s=5)
     assert kept.ledger.settle_through(second.ticket, 1)
-    assert kept.ledger.safe == at(7)
+    assert kept.ledger.progress.safe == at(7)
     assert kept.ledger.out == 1
     kept.later(10)
     assert numbers(kept.deliver().records) == [9, 10]
@@ -260,11 +259,11 @@ def test_the_newest_settlement_wins_where_it_is_told_to_and_says_what_was_skippe
     first, second = kept.deliver(), kept.deliver()
     kept.ledger.ack(first.ticket, [0])
     kept.ledger.ack(second.ticket, [1])
-    assert kept.ledger.safe == at(7)
+    assert kept.ledger.progress.safe == at(7)
     skipped = [(event.first, event.last, event.records, event.reason) for event in kept.of(RecordsSkipped)]
     assert skipped == [(Position(2), Position(5), 4, "latest wins"), (Position(6), Position(6), 1, "latest wins")]
     kept.ledger.ack(second.ticket, [4])
-    assert kept.ledger.safe == at(10)
+    assert kept.ledger.progress.safe == at(10)
     assert [event.reason for event in kept.of(RecordsUnsettled)] == []
     with pytest.raises(OptionError, match="latest_wins"):
         LedgerPolicy(latest_wins=True, order=ByKey())
@@ -301,7 +300,7 @@ def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
     kept.admit(recs(1, 5))
     delivery = kept.deliver()
     kept.ledger.dead_letter(delivery.ticket, kept.now_s, [4])
-    (letter,) = kept.ledger.dead_letters(kept.now_s)
+    (letter,) = kept.ledger.letters.take(kept.now_s)
     kept.ledger.close("lease lost")
     kept.told.clear()
     late = [
@@ -312,8 +311,8 @@ def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
         kept.ledger.nack(delivery.ticket, kept.now_s),
         kept.ledger.fail(delivery.ticket, KeyError(), kept.now_s),
         kept.ledger.dead_letter(delivery.ticket, kept.now_s),
-        kept.ledger.letter_written(letter),
-        kept.ledger.letter_not_written(letter, OSError(), kept.now_s),
+        kept.ledger.letters.written(letter),
+        kept.ledger.letters.not_written(letter, OSError(), kept.now_s, hurries=False),
     ]
     assert late == [False] * 9
     assert kept.told == [LateSettlement("orders", "shardId-000000000000", 1, "lease lost")]
@@ -321,8 +320,8 @@ def test_late_settlements_count_for_nothing_and_are_told_once() -> None:
     kept.ledger.take_back(kept.now_s)
     kept.later(1000)
     assert kept.nothing()
-    assert kept.ledger.dead_letters(kept.now_s) == []
-    assert kept.ledger.safe == Checkpoint.TRIM_HORIZON
+    assert kept.ledger.letters.take(kept.now_s) == []
+    assert kept.ledger.progress.safe == Checkpoint.TRIM_HORIZON
     assert len(kept.told) == 1
 
 
@@ -338,8 +337,8 @@ def test_draining_delivers_nothing_and_waits_for_what_is_out() -> None:
     kept.ledger.dead_letter(delivery.ticket, kept.now_s, [2, 3])
     assert kept.ledger.out == 0
     assert not now(kept.ledger.drained)
-    for letter in kept.ledger.dead_letters(kept.now_s):
-        kept.ledger.letter_written(letter)
+    for letter in kept.ledger.letters.take(kept.now_s):
+        kept.ledger.letters.written(letter)
     assert kept.ledger.drained
     kept.ledger.may_deliver = MayDeliver.ALL
     assert numbers(kept.deliver().records) == [2]
@@ -358,7 +357,7 @@ def test_an_iteration_that_was_left_offers_its_records_again() -> None:
     kept.ledger.ack(two.ticket)
     for delivery in again:
         kept.ledger.ack(delivery.ticket)
-    assert kept.ledger.safe == at(6)
+    assert kept.ledger.progress.safe == at(6)
 
 
 def sized(first: int, count: int) -> list[Rec]:
@@ -380,24 +379,24 @@ def test_the_bytes_of_what_is_settled_are_known_whatever_is_settled_first(
         if places:
             kept.ledger.ack(deliveries[page].ticket, places)
             settled |= {(page, place) for place in places}
-        assert kept.ledger.done_records == len(settled)
-        assert kept.ledger.done_bytes == sum((100 * page + 1 + place) % 7 for page, place in settled)
+        assert kept.ledger.progress.done_records == len(settled)
+        assert kept.ledger.progress.done_bytes == sum((100 * page + 1 + place) % 7 for page, place in settled)
 
 
 def test_the_bytes_of_what_is_skipped_failed_and_left_out_are_told() -> None:
     kept = Kept(retry=Retry(failures_max=1, then=Skip()))
     kept.admit(sized(1, 6), settled=[5])
-    assert kept.ledger.done_bytes == 6
+    assert kept.ledger.progress.done_bytes == 6
     delivery = kept.deliver(3)
     kept.ledger.fail(delivery.ticket, KeyError(), kept.now_s)
     failed = kept.of(BatchFailed)[0]
     assert (failed.records, failed.payload_bytes) == (3, 1 + 2 + 3)
     kept.told.clear()
-    while kept.ledger.done_records < 6:
+    while kept.ledger.progress.done_records < 6:
         kept.later(1000)
         kept.ledger.fail(kept.deliver().ticket, KeyError(), kept.now_s)
     assert sum(event.payload_bytes for event in kept.of(RecordsSkipped)) == 1 + 2 + 3 + 4 + 5
-    assert kept.ledger.done_bytes == sum(range(7))
+    assert kept.ledger.progress.done_bytes == sum(range(7))
 
 
 # --- where a new owner goes on --------------------------------------------------------------------

@@ -105,11 +105,11 @@ def test_of_a_silence_only_its_end_is_kept() -> None:
     driven = Driven(wait=True)
     for ends_at in (None, 2, None, 3):
         driven.page(1, "", ends_at=ends_at)
-    assert driven.shard.ledger.safe == at(0)
+    assert driven.shard.ledger.progress.safe == at(0)
     driven.duplicates.is_read()
     driven.handle(events.WindowKnown())
     assert driven.admitted == [[]]
-    assert driven.shard.ledger.safe == at(3)
+    assert driven.shard.ledger.progress.safe == at(3)
     driven.page(4, "")
     assert driven.admitted == [[]], "a page that says nothing is no page"
 

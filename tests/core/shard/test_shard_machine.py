@@ -308,7 +308,7 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     (again,) = given_out(driven.handle(Look()))
     assert again.letter is not late.letter
     assert driven.handle(events.LetterWritten(former, late.letter)) == [commands.Wake()]
-    assert driven.shard.ledger.safe == Checkpoint.TRIM_HORIZON
+    assert driven.shard.ledger.progress.safe == Checkpoint.TRIM_HORIZON
     assert [type(event).__name__ for event in driven.events] == ["RecordsUnsettled", "LateSettlement"]
 
 
@@ -603,14 +603,14 @@ def test_another_order_drops_nothing_and_reads_nothing_again() -> None:
     driven.admit(1, 2, partition_key="a")
     driven.admit(3, 2, partition_key="b")
     held = driven.taken(1)
-    ledger, safe = driven.shard.ledger, driven.shard.ledger.safe
+    ledger, safe = driven.shard.ledger, driven.shard.ledger.progress.safe
     assert driven.handle(events.Reorder(ByKey(slots_max=4))) == [commands.Wake()]
     assert driven.shard.ledger is ledger
-    assert (ledger.safe, ledger.came_to) == (safe, at(4))
+    assert (ledger.progress.safe, ledger.progress.came_to) == (safe, at(4))
     assert numbers(driven.taken().records) == [3, 4], "the key of what is in flight waits"
     driven.ack(held)
     assert numbers(driven.taken().records) == [2]
-    assert driven.shard.ledger.safe == at(1)
+    assert driven.shard.ledger.progress.safe == at(1)
 
 
 def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> None:
@@ -682,14 +682,14 @@ class Tenures(RuleBasedStateMachine):
         for output in self.driven.handle(given, after_s=after_s):
             match output:
                 case tenure_events.StoreCheckpoint(checkpoint=checkpoint):
-                    assert checkpoint <= max(shard.ledger.safe, self.stored), "it is ahead of what is settled"
+                    assert checkpoint <= max(shard.ledger.progress.safe, self.stored), "it is ahead of what is settled"
                     assert not (checkpoint.is_end and shard.end is not End.FREE), "the program was not told of the end"
                     self.to_store.append(output)
                 case tenure_events.StorePending():
                     self.to_store.append(output)
                 case commands.TellEnd():
                     self.ends += 1
-                    assert shard.ledger.safe.is_end
+                    assert shard.ledger.progress.safe.is_end
                 case commands.Over():
                     self.overs += 1
                 case commands.AskForCallers():
@@ -711,7 +711,7 @@ class Tenures(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4), key=st.sampled_from("ab"))
     def page(self, count: int, key: str) -> None:
-        if not self.driven.shard.ledger.came_to.is_end:
+        if not self.driven.shard.ledger.progress.came_to.is_end:
             self.driven.admit(self.came + 1, count, partition_key=key)
             self.came += count
 
@@ -776,7 +776,7 @@ class Tenures(RuleBasedStateMachine):
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:
         try:
-            self.handle(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.came_to))
+            self.handle(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.progress.came_to))
         except CheckpointError:
             return
 

@@ -193,7 +193,7 @@ async def test_a_batch_that_fails_comes_again_and_is_halved_until_the_bad_record
                     if any(record.data == b"5" for record in batch):
                         raise ValueError("no fives")
                     done += [record.data for record in batch]
-        letters = one.reader.ledger.dead_letters(asyncio.get_running_loop().time())
+        letters = one.reader.ledger.letters.take(asyncio.get_running_loop().time())
     assert done == [b"0", b"1", b"2", b"3", b"4", b"6", b"7"]
     assert [(letter.record.data, letter.error_type) for letter in letters] == [(b"5", "ValueError")]
 
@@ -227,7 +227,7 @@ async def test_a_reader_that_is_told_what_to_checkpoint_stores_that_and_the_end_
         async with asyncio.timeout(DEADLINE_S):
             while (batch := await one.reader.delivery.next_batch()) is not None:
                 batch.ack()
-            assert one.reader.ledger.safe.is_end
+            assert one.reader.ledger.progress.safe.is_end
             assert not now(one.reader.is_over)
             assert one.reader.stored == Checkpoint.TRIM_HORIZON
             for number in (first, second):

@@ -156,10 +156,10 @@ async def test_pages_that_tell_no_time_are_not_what_a_window_waits_for(local: Lo
         admit(shard, admission, admission.read(page, nothing, ends_at))
         assert not shard.is_kept_waiting
     assert shard.keeps_pages
-    assert shard.ledger.safe == row.checkpoint
+    assert shard.ledger.progress.safe == row.checkpoint
     window.duplicates.is_read()
     admit(shard, admission, WindowKnown())
-    assert shard.ledger.safe == Checkpoint.at(Position(3))
+    assert shard.ledger.progress.safe == Checkpoint.at(Position(3))
     await source.close()
 
 

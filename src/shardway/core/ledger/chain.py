@@ -48,6 +48,11 @@ class Chain(Generic[R]):
         return self.records if head is None else head.first + head.places[head.first_left()]
 
     @property
+    def repeatable(self) -> int:
+        """The number of records from the first that is not settled to the last that came: a crash could repeat them."""
+        return self.records - self.prefix
+
+    @property
     def oldest(self) -> Position | None:
         """The position of the first record that is not settled; None: all are."""
         head = self._head

@@ -109,7 +109,9 @@ class Faults(Generic[R]):
         self.policy = policy
         self._events = events
         self._rng = rng
-        self.letters: Letters[R] = Letters(rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s)
+        self.letters: Letters[R] = Letters(
+            book, events, rng, base_s=policy.letter_backoff_s, cap_s=policy.letter_backoff_max_s
+        )
         """The dead letters that are to be written."""
         self.ending: GiveUpReason | None = None
         """The end of the shard's reading; set once, when the shard is to be given up, or stopped."""

@@ -2,8 +2,8 @@
 checkpoint may go. There is one ledger for each tenure.
 
 Records come in pages (`admit`), are delivered (`deliver`), and are settled in any order by any task: by `ack`, by
-`skip`, or by a dead letter that was written. A record that failed or was put off is delivered again. `safe` never
-passes a record that is not settled.
+`skip`, or by a dead letter that was written. A record that failed or was put off is delivered again. How far all is
+settled is the ledger's `progress`, and the dead letters that are to be written are its `letters`.
 
 The time is monotonic seconds and an argument; so is chance. Only one thread at a time may call a ledger. The events
 that a call makes are collected in `events`: the caller takes them after the call (`take_events`), and emits them where
@@ -22,6 +22,7 @@ from shardway.core.ledger.failures import Faults, GiveUpReason
 from shardway.core.ledger.key_queue import KeyQueue
 from shardway.core.ledger.ledger_events import LedgerEvents
 from shardway.core.ledger.page import R, payload_bytes_of
+from shardway.core.ledger.progress import LedgerProgress
 from shardway.core.ledger.queues import DueQueue, PositionQueue
 from shardway.core.ledger.stalls import Starvation
 from shardway.core.ledger.ticket import Delivery, TicketState
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from shardway.core.ledger.letters import DeadLetter
+    from shardway.core.ledger.letters import Letters
     from shardway.core.ledger.page import BookTotals
     from shardway.core.ledger.policy import LedgerPolicy
     from shardway.core.ledger.queues import Queue, Tickets
@@ -95,7 +96,14 @@ class Ledger(Generic[R]):
         self.events: Sequence[LedgerEvent] = self._events.made
         """The events that were made and not taken yet: a look costs next to nothing. Most calls make none."""
         self._faults: Faults[R] = Faults(self._book, policy, self._events, rng=rng)
-        self._shard_ended = False
+        self.held: BookTotals = self._book.held
+        """The totals of what came and is not settled, delivered or not: records, and the bytes that are kept for
+        them.
+        """
+        self.progress: LedgerProgress[R] = LedgerProgress(self._book)
+        """How far all is settled."""
+        self.letters: Letters[R] = self._faults.letters
+        """The dead letters that are to be written."""
         self._starving = Starvation(policy.full_after_s)
         self._closed: str | None = None
 
@@ -124,35 +132,19 @@ class Ledger(Generic[R]):
         return self.ending is not None and not self.ending.stops
 
     @property
-    def held(self) -> BookTotals:
-        """The totals of what came and is not settled, delivered or not: records, and the bytes that are kept
-        for them.
-        """
-        return self._book.held
-
-    @property
     def has_room(self) -> bool:
         """True while more may be fetched: a page of any size may come then."""
-        policy, held, chain = self.policy, self._book.held, self._book.chain
+        policy, held, chain = self.policy, self.held, self._book.chain
         return (
             held.records < policy.records_max
             and held.held_bytes < policy.bytes_max
-            and (chain.records < policy.repeat_records_max or self.repeatable < policy.repeat_records_max)
+            and (chain.records < policy.repeat_records_max or chain.repeatable < policy.repeat_records_max)
         )
 
     @property
     def is_full(self) -> bool:
         """True while nothing more is fetched: this ledger has no room, or the consumer's buffer has none for it."""
-        return self._book.held.waits or not self.has_room
-
-    def is_settled(self, ticket: Ticket, places: Sequence[int]) -> bool:
-        """True when all of these records are settled, whatever ticket they are with by now."""
-        return all(ticket.page.is_settled(place) for place in places)
-
-    @property
-    def repeatable(self) -> int:
-        """The number of records from the first that is not settled to the last that came: a crash could repeat them."""
-        return self._book.chain.records - self._book.chain.prefix
+        return self.held.waits or not self.has_room
 
     def admit(
         self,
@@ -200,8 +192,10 @@ class Ledger(Generic[R]):
         self._book.reorder(lambda tickets: _queue_of(policy, tickets))
 
     def end(self) -> None:
-        """Note that the shard has no more records than those that came: when all are settled, `safe` is SHARD_END."""
-        self._shard_ended = True
+        """Note that the shard has no more records than those that came: when all are settled, `LedgerProgress.safe` is
+        SHARD_END.
+        """
+        self.progress.shard_ended = True
 
     @property
     def draining(self) -> bool:
@@ -218,7 +212,7 @@ class Ledger(Generic[R]):
         return self._book.out
 
     def deliver(self, now_s: float, records_max: int = 10_000) -> Delivery[R] | None:
-        """Return the next records, all of one page. None: nothing is to be delivered now (see `next_at_s`).
+        """Return the next records, all of one page. None: nothing is to be delivered now (see `next_turn_at_s`).
 
         What is delivered again comes in the group in which it failed, even if that is more than ``records_max``.
         """
@@ -234,19 +228,9 @@ class Ledger(Generic[R]):
             self._starving.gets_none(now_s)
         return delivery
 
-    def next_at_s(self) -> float:
-        """Return when to call `deliver`, `check` and `dead_letters` again, if nothing else happens before; or
-        infinity.
-        """
-        return min(self.next_turn_at_s(), self.next_check_at_s(), self.next_letter_at_s())
-
     def next_turn_at_s(self) -> float:
         """Return when `deliver` has something that waits for its retry; infinity when that depends on callers."""
         return self._book.queue.next_at_s()
-
-    def next_letter_at_s(self) -> float:
-        """Return when `dead_letters` has something to be written; infinity when there is nothing."""
-        return self._faults.letters.next_at_s()
 
     def next_check_at_s(self) -> float:
         """Return when `check` has something to say, whether or not the program asks for records; or infinity."""
@@ -280,63 +264,6 @@ class Ledger(Generic[R]):
             return False
         holder = ticket.page.moved.get(place)
         return holder is not None and holder.where is TicketState.WAITING
-
-    @property
-    def came_to(self) -> Checkpoint:
-        """The checkpoint at which the records that came end: no checkpoint may be prepared behind it."""
-        return Checkpoint.SHARD_END if self._shard_ended else self._book.chain.end
-
-    @property
-    def safe(self) -> Checkpoint:
-        """The furthest checkpoint that is true: all up to and with it is settled."""
-        if self._shard_ended and not self._book.held.records:
-            return Checkpoint.SHARD_END
-        return self._book.chain.safe
-
-    @property
-    def safe_record(self) -> Checkpoint:
-        """See `safe`: it is the same, but stays at the last record at the shard's end, as long as the end is not to be
-        stored.
-        """
-        return self._book.chain.safe
-
-    @property
-    def settled_records(self) -> int:
-        """The number of records of this tenure that lie before the first one that is not settled."""
-        return self._book.chain.prefix
-
-    @property
-    def done_records(self) -> int:
-        """The number of records of this ledger that are settled, wherever they lie."""
-        return self._book.chain.records - self._book.held.records
-
-    @property
-    def done_bytes(self) -> int:
-        """The data bytes of the records that `done_records` counts. They are added up here, where a page is settled in
-        part: the numbers ask for them, which is seldom.
-        """
-        return self._book.held.settled_bytes + sum([page.marked_bytes for page in self._book.chain])
-
-    @property
-    def oldest(self) -> Position | None:
-        """The first record that is not settled, delivered or not."""
-        return self._book.chain.oldest
-
-    @property
-    def oldest_record(self) -> R | None:
-        """The first record that is not settled, delivered or not. Its arrival says how far the work is behind."""
-        return self._book.chain.oldest_record
-
-    @property
-    def out_since_s(self) -> float | None:
-        """The time at which the record that is unsettled for longest was delivered first; None when all that was
-        delivered is settled.
-        """
-        return min((root.first_at_s for root in self._book.stalls), default=None)
-
-    def unsettled(self, positions_max: int | None = None) -> list[Position]:
-        """Return the positions that were delivered and are not settled, in the order of the shard."""
-        return self._book.unsettled(positions_max)
 
     def ack(self, ticket: Ticket, places: Sequence[int] | None = None) -> bool:
         """Settle these records of a delivery, also when they were delivered again meanwhile. Settling twice is no
@@ -433,58 +360,32 @@ class Ledger(Generic[R]):
             self._faults.dead_letter(ticket, self._book.mine(ticket, places), error, reason, now_s)
         return True
 
-    def dead_letters(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
-        """Return the dead letters that are to be written now, at most ``letters_max``. Answer each by `letter_written`
-        or `letter_not_written`.
-        """
-        return [] if self._closed is not None else self._faults.letters.take(now_s, letters_max)
-
-    def letter_written(self, letter: DeadLetter[R]) -> bool:
-        """Settle the record of a dead letter that is written."""
-        if self._closed is not None:
-            return self._late(1)
-        if letter.ticket.left:
-            self._book.settle(letter.ticket, letter.place)
-            self._events.letter_written(letter)
-        return True
-
-    def letter_not_written(self, letter: DeadLetter[R], error: BaseException, now_s: float) -> bool:
-        """Try again after a wait: the dead letter could not be written, or may not have been."""
-        if self._closed is not None:
-            return False
-        delay_s = self._faults.letters.failed(letter, now_s, hurries=self.draining)
-        self._events.letter_not_written(letter, error, delay_s)
-        return True
-
-    def hurry_letters(self, now_s: float) -> None:
-        """Let the dead letters that could not be written be due now: the shard is about to go, and a letter that waits
-        for its retry would be written again by the next owner, which gets its record again.
-        """
-        self._faults.letters.hurry(now_s)
-
     def check(self, now_s: float) -> None:
-        """Report what stays unsettled, and act as the policy says. Call it by `next_at_s`; more often does no harm."""
+        """Report what stays unsettled, and act as the policy says. Call it by `next_check_at_s`; more often does no
+        harm.
+        """
         if self._closed is not None:
             return
         for root in self._book.stalls.due(now_s):
             self._faults.stalled(root, now_s)
         if not self._starving.lasts:
             return
-        oldest = self.oldest
+        oldest = self.progress.oldest
         if oldest is None or not self.is_full:
             self._starving.gets()
         elif (held_s := self._starving.due(now_s)) is not None:
-            self._events.held(self._book.held, oldest, held_s)
+            self._events.held(self.held, oldest, held_s)
 
     def close(self, reason: str) -> TenureEnd:
         """End the tenure. An event names what is unsettled, once; what is settled after the call counts for nothing."""
-        unsettled = self.unsettled()
+        unsettled = self._book.unsettled()
         if self._closed is None:
             self._closed = reason
-            self._book.held.leave()
+            self.held.leave()
+            self.letters.close(reason)
             if unsettled:
                 self._events.unsettled(unsettled, reason)
-        return TenureEnd(self.safe, len(unsettled))
+        return TenureEnd(self.progress.safe, len(unsettled))
 
     def _late(self, records: int) -> bool:
         self._events.late(records, self._closed or "")

@@ -14,6 +14,8 @@ from shardway.core.unicode import message_of
 if TYPE_CHECKING:
     from random import Random
 
+    from shardway.core.ledger.book import Book
+    from shardway.core.ledger.ledger_events import LedgerEvents
     from shardway.core.ledger.ticket import Ticket
     from shardway.model import Position
 
@@ -58,39 +60,27 @@ class DeadLetter(Generic[R]):
 
 
 class Letters(Generic[R]):
-    """The dead letters that are to be written, by when."""
+    """The dead letters of a ledger that are to be written, by when. A letter that is written settles its record."""
 
-    __slots__ = ("_base_s", "_cap_s", "_due", "_numbers", "_rng")
+    __slots__ = ("_base_s", "_book", "_cap_s", "_closed", "_due", "_events", "_numbers", "_rng")
 
-    def __init__(self, rng: Random, *, base_s: float, cap_s: float) -> None:
+    def __init__(self, book: Book[R], events: LedgerEvents, rng: Random, *, base_s: float, cap_s: float) -> None:
         """``base_s``, ``cap_s``: the first and the longest pause between attempts to write a letter."""
+        self._book = book
+        self._events = events
         self._base_s, self._cap_s = base_s, cap_s
         self._due: list[tuple[float, int, DeadLetter[R]]] = []
         self._numbers = count()
         self._rng = rng
+        self._closed: str | None = None
 
     def add(self, letter: DeadLetter[R], now_s: float) -> None:
         """Add a letter that is to be written now."""
         heappush(self._due, (now_s, next(self._numbers), letter))
 
-    def hurry(self, now_s: float) -> None:
-        """Let all letters be due now."""
-        self._due = [(min(at_s, now_s), number, letter) for at_s, number, letter in self._due]
-        heapify(self._due)
-
-    def failed(self, letter: DeadLetter[R], now_s: float, *, hurries: bool) -> float:
-        """Put off a letter that could not be written; returns for how many seconds. ``hurries``: the pause does not
-        grow.
-        """
-        letter.write_failures += 1
-        cap_s = self._base_s if hurries else self._cap_s
-        delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=cap_s, rng=self._rng)
-        heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
-        return delay_s
-
     def take(self, now_s: float, letters_max: int | None = None) -> list[DeadLetter[R]]:
         """Return the letters that are to be written by now, but for those whose record was settled meanwhile; at most
-        ``letters_max``.
+        ``letters_max``. Answer each by `written` or `not_written`.
         """
         letters: list[DeadLetter[R]] = []
         most = math.inf if letters_max is None else letters_max
@@ -100,6 +90,41 @@ class Letters(Generic[R]):
                 letters.append(letter)
         return letters
 
+    def written(self, letter: DeadLetter[R]) -> bool:
+        """Settle the record of a letter that is written. False: the ledger is closed, and that counts for nothing."""
+        if self._closed is not None:
+            self._events.late(1, self._closed)
+            return False
+        if letter.ticket.left:
+            self._book.settle(letter.ticket, letter.place)
+            self._events.letter_written(letter)
+        return True
+
+    def not_written(self, letter: DeadLetter[R], error: BaseException, now_s: float, *, hurries: bool) -> bool:
+        """Put off a letter that could not be written, or may not have been. ``hurries``: the pause does not grow.
+        False: the ledger is closed.
+        """
+        if self._closed is not None:
+            return False
+        letter.write_failures += 1
+        cap_s = self._base_s if hurries else self._cap_s
+        delay_s = full_jitter_s(letter.write_failures, base_s=self._base_s, cap_s=cap_s, rng=self._rng)
+        heappush(self._due, (now_s + delay_s, next(self._numbers), letter))
+        self._events.letter_not_written(letter, error, delay_s)
+        return True
+
+    def hurry(self, now_s: float) -> None:
+        """Let all letters be due now: the shard is about to go, and a letter that waits for its retry would be written
+        again by the next owner, which gets its record again.
+        """
+        self._due = [(min(at_s, now_s), number, letter) for at_s, number, letter in self._due]
+        heapify(self._due)
+
     def next_at_s(self) -> float:
         """Return when the next letter is to be written; infinity when there is none."""
         return self._due[0][0] if self._due else math.inf
+
+    def close(self, reason: str) -> None:
+        """Forget all letters: the ledger is closed, and the next owner has their records."""
+        self._closed = reason
+        self._due.clear()

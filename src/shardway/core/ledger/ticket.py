@@ -89,6 +89,10 @@ class Ticket:
         """The ticket's place in the shard: tickets compare by it as their records lie there."""
         return self.page.number, self.places[0]
 
+    def are_settled(self, places: Sequence[int]) -> bool:
+        """True when all of these records are settled, whatever ticket they are with by now."""
+        return all(map(self.page.is_settled, places))
+
     def owned(self, place: int) -> int:
         """Return the same place. Raises ValueError for a place that is not of this ticket: it would settle another's
         record.

@@ -172,11 +172,11 @@ class ShardMachine(Generic[R]):
     @property
     def progress(self) -> Progress:
         """The progress of the ledger: up to where all is settled and may be stored."""
-        ledger = self.ledger
-        safe = ledger.safe
+        reached = self.ledger.progress
+        safe = reached.safe
         if safe.is_end and self.end is not End.FREE:
-            safe = ledger.safe_record
-        return Progress(safe, self._records_before + ledger.settled_records if self.checkpoints.counts else 0)
+            safe = reached.safe_record
+        return Progress(safe, self._records_before + reached.settled_records if self.checkpoints.counts else 0)
 
     def waits_for(self, *, is_asked: bool) -> str | None:
         """Return what a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that
@@ -271,11 +271,11 @@ class ShardMachine(Generic[R]):
     def _looked(self, event: Look, now_s: float, results: list[Command]) -> None:
         if self.stage is not Stage.OVER:
             ledger = self.ledger
-            if self._letters_at_once_max and ledger.next_letter_at_s() < math.inf:
+            if self._letters_at_once_max and ledger.letters.next_at_s() < math.inf:
                 self._write_letters(now_s, results)
             if ledger.ending is not None:
                 self._gives_up(ledger.ending, results)
-            if self.end is End.HELD and ledger.safe.is_end:
+            if self.end is End.HELD and ledger.progress.safe.is_end:
                 self.end = End.TELLING
                 results.append(commands.TellEnd())
             self._store(event, now_s, results)
@@ -285,7 +285,7 @@ class ShardMachine(Generic[R]):
 
     def _write_letters(self, now_s: float, results: list[Command]) -> None:
         out = self._letters_out
-        due = self.ledger.dead_letters(now_s, self._letters_at_once_max - len(out))
+        due = self.ledger.letters.take(now_s, self._letters_at_once_max - len(out))
         out.update(due)
         results += [commands.WriteLetter(self.ledger, letter) for letter in due]
         if (letter_s := self._next_letter_at_s) < math.inf:
@@ -297,14 +297,15 @@ class ShardMachine(Generic[R]):
         back before.
         """
         has_turn = len(self._letters_out) < self._letters_at_once_max
-        return self.ledger.next_letter_at_s() if has_turn else math.inf
+        return self.ledger.letters.next_at_s() if has_turn else math.inf
 
     def _letter_written(self, event: events.LetterWritten, now_s: float, results: list[Command]) -> None:
-        event.ledger.letter_written(event.letter)
+        event.ledger.letters.written(event.letter)
         self._letter_back(event, now_s, results)
 
     def _letter_not_written(self, event: events.LetterNotWritten, now_s: float, results: list[Command]) -> None:
-        event.ledger.letter_not_written(event.letter, event.error, now_s)
+        ledger = event.ledger
+        ledger.letters.not_written(event.letter, event.error, now_s, hurries=ledger.draining)
         self._letter_back(event, now_s, results)
 
     def _letter_back(
@@ -397,7 +398,7 @@ class ShardMachine(Generic[R]):
             self._enter(Stage.DRAINING)
         results += (commands.Revoking(), commands.Alarm(self.drain.next_at_s(now_s)))
         if self._letters_at_once_max and self.stage is Stage.DRAINING:
-            self.ledger.hurry_letters(now_s)
+            self.ledger.letters.hurry(now_s)
             self._write_letters(now_s, results)
 
     def _last_words_said(self, event: events.RevokingDone, now_s: float, results: list[Command]) -> None:
@@ -448,7 +449,7 @@ class ShardMachine(Generic[R]):
 
     def _handoff_waits(self, waits_for: str, left_s: float) -> HandoffWaits:
         ledger = self.ledger
-        return HandoffWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.oldest, left_s)
+        return HandoffWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.progress.oldest, left_s)
 
     def _drained(self, results: list[Command], *, in_time: bool) -> None:
         self.drain = None
@@ -466,7 +467,7 @@ class ShardMachine(Generic[R]):
         if self.stage is Stage.OVER:
             return
         former, self.ledger = self.ledger, event.ledger
-        self._records_before += former.settled_records
+        self._records_before += former.progress.settled_records
         former.close("the shard is read from another place on (seek)")
         if self._letters_out:
             self._letters_out.clear()

@@ -151,12 +151,14 @@ def shard_statistics(
     seconds).
     """
     ledger = reader.ledger
-    first: Any = ledger.oldest_record
+    progress = ledger.progress
+    first: Any = progress.oldest_record
     oldest: Any = first.record if isinstance(first, Part) else first
-    out_since_s = ledger.out_since_s
+    out_since_s = progress.out_since_s
     unsettled_s = None if oldest is None else max(0.0, service_now_s - oldest.approximate_arrival_timestamp.timestamp())
-    since_read_s = 0.0 if ledger.came_to.is_end else now_s - reader.fetcher.read_at_s
-    unread_s = 0.0 if ledger.came_to.is_end else (reader.fetcher.millis_behind_latest or 0) / 1000 + since_read_s
+    has_all = progress.came_to.is_end
+    since_read_s = 0.0 if has_all else now_s - reader.fetcher.read_at_s
+    unread_s = 0.0 if has_all else (reader.fetcher.millis_behind_latest or 0) / 1000 + since_read_s
     lag_s = max(unread_s, unsettled_s or 0.0)
     return ShardStatistics(
         stream=reader.stream,
@@ -170,7 +172,7 @@ def shard_statistics(
         lag_s=lag_s,
         retention_used=lag_s / retention_s if retention_s else None,
         is_full=ledger.is_full,
-        settled=_position(ledger.safe),
+        settled=_position(progress.safe),
         stored=_position(reader.stored),
         records_delivered=reader.delivery.records_delivered,
         batches_delivered=reader.delivery.batches_delivered,

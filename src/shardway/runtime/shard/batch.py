@@ -119,7 +119,7 @@ class Batch(Settleable, Generic[T_co]):
     def _is_settled(self, indices: Sequence[int]) -> bool:
         """True when the records at these indices are settled."""
         with self._lock:
-            return self._ledger.is_settled(self._delivery.ticket, self._places(indices) or ())
+            return self._delivery.ticket.are_settled(self._places(indices) or ())
 
     def unsettled(self) -> list[Position]:
         """Return the positions of this batch's records that are not settled, and were not delivered again: what

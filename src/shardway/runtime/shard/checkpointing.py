@@ -67,4 +67,4 @@ class Checkpointing:
         return driver.stored >= checkpoint
 
     async def _prepare(self, to: Checkpoint, state: bytes | None) -> Pending | None:
-        return await self._driver.ask(Prepare(to, state, self._driver.ledger.came_to))
+        return await self._driver.ask(Prepare(to, state, self._driver.ledger.progress.came_to))

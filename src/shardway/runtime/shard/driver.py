@@ -116,7 +116,7 @@ class ShardDriver:
     def settled(self) -> Checkpoint:
         """The checkpoint up to which all is settled; once that is stored, a new owner goes on behind it."""
         with self.lock:
-            return self.ledger.safe
+            return self.ledger.progress.safe
 
     @property
     def stored(self) -> Checkpoint:

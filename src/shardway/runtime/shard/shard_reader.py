@@ -190,12 +190,12 @@ class ShardReader:
     @property
     def records_settled(self) -> int:
         """The number of records that are settled in this tenure, wherever they lie."""
-        return self._settled_before + self.ledger.done_records
+        return self._settled_before + self.ledger.progress.done_records
 
     @property
     def bytes_settled(self) -> int:
         """The data bytes of the records that are settled in this tenure."""
-        return self._settled_bytes_before + self.ledger.done_bytes
+        return self._settled_bytes_before + self.ledger.progress.done_bytes
 
     @property
     def row(self) -> LeaseRow:

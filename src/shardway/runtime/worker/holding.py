@@ -327,7 +327,7 @@ class HeldShard(ShardListener):
         it; 0 where all that was fetched is settled.
         """
         # A handler that hangs, one that fails, and a program that does not ask for records any more all show here.
-        if (oldest := self.reader.ledger.oldest) != self._oldest:
+        if (oldest := self.reader.ledger.progress.oldest) != self._oldest:
             self._oldest, self._oldest_since_s = oldest, now_s
         return 0.0 if oldest is None else now_s - self._oldest_since_s
 
@@ -343,7 +343,7 @@ class HeldShard(ShardListener):
         self._measured_s, self._measured_bytes = now_s, cursor.payload_bytes
         before, row = self._throughput_kib_s, self.keeper.row
         self._throughput_kib_s = rate if before is None else (before + rate) / 2  # The KCL 3.x smooths it so.
-        done = row.pending is None and self.reader.ledger.came_to <= self.reader.settled <= row.checkpoint
+        done = row.pending is None and self.reader.ledger.progress.came_to <= self.reader.settled <= row.checkpoint
         until_ms = None if cursor.read_until_s is None or not done else int(cursor.read_until_s * 1000)
         self.keeper.handle(tenure_events.StoreMeasurements(self._throughput_kib_s, until_ms))
 

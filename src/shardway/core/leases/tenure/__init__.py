@@ -23,6 +23,6 @@ The modules, in the order in which to read them:
 - `events`, `commands`: what the machine learns, and what is to be done.
 - `machine`: `claim` and `receive` begin a tenure, and `step` takes it from event to event.
 
-Others import the two namespaces under the names `tenure_events` and `tenure_commands`, since the shard and the worker have
-events and commands of their own.
+Others import the two namespaces under the names `tenure_events` and `tenure_commands`, since the shard and the worker
+have events and commands of their own.
 """
