@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.log.feed_cursor import TRIM_MARGIN_S, FeedCursor, PageMeaning
+from shardway.core.log.feed_cursor import TRIM_MARGIN_S, FeedCursor, PageMeaning, Refusal
 from shardway.core.log.pages import ReadPage
 from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.core.log.user_records import ShardView
@@ -186,10 +186,10 @@ def test_a_sequence_number_that_the_service_refuses() -> None:
     log, _ = numbered(2)
     cursor = FeedCursor(SHARD, Checkpoint.at(Position(17)))
     assert cursor.start(NOW_S).sequence_number == 17
-    assert cursor.refused()
+    assert cursor.take_refusal(NOW_S) is Refusal.TRIMMED
     assert cursor.start(NOW_S).type == "TRIM_HORIZON"
     assert datas(read_all(log, cursor)) == [b"0", b"1"]
-    assert not cursor.refused()
+    assert cursor.take_refusal(NOW_S) is Refusal.FINAL
 
 
 class TestOutsideOfTheRange:
@@ -233,7 +233,7 @@ def test_a_number_that_is_refused_though_its_record_is_there_brings_nothing_agai
     after = 7  # the first part of an aggregate, or a plain record, behind several pages
     cursor = FeedCursor(SHARD, Checkpoint.at(expected[after][0]))
     cursor.start(NOW_S)
-    assert cursor.refused()
+    assert cursor.take_refusal(NOW_S) is Refusal.TRIMMED
     taken = read_all(log, cursor, limit=limit)
     assert datas(taken) == [data for _, data in expected[after + 1 :]]
     assert [one.trimmed for one in taken if one.trimmed is not None] == []
@@ -441,9 +441,9 @@ def test_a_number_that_the_service_refuses_while_the_shard_is_read() -> None:
     cursor = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
     read_of(log, cursor, now_s=50.0)
     assert cursor.start(60.0).sequence_number == at(5).sequence_number
-    assert cursor.refused()
+    assert cursor.take_refusal(60.0) is Refusal.TRIMMED
     assert cursor.start(60.0) == IteratorAt.trim_horizon()
-    assert not cursor.refused()
+    assert cursor.take_refusal(60.0) is Refusal.FINAL
 
 
 def test_a_reader_that_is_slower_than_the_retention_is_told_once_for_as_long_as_it_is() -> None:
@@ -504,11 +504,15 @@ def test_a_stored_record_that_is_awaited_over_a_silence_is_not_looked_for_from_t
 
 def test_only_a_time_that_the_service_may_not_have_reached_yet_and_soon_will_is_to_come() -> None:
     cursor = FeedCursor(SHARD, Checkpoint.AT_TIMESTAMP, timestamp_s=1000.0)
-    assert not cursor.is_to_come(1000.0), "nothing was asked for yet"
+    assert cursor.take_refusal(1000.0) is Refusal.FINAL, "nothing was asked for yet"
     assert cursor.start(990.0) == IteratorAt.at_timestamp(1000.0)
-    assert {now_s: cursor.is_to_come(now_s) for now_s in (699.0, 700.0, 999.0, 1001.9, 1002.0)} == {
-        699.0: False, 700.0: True, 999.0: True, 1001.9: True, 1002.0: False,
-    }  # fmt: skip
+    assert {now_s: cursor.take_refusal(now_s) for now_s in (699.0, 700.0, 999.0, 1001.9, 1002.0)} == {
+        699.0: Refusal.FINAL,
+        700.0: Refusal.TO_COME,
+        999.0: Refusal.TO_COME,
+        1001.9: Refusal.TO_COME,
+        1002.0: Refusal.FINAL,
+    }
     oldest = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
     oldest.start(990.0)
-    assert not oldest.is_to_come(990.0)
+    assert oldest.take_refusal(990.0) is Refusal.FINAL

@@ -15,6 +15,7 @@ Where the log is read, and that no record is left out, is the matter of the log'
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.core.leases.checkpoint import Checkpoint
@@ -66,6 +67,17 @@ class PageMeaning(NamedTuple):
     dropped: int
     """The number of user records that were left out because of that."""
     trimmed: Trimmed | None
+
+
+class Refusal(Enum):
+    """What it means that the service refused the place at which a cursor wanted to read."""
+
+    TRIMMED = "trimmed"
+    """The sequence number is not accepted, as it may be trimmed: `FeedCursor.start` names another place."""
+    TO_COME = "to come"
+    """The service's clock may not have reached the time that was named; soon it has."""
+    FINAL = "final"
+    """The service will not accept the place later either."""
 
 
 class FeedCursor:
@@ -143,22 +155,18 @@ class FeedCursor:
         self._asked_for_s = at.timestamp_s
         return at
 
-    def is_to_come(self, service_now_s: float) -> bool:
-        """True where the service may have refused what `start` named as its time is still to come: soon it is not.
-        ``service_now_s`` is the service's time, epoch seconds.
+    def take_refusal(self, service_now_s: float) -> Refusal:
+        """Note that the service refused the place that `start` named, and return what that means. ``service_now_s`` is
+        the service's time, epoch seconds.
         """
+        if self._log.by_number:
+            self._begins_anew()
+            self._log.refused()
+            return Refusal.TRIMMED
         at_s = self._asked_for_s
-        return at_s is not None and service_now_s - SERVICE_CLOCK_S < at_s <= service_now_s + TO_COME_MAX_S
-
-    def refused(self) -> bool:
-        """Note that the service refused the sequence number (some do when it is trimmed). True: `start` names another
-        place.
-        """
-        if not self._log.by_number:
-            return False
-        self._begins_anew()
-        self._log.refused()
-        return True
+        if at_s is not None and service_now_s - SERVICE_CLOCK_S < at_s <= service_now_s + TO_COME_MAX_S:
+            return Refusal.TO_COME
+        return Refusal.FINAL
 
     @property
     def view(self) -> ShardView:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from shardway.core.log.feed_cursor import Refusal
 from shardway.core.pacing import Backoff
 from shardway.errors import (
     AccessDeniedError,
@@ -299,9 +300,10 @@ class FanOutFeed:
         """Poll until the next try, or for a while. Raises what does not pass."""
         await self._unsubscribe()
         if isinstance(error, InvalidArgumentError):
-            if self._cursor.refused():
+            refusal = self._cursor.take_refusal(self._source.now_s)
+            if refusal is Refusal.TRIMMED:
                 return
-            error.retryable = error.retryable or self._cursor.is_to_come(self._source.now_s)
+            error.retryable = error.retryable or refusal is Refusal.TO_COME
         if not (isinstance(error, InUseError) or error.retryable):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error

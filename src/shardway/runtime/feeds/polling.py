@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from shardway.core.log.feed_cursor import Refusal
 from shardway.core.log.pace import PollingOptions, PollPace
 from shardway.core.log.pages import Retention
 from shardway.core.log.user_records import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of, open_all
@@ -224,8 +225,9 @@ class PollingFeed:
         try:
             return await source.iterator(cursor.shard_id, cursor.start(source.now_s, horizon_s=self.horizon_s))
         except InvalidArgumentError as error:
-            if not cursor.refused():
-                error.retryable = cursor.is_to_come(source.now_s)
+            refusal = cursor.take_refusal(source.now_s)
+            if refusal is not Refusal.TRIMMED:
+                error.retryable = refusal is Refusal.TO_COME
                 raise
         return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
 
