@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.parts import Part, SplitError, split
-from shardway.model import Position
+from shardway.model import Position, Record
 from shardway.policies import AnyOrder, ByKey, InOrder
 from tests.core.ledger.ledger_kit import Kept, Rec, at
 
@@ -131,6 +132,25 @@ def test_parts_that_differ_the_second_time_are_found_out() -> None:
     same = split([Rec(1), Rec(2)], lambda record: [record.sequence_number], twice=True)
     assert [part.value for part in same.records] == [1, 2]
     assert same.unreadable == {}
+
+
+def test_a_part_has_all_that_its_record_has() -> None:
+    arrived = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    record = Record(
+        stream="orders",
+        shard_id="shard-0",
+        partition_key="k",
+        data=b"a,b",
+        sequence_number=7,
+        sub_sequence_number=1,
+        approximate_arrival_timestamp=arrived,
+        explicit_hash_key=5,
+        aggregated=True,
+        tags=(("a", "b"),),
+    )
+    part = Part(record, 0, 2, b"a")
+    for name in Record.__struct_fields__:
+        assert getattr(part, name) == getattr(record, name)
 
 
 def test_parts_count_the_records_bytes_once_and_keep_its_key() -> None:

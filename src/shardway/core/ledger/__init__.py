@@ -6,6 +6,6 @@ fail, `letters` has the dead letters that are to be written, and `stalls` what t
 events.
 
 Below it is the `book`, which knows no policy: `page`, `chain` and `ticket` are what it keeps, and `queues` and
-`key_queue` say what is delivered next. `parts` splits records before they come in, and `collector` puts delivered ones
-together by a key. `letter` is a dead letter as it is written.
+`key_queue` say what is delivered next. `parts` splits records before they come in, each part with all that its record
+has (`record_view`), and `collector` puts delivered ones together by a key. `letter` is a dead letter as it is written.
 """

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from shardway.core.ledger.page import HasPosition
+from shardway.core.ledger.record_view import RecordView
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from shardway.model import Record
@@ -39,10 +39,12 @@ class SplitError(Exception):
     """A record could not be split as it should be."""
 
 
-class Part(Generic[T]):
+class Part(RecordView, Generic[T]):
     """A part of a record. What a record has, each of its parts has, too."""
 
     __slots__ = ("part", "parts", "record", "value")
+
+    record: Record
 
     def __init__(self, record: Source, part: int, parts: int, value: T) -> None:
         self.record = cast("Record", record)
@@ -51,51 +53,6 @@ class Part(Generic[T]):
         self.parts = parts
         """The number of parts that the record has."""
         self.value = value
-
-    @property
-    def sequence_number(self) -> int:
-        """The sequence number of the record."""
-        return self.record.sequence_number
-
-    @property
-    def sub_sequence_number(self) -> int:
-        """The sub-sequence number of the record."""
-        return self.record.sub_sequence_number
-
-    @property
-    def partition_key(self) -> str | None:
-        """The partition key of the record: its parts are delivered one after the other where order is by key."""
-        return self.record.partition_key
-
-    @property
-    def data(self) -> bytes:
-        """The data of the record, as a whole; `value` is this part of it."""
-        return self.record.data
-
-    @property
-    def stream(self) -> str:
-        """The stream of the record."""
-        return self.record.stream
-
-    @property
-    def shard_id(self) -> str:
-        """The shard of the record."""
-        return self.record.shard_id
-
-    @property
-    def approximate_arrival_timestamp(self) -> dt.datetime:
-        """The arrival time of the record."""
-        return self.record.approximate_arrival_timestamp
-
-    @property
-    def explicit_hash_key(self) -> int | None:
-        """The explicit hash key of the record."""
-        return self.record.explicit_hash_key
-
-    @property
-    def aggregated(self) -> bool:
-        """See `Record.aggregated`: the record's value."""
-        return self.record.aggregated
 
     @property
     def payload_bytes(self) -> int:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from shardway.core.ledger.record_view import RecordView
 from shardway.errors import OptionError
 from shardway.model import Position
 from shardway.runtime.feeds.deserializing import datas_of
 from shardway.runtime.shard.settleable import Reader, Settleable, processed
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardway.core.ledger.page import HasPosition
     from shardway.core.ledger.ticket import Delivery
     from shardway.events import LedgerEvent
-    from shardway.model import Record, Tags
+    from shardway.model import Record
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -247,7 +247,7 @@ class Batch(Settleable, Generic[T_co]):
         return index
 
 
-class Delivered(Settleable, Generic[T_co]):
+class Delivered(Settleable, RecordView, Generic[T_co]):
     """A record out of a batch, with all that a `Record` has. Used with ``with`` it is settled at the end of the block;
     an exception of the block is a failure of this record alone, and goes no further: the program goes on behind the
     block. Any thread may settle it.
@@ -265,61 +265,11 @@ class Delivered(Settleable, Generic[T_co]):
         return self._batch.records[self._index]
 
     @property
-    def data(self) -> bytes:
-        """The bytes of the record; for a part, those of the whole record."""
-        return self.record.data
-
-    @property
     def value(self) -> T_co:
         """The value that the deserializer made of the record; without one, its bytes. For a part, what
         ``split`` made.
         """
         return self._batch.values[self._index]
-
-    @property
-    def partition_key(self) -> str | None:
-        """The record's partition key."""
-        return self.record.partition_key
-
-    @property
-    def sequence_number(self) -> int:
-        """The record's sequence number; that of its aggregate, where it came out of one."""
-        return self.record.sequence_number
-
-    @property
-    def sub_sequence_number(self) -> int:
-        """The 0-based index inside an aggregate; 0 for a plain record."""
-        return self.record.sub_sequence_number
-
-    @property
-    def approximate_arrival_timestamp(self) -> dt.datetime:
-        """The time at which the service took the record."""
-        return self.record.approximate_arrival_timestamp
-
-    @property
-    def explicit_hash_key(self) -> int | None:
-        """See `Record.explicit_hash_key`."""
-        return self.record.explicit_hash_key
-
-    @property
-    def aggregated(self) -> bool:
-        """True for a record out of an aggregate."""
-        return self.record.aggregated
-
-    @property
-    def tags(self) -> Tags:
-        """See `Record.tags`."""
-        return self.record.tags
-
-    @property
-    def stream(self) -> str:
-        """The stream's name or ARN, as it was given."""
-        return self._batch.stream
-
-    @property
-    def shard_id(self) -> str:
-        """The id of the shard from which the record was read."""
-        return self._batch.shard_id
 
     @property
     def token(self) -> int:
