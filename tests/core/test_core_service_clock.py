@@ -87,10 +87,8 @@ def test_a_jump_of_the_service_starts_anew() -> None:
     clock = ServiceClock()
     clock.observe(1000, 10.0, 10.1)
     clock.observe(29_800, 11.0, 11.1)
-    assert clock.resets == 1
     assert clock.lower(11.1) == 29_800
     clock.observe(1002, 12.0, 12.1)
-    assert clock.resets == 2
     assert clock.upper(12.1) < 1004
 
 
@@ -98,7 +96,6 @@ def test_hosts_that_disagree_a_little_are_no_jump() -> None:
     clock = ServiceClock(drift_max=0.0)
     clock.observe(1000, 10.0, 10.0)  # offset at most 991.0
     clock.observe(1001, 9.99, 9.99)  # offset at least 991.01
-    assert clock.resets == 0
     assert math.isclose(clock.lower(0.0), 991.0)
     assert math.isclose(clock.upper(0.0), 991.01)
 
@@ -108,7 +105,6 @@ def test_an_allowed_drift_is_no_jump() -> None:
     clock.observe(1000, 10.0, 10.0)
     clock.observe(1001, 10.0, 10.0)  # the tick: the offset is 991.0 exactly
     clock.observe(1990, 1000.5, 1000.5)  # 990 s later the local clock is half a second ahead
-    assert clock.resets == 0
     assert math.isclose(clock.lower(1000.5), 1000.5 + 991.0 - 0.9905)
     assert clock.upper(1000.5) == 1991.0
 
@@ -141,11 +137,13 @@ def test_true_time_is_always_within_the_bounds(seed: int, offset: float, drift: 
         now += rng.expovariate(1.0)
         sent, written = now, now + rng.random() * 0.3
         now = written + rng.random() * 0.3
+        low, high = clock.lower(now), clock.upper(now)
         clock.observe(math.floor(service_time(written)), sent, now)
+        assert clock.lower(now) >= low - 1e-5, "what is true contradicts nothing, so no bound is given up"
+        assert clock.upper(now) <= high + 1e-5
         later = now + rng.random() * 10
         for moment in (now, later):
             assert clock.lower(moment) - 1e-5 <= service_time(moment) <= clock.upper(moment) + 1e-5
-    assert clock.resets == 0
 
 
 def answered(clock: ServiceClock, ahead_s: float, sent_s: float, rtt_s: float) -> None:

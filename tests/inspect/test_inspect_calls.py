@@ -128,7 +128,7 @@ async def test_attempts_are_counted_those_that_were_refused_too() -> None:
         async with Inspector(wire) as inspector:
             report = await inspector.stream("orders")
             assert report.shards is not None
-            assert inspector.wire.throttled == 2
+            assert inspector.wire.refusals == {"ListShards": 2}
             assert report.calls == {"DescribeStreamSummary": 1, "ListShards": 3, "ListStreamConsumers": 1}
             assert {name: local.stats().calls(name) for name in report.calls} == report.calls
 

@@ -28,6 +28,16 @@ SCHEMA = uuid.UUID("3f2b8a54-70ab-4a4e-9d0c-1f5a52b7c2aa")
 OBJECT = b'{"id": 7}'
 
 
+class Looks:
+    """A clock that stands still, and counts the looks at it: there is one before each call of a decompressor."""
+
+    count = 0
+
+    def __call__(self) -> float:
+        self.count += 1
+        return 0.0
+
+
 def kinds(data: bytes) -> list[str]:
     return [step.kind for step in decode(data).steps]
 
@@ -135,11 +145,11 @@ FRAME = zstandard.compress(b"")
     ],
 )
 def test_the_layers_of_a_record_share_one_budget(made: Callable[[], bytes], why: str) -> None:
-    budget = OpeningBudget()
-    found = decode(made(), budget=budget)
+    clock = Looks()
+    found = decode(made(), budget=OpeningBudget(clock=clock))
     assert not found.steps[-1].opened
     assert why in found.steps[-1].why
-    assert budget.slices < 3_000
+    assert clock.count < 3_000
 
 
 def test_time_is_a_bound_too_on_a_machine_that_is_slow() -> None:
@@ -217,9 +227,9 @@ LAYERS: list[Callable[[bytes], bytes]] = [
 def test_layers_of_any_kind_in_any_order_cost_little(layers: list[Callable[[bytes], bytes]], data: bytes) -> None:
     for layer in layers:
         data = layer(data)
-    budget = OpeningBudget()
-    found = decode(data, budget=budget)
-    assert budget.slices < 5_000
+    clock = Looks()
+    found = decode(data, budget=OpeningBudget(clock=clock))
+    assert clock.count < 5_000
     assert len(found.data) <= max(len(data), 16 * 1024 * 1024)
     msgspec.json.encode([found.steps, found.value, found.text, found.shown])
 

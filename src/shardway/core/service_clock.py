@@ -30,16 +30,15 @@ class ServiceClock:
     With a local epoch clock, ``offset_s`` is the correction that request signatures need.
 
     An observation that contradicts the earlier ones starts the clock anew from that observation alone: the
-    service's clock, or the local one, has jumped. ``resets`` counts this.
+    service's clock, or the local one, has jumped.
     """
 
-    __slots__ = ("_at_s", "_high", "_low", "drift_max", "host_spread_max_s", "observations", "resets")
+    __slots__ = ("_at_s", "_high", "_low", "drift_max", "host_spread_max_s", "observations")
 
     def __init__(self, *, drift_max: float = DRIFT_MAX, host_spread_max_s: float = HOST_SPREAD_MAX_S) -> None:
         self.drift_max = drift_max
         self.host_spread_max_s = host_spread_max_s
         self.observations = 0
-        self.resets = 0
         self._low = -math.inf  # service's time minus local time lies in [_low, _high], as it was at _at_s
         self._high = math.inf
         self._at_s = 0.0
@@ -58,7 +57,6 @@ class ServiceClock:
         widened = self._drift_s(received_s)
         kept_low, kept_high = max(self._low - widened, low), min(self._high + widened, high)
         if kept_low > kept_high + self.host_spread_max_s:
-            self.resets += 1
             kept_low, kept_high = low, high
         elif kept_low > kept_high:
             # Two hosts of the service disagree a little: its time lies between what they say.

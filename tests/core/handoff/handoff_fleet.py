@@ -29,6 +29,7 @@ from shardway.core.leases.worker_row import WorkerRow
 from shardway.core.leases.writes import Done, Refused, Unknown
 from shardway.core.worker import actions, events, machine
 from shardway.core.worker.state import Terms, WorkerState
+from tests.core.handoff.handoff_world import DELIVERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +167,7 @@ class Node:
         if self.gone or now_s < self.paused_until_s:
             return []
         held = self.state.held.items()
-        return [key for key, owned in held if owned.side.delivers and self.tenures[key].may_deliver(now_s)]
+        return [key for key, owned in held if owned.side.state in DELIVERS and self.tenures[key].may_deliver(now_s)]
 
     def run(self) -> None:
         if self.gone:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.core.handoff.owner import DELIVERS, OWNER, OwnerCommand, OwnerEvent, OwnerState
+from shardway.core.handoff.owner import OWNER, OwnerCommand, OwnerEvent, OwnerState
 from shardway.core.handoff.receiver import POLLS, RECEIVER, ReceiverCommand, ReceiverEvent, ReceiverState
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 O, OE, OC = OwnerState, OwnerEvent, OwnerCommand  # noqa: E741
 R, RE, RC = ReceiverState, ReceiverEvent, ReceiverCommand
 KCL = "kcl"
+DELIVERS = frozenset({O.HOLDING, O.OFFERING})
+"""The states in which an owner delivers, while its tenure's fence stands: after `OwnerCommand.STOP` it does not."""
 
 
 class Write(NamedTuple):

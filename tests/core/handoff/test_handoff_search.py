@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from shardway.core.handoff.owner import DELIVERS
 from tests.core.handoff import handoff_world
 from tests.core.handoff.handoff_world import KCL, OC, OE, RC, RE, O, R, World, begin, calm, faults
 
@@ -162,6 +161,6 @@ def test_a_fault_by_which_no_worker_delivers_is_found(monkeypatch: pytest.Monkey
 
 
 def test_a_state_that_delivers_and_must_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handoff_world, "DELIVERS", DELIVERS | {O.GIVING})
+    monkeypatch.setattr(handoff_world, "DELIVERS", handoff_world.DELIVERS | {O.GIVING})
     with pytest.raises(AssertionError, match="two deliver"):
         searched({})

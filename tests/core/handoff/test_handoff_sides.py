@@ -33,10 +33,10 @@ WARM = {**WANTS, "warm": frozenset({K})}
 def test_a_handoff_to_a_worker_that_warms_up() -> None:
     side = owner()
     assert side.offer("b", 0.0) == (OC.NAME,)
-    assert now(side.delivers)
+    assert now(side.state) is O.OFFERING
     assert side.look(seen(**WANTS), 0.1) == ()
     assert side.look(seen(**WARM), 0.4) == (OC.STOP,)
-    assert not side.delivers
+    assert now(side.state) is O.DRAINING
     assert side.handle(OE.DRAINED, 0.5) == (OC.GIVE,)
     assert now(side.receiver) == "b"
     assert side.handle(OE.ENDED, 0.6) == (OC.UNNAME,)
@@ -95,11 +95,11 @@ def test_a_receiver_that_vanishes_before_and_while_the_owner_drains(row: dict[st
     side.offer("b", 0.0)
     side.look(seen(**WANTS), 0.1)
     assert side.look(row, 0.2) == (OC.UNNAME,)
-    assert side.delivers
+    assert now(side.state) is O.HOLDING
     side.offer("b", 1.0)
     side.look(seen(**WARM), 1.1)
     assert side.look(row, 1.2) == (OC.UNNAME, OC.RESUME)
-    assert side.delivers
+    assert now(side.state) is O.HOLDING
     assert side.due_s is None
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from shardway.core.assignment import views
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.core.leases.worker_row import WorkerRow
 from shardway.leases import MemoryLeaseTable
+from shardway.runtime.worker import sight
 from shardway.runtime.worker.sight import MOVING_FAILOVERS, SeenTables
 from tests.core.worker.round_kit import worker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardway.core.assignment.views import LeaseView
 
 F = 10.0
 
@@ -48,6 +56,23 @@ def test_one_that_hands_over_while_the_leader_has_named_this_worker_lived() -> N
     eyes.now_s += 0.2 * F
     eyes.saw("ours", 9)
     assert eyes.sight.came_from_living("s") is True
+
+
+def test_a_lease_may_be_seen_while_another_thread_counts_those_that_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    eyes = Eyes()
+    eyes.saw(None, 1)
+    startable = views.startable
+
+    def seen_meanwhile(given: Iterable[LeaseView]) -> list[LeaseView]:
+        found = iter(given)
+        first = next(found)
+        eyes.sight.saw(LeaseRow(key="another", checkpoint=Checkpoint.TRIM_HORIZON, owner=None, counter=1))
+        return startable([first, *found])
+
+    monkeypatch.setattr(sight, "startable", seen_meanwhile)
+    assert eyes.sight.without_owner() == 1
+    monkeypatch.undo()
+    assert eyes.sight.without_owner() == 2
 
 
 def test_a_lease_that_was_free_came_from_no_owner() -> None:

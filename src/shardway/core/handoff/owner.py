@@ -87,8 +87,6 @@ OS, OE, OC = OwnerState, OwnerEvent, OwnerCommand
 
 OwnerTable: TypeAlias = "Mapping[tuple[OwnerState, OwnerEvent], tuple[OwnerState, tuple[OwnerCommand, ...]]]"
 
-DELIVERS = frozenset({OS.HOLDING, OS.OFFERING})
-"""The states in which records may be delivered (while the tenure's fence stands)."""
 
 _DELIVERING = {
     (OS.HOLDING, OE.OFFER): (OS.OFFERING, (OC.NAME,)),
@@ -155,11 +153,6 @@ class OwnerSide:
         self._answered = False  # True: the receiver was seen to want what it is offered.
         self._moves = False  # True: its row has moved since it was offered, as far as is known.
         self._by_leader = False
-
-    @property
-    def delivers(self) -> bool:
-        """True while records may be delivered, as far as the handoff goes. The tenure's fence has its own say."""
-        return self.state in DELIVERS
 
     def offer(self, receiver: str, now_s: float, *, cold: bool = False) -> tuple[OwnerCommand, ...]:
         """Hand the lease to this worker. ``cold``: do not wait until it is warm.

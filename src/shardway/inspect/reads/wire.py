@@ -88,7 +88,6 @@ class PacedCalls(SignedCalls):
         try:
             return await super()._attempt(request, credentials, retry)
         except ThrottledError:
-            self._wire.throttled += 1
             self._wire.refusals[request.operation] += 1
             raise
 
@@ -106,8 +105,6 @@ class ReadingWire(Wire):
         super().__init__(options, now=now, sleep=sleep, retry=RETRY)
         self.calls: Counter[str] = Counter()
         """Attempts by operation."""
-        self.throttled = 0
-        """Attempts that the service refused for their rate."""
         self.refusals: Counter[str] = Counter()
         """The attempts that the service refused for their rate, by operation."""
 

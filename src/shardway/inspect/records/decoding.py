@@ -111,16 +111,13 @@ class OpeningBudget:
     ) -> None:
         self.bytes_left = bytes_max
         """The bytes that the layers may still open to."""
-        self.slices = 0
-        """The calls of a decompressor so far, which are what the work is counted by."""
         self._bounds = (bytes_max, members_max, time_max_s)
         self._members_left = members_max
         self._clock = clock
         self._end_s = clock() + time_max_s
 
     def work(self) -> None:
-        """Count one call of a decompressor. Raises an error where the time is over."""
-        self.slices += 1
+        """Look at the time, before one call of a decompressor. Raises an error where it is over."""
         if self._clock() > self._end_s:
             raise _BoundError(f"it takes more than {self._bounds[2]:g} s to open")
 

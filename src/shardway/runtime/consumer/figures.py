@@ -78,13 +78,10 @@ class Figures:
         self._reporter.emit(event)
 
     def _look(self, look: Callable[[], R]) -> R:
-        while True:
-            try:
-                with self._placement.host.lock:
-                    return look()
-            except RuntimeError as error:  # On one loop without a lock, what changes meanwhile is looked at again.
-                if "changed size" not in str(error) and "mutated" not in str(error):
-                    raise
+        # Any thread may look. On the program's loop only what is settled changes under the lock, so all that is looked
+        # at besides is copied before anything goes over it.
+        with self._placement.host.lock:
+            return look()
 
     def _statistics(self) -> ConsumerStatistics:
         now_s = self._placement.now_s

@@ -263,7 +263,10 @@ class SeenTables:
         table cannot be read, nothing is known of the others, so none of them is taken for dead.
         """
         known_s = min(self._looked_s, self.scanned_s)
-        views = startable(self._view_at(row, known_s) for row in self.leases.values())
+        # Any thread may ask, while the loop puts a lease that it has seen into the same table: the copy is made in one
+        # step of the interpreter.
+        rows = list(self.leases.values())
+        views = startable(self._view_at(row, known_s) for row in rows)
         workers = self.workers(self.members.quiet(known_s))
         return sum(view.owner != self.id and is_free(view, workers, self._failover_s) for view in views)
 
