@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -158,6 +159,96 @@ async def test_older_pages_have_each_record_once_also_where_many_came_in_one_mil
         target = None if older is None else older[1].replace("&amp;", "&")
     assert sorted(found) == list(range(25))
     assert target is None
+
+
+async def followed(gate: Any, target: str, word: str) -> tuple[list[int], list[str]]:
+    """Open a page, and what it links to by a word, to the end. Returns the numbers and the pages."""
+    found, pages, left = list[int](), list[str](), target
+    while left and len(pages) < 20:
+        text = (await ask(gate, "GET", left, headers=PROGRAM)).text
+        found += [int(one) for one in re.findall(r'data-name=".n">(\d+)</td>', text)]
+        pages.append(text)
+        link = re.search(rf'href="([^"]*)" rel="next">{word}', text)
+        left = "" if link is None else link[1].replace("&amp;", "&")
+    return found, pages
+
+
+async def test_a_search_that_is_cut_off_goes_on_where_it_was_cut(
+    make_gate: MakeGate, kinesis: Any, stream: str, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds of a busy stream are read in time, and ten minutes are not: a filter that seldom holds came no
+    further than the first ten seconds.
+    """
+    for number in range(40):
+        put(kinesis, stream, number, shard=number % 4)
+        service.clock.advance(1.0)
+    plain = NewestRecords._read
+
+    async def read(self: Any, shard: Any, window_s: float, end_s: float) -> None:
+        await (asyncio.Event().wait() if window_s > 10.0 else plain(self, shard, window_s, end_s))
+
+    monkeypatch.setattr(NewestRecords, "_read", read)
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCH_S", 1.5)
+    target = f"/streams/{stream}/records?col=.n&where=.n+==+12+or+.n+==+31"
+    found: list[int] = []
+    for _ in range(6):
+        text = (await ask(make_gate(), "GET", target, headers=PROGRAM)).text
+        found += [int(one) for one in re.findall(r'data-name=".n">(\d+)</td>', text)]
+        assert "1.5 s were searched, and all back to 20" in text
+        older = re.search(r'href="([^"]*)" rel="next">Older ones', text)
+        assert older is not None
+        target = older[1].replace("&amp;", "&")
+        if 12 in found:
+            break
+    assert found == [31, 12]
+
+
+async def test_what_is_older_than_a_page_with_gaps_begins_before_the_gaps(
+    make_gate: MakeGate, kinesis: Any, stream: str, service: LocalKinesis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One shard is read to the end, another not: the rows of the first are older than what the second lacks."""
+    for number in range(60):
+        put(kinesis, stream, number, shard=number % 2)
+    plain, hangs = NewestRecords._read, True
+
+    async def read(self: Any, shard: Any, window_s: float, end_s: float) -> None:
+        slow = hangs and window_s > 10.0 and shard.shard_id.endswith("1")
+        await (asyncio.Event().wait() if slow else plain(self, shard, window_s, end_s))
+
+    service.clock.advance(30.0)
+    monkeypatch.setattr(NewestRecords, "_read", read)
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCH_S", 1.5)
+    gate, target = make_gate(), f"/streams/{stream}/records?limit=20&col=.n"
+    text = (await ask(gate, "GET", target, headers=PROGRAM)).text
+    assert set(re.findall(r'data-name=".n">(\d+)</td>', text)) == {str(one) for one in range(20, 60, 2)}
+    older = re.search(r'href="([^"]*)" rel="next">Older ones', text)
+    assert older is not None
+    hangs = False
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCH_S", 60.0)
+    found, _ = await followed(gate, older[1].replace("&amp;", "&"), "Older ones")
+    assert sorted(found) == list(range(60))
+
+
+async def test_what_follows_a_page_is_the_rest_of_its_aggregate(make_gate: MakeGate, kinesis: Any, stream: str) -> None:
+    users = [(f"key-{at}", b'{"n": %d}' % at, 0) for at in range(120)]
+    put(kinesis, stream, 0, shard=0, data=encode_aggregate(users))
+    put(kinesis, stream, 120, shard=0)
+    target = f"/streams/{stream}/records?from=trim-horizon&shard=shardId-000000000000&col=.n"
+    found, pages = await followed(make_gate(), target, "What follows")
+    assert found == list(range(121))
+    assert len(pages) == 3
+
+
+async def test_a_search_of_one_shard_that_finds_nothing_in_its_time_can_go_on(
+    make_gate: MakeGate, kinesis: Any, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardway.console.pages.record_search.SEARCHED_MAX", 10)
+    for number in range(25):
+        put(kinesis, stream, number, shard=0)
+    target = f"/streams/{stream}/records?from=trim-horizon&shard=shardId-000000000000&col=.n&where=.n+==+24"
+    found, pages = await followed(make_gate(), target, "What follows")
+    assert found == [24]
+    assert len(pages) == 3
 
 
 async def test_records_open_with_the_newest_and_a_download_has_the_same(

@@ -10,13 +10,14 @@ import typer
 from shardway.cli.report_output import Shape, begin_of
 from shardway.errors import OptionError
 from shardway.inspect.moments import HOW, moment_s
-from shardway.model import IteratorAt, Position
+from shardway.model import IteratorAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.inspect import Inspector, Reading, SeenRecord
     from shardway.inspect.records.registries import Registries
+    from shardway.model import Position
 
 
 def position_option(default: str) -> Any:
@@ -74,13 +75,7 @@ class ReadStart(NamedTuple):
         from shardway.inspect import Goal
 
         if self.since is None:
-            at, index = Goal(self.starting_position or self.default).at(now_s)
-            number = at.sequence_number
-            if number is None:
-                return at, None
-            if at.type == "AFTER_SEQUENCE_NUMBER":  # the rest of its aggregate comes, too
-                return IteratorAt.at_sequence(number), Position(number, index)
-            return at, Position(number, index - 1) if index else None
+            return Goal(self.starting_position or self.default).begin(now_s)
         if self.starting_position is not None:
             raise OptionError("--since and --starting-position both say where to begin: give one of them")
         begin_s = begin_of(self.since, now_s)

@@ -106,7 +106,10 @@ class NewestRecords:
         self._decoding = decoding
         ends = (wish.until_s, None if wish.before is None else wish.before.arrived_ms / 1000 + 0.001)
         self._until_s = min((one for one in ends if one is not None), default=math.inf)
+        self._end_s = self._until_s
         self._found: dict[str, list[SeenRecord]] = {}
+        self._begins_s: dict[str, float] = {}
+        """The times, by shard, from which on a shard was read to its end."""
 
     @property
     def records(self) -> list[SeenRecord]:
@@ -114,19 +117,29 @@ class NewestRecords:
         every = (one for found in self._found.values() for one in found)
         return heapq.nlargest(self._wish.limit, every, key=Mark.of)
 
+    @property
+    def whole_from_s(self) -> float | None:
+        """Epoch seconds: where the search was cut off, all that arrived since then was searched. None: there is no such
+        time.
+        """
+        begin_s = max(self._begins_s.values(), default=self._end_s)
+        return begin_s if begin_s < self._end_s else None
+
     async def search(self) -> None:
         """Read until enough is found. Raises ShardwayError."""
         listed = await self._inspector.shards(self._stream)
         now_s, wish = self._inspector.now_s, self._wish  # the first answer has told the service's clock
         # A record may have arrived after what is known of the service's time: that time bounds what is read, and not
         # what is wanted.
-        end_s = min(now_s, self._until_s)
+        end_s = self._end_s = min(now_s, self._until_s)
         shards = self._chosen(listed)
         self.shards_left_out = max(0, len(shards) - SHARDS_MAX)
         shards = shards[:SHARDS_MAX]
+        self._begins_s = {one.shard_id: end_s for one in shards}
         for window_s in WINDOWS_S:
             begin_s = end_s - window_s
             reached = [one for one in shards if not _ended_before(one, begin_s)]
+            self._begins_s |= {one.shard_id: begin_s for one in shards if one not in reached}
 
             async def look(shard: ListedShard, window_s: float = window_s) -> None:
                 await self._read(shard, window_s, end_s)
@@ -159,6 +172,8 @@ class NewestRecords:
         span_s = window_s
         for _ in range(TRIES_MAX):
             shorter_s = await self._once(shard, end_s - span_s, end_s)
+            if shorter_s is None and not self._is_spent:
+                self._begins_s[shard.shard_id] = min(self._begins_s[shard.shard_id], end_s - span_s)
             enough = len(self._found.get(shard.shard_id, ())) >= self._wish.limit
             if self._is_spent or (shorter_s is None and (enough or span_s >= window_s)):
                 return

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shardway.console.looks.sampler import fault_text
 from shardway.console.payloads import Payloads, Row
 from shardway.errors import OptionError, ShardwayError
-from shardway.inspect.moments import place
+from shardway.inspect import Goal
 from shardway.inspect.records.reader import Reading, read_pages
 from shardway.inspect.records.seen_records import SeenRecord
 from shardway.tasks import awaited, give_up, logged, spawn
@@ -171,7 +171,7 @@ class Tails:
     ) -> Basket:
         """Begin to follow. Raises OptionError for too many at a time, and for a place that is none."""
         self._sweep()
-        shared_by = "" if place(at, 0.0).type == "LATEST" else browser
+        shared_by = "" if Goal(at).begin(0.0)[0].type == "LATEST" else browser
         key = (stream, at, shards, shared_by)
         if len(self._by_browser) >= BASKETS_MAX or (key not in self._shared and len(self._shared) >= READINGS_MAX):
             raise OptionError("too many live tails are open: close one")
@@ -218,7 +218,8 @@ class Tails:
     async def _read(self, key: Key, shared: _SharedTail) -> None:
         stream, at, shards, _ = key
         inspector, why = self._inspector.apart(), "the stream was read to its end"
-        reading = Reading(starting_position=place(at, inspector.now_s), shards=shards, follow=True, is_patient=True)
+        begin, behind = Goal(at).begin(inspector.now_s)
+        reading = Reading(starting_position=begin, behind=behind, shards=shards, follow=True, is_patient=True)
         following = awaited(self._deliver(read_pages(inspector, stream_name(stream), reading), shared))
         watching = awaited(self._until_left(shared, inspector))
         try:

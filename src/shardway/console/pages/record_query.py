@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.console.columns import Columns
 from shardway.console.looks.newest import Mark, NewestQuery
-from shardway.inspect import Reading, SeenRecord
+from shardway.inspect import Goal, Reading, SeenRecord
 from shardway.inspect.filters import parse
-from shardway.inspect.moments import moment_s, place
+from shardway.inspect.moments import moment_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,14 +44,16 @@ class RecordQuery:
         self.before = Mark.parse(before) if before else None
         self.columns = Columns(query.getlist("col"))
         if not self.is_newest:
-            place(self.at, 0.0)
+            Goal(self.at).begin(0.0)
         if self.until is not None:
             moment_s(self.until, 0.0)
 
     def reading(self, now_s: float) -> Reading:
         """Return what is to be read, to the tip."""
+        at, behind = Goal(self.at).begin(now_s)
         return Reading(
-            starting_position=place(self.at, now_s),
+            starting_position=at,
+            behind=behind,
             shards=() if self.shard is None else (self.shard,),
             partition_key=self.key,
             until_s=None if self.until is None else moment_s(self.until, now_s),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -13,7 +14,10 @@ from shardway.console.looks.sampler import fault_text
 from shardway.console.page import link
 from shardway.errors import ShardwayError
 from shardway.inspect import SeenRecord
+from shardway.inspect.moments import time_text, utc
+from shardway.inspect.moves.skipping import position_text
 from shardway.inspect.records.reader import read_pages
+from shardway.model import Position
 from shardway.wiring import stream_name
 
 if TYPE_CHECKING:
@@ -45,6 +49,11 @@ class RecordRow(NamedTuple):
     is_json: bool
     mark: Mark
 
+    @property
+    def position(self) -> Position:
+        """The record's position in its shard."""
+        return Position(self.mark.sequence_number, self.mark.sub_sequence_number)
+
 
 class SearchProgress:
     """What a search has found so far."""
@@ -56,6 +65,12 @@ class SearchProgress:
         self.searched = 0
         self.more = ""
         """Why the search ended before the tip; empty: it came to the tip."""
+        self.is_cut_off = False
+        """True: the search of the newest ended before it had found them."""
+        self.whole_from: Mark | None = None
+        """The oldest place from which on a search that was cut off has looked at every record; None: there is none."""
+        self.came_to: Position | None = None
+        """The last record that was searched, where one shard was read from a place on."""
         self.fault: str | None = None
         self.is_over = False
         """True: the page has come, and a thread need make no more rows."""
@@ -67,15 +82,16 @@ async def search_from(console: Console, chosen: RecordQuery, found: SearchProgre
     reading, records = chosen.reading(inspector.now_s), list[SeenRecord]()
     pages = read_pages(inspector, stream_name(chosen.stream), reading)
 
-    def look(record: SeenRecord) -> SeenRecord | None:
+    def look(record: SeenRecord) -> tuple[SeenRecord, bool]:
         is_wanted = chosen.matches is None or chosen.matches(console.payloads.masked(record))
-        return SeenRecord(record.record) if is_wanted else None  # without what was decoded for the filter
+        return SeenRecord(record.record), is_wanted  # without what was decoded for the filter
 
     try:
         async with asyncio.timeout(SEARCH_S), contextlib.aclosing(each_record(console, pages, look)) as parts:
-            async for record in parts:
+            async for record, is_wanted in parts:
                 found.searched += 1
-                if record is not None:
+                found.came_to = Position(record.record.sequence_number, record.record.sub_sequence_number)
+                if is_wanted:
                     records.append(record)
                 if len(records) >= chosen.limit:
                     found.more = f"the first {chosen.limit} are shown"
@@ -100,17 +116,29 @@ async def search_newest(console: Console, chosen: RecordQuery, found: SearchProg
             await newest.search()
     except TimeoutError:
         found.more = f"{SEARCH_S:g} s were searched, so older and newer ones may be left out: choose a shard"
+        if (whole_from_s := newest.whole_from_s) is not None:
+            found.more = f"{SEARCH_S:g} s were searched, and all back to {time_text(utc(whole_from_s))}"
     except ShardwayError as fault:
         found.fault = fault_text(fault)
     records = newest.records
     found.searched = newest.searched
     if newest.is_done and len(records) >= chosen.limit:
         found.more = f"the newest {chosen.limit} of {'the shard' if chosen.shard else 'all shards'}"
-    elif not newest.is_done and not found.more:
-        found.more = f"{newest.searched} records were searched"
+    elif not newest.is_done:
+        found.is_cut_off, found.whole_from = True, _whole_from(newest, chosen)
+        found.more = found.more or f"{newest.searched} records were searched"
     if newest.shards_left_out:
         found.more = f"{newest.shards_left_out} more shards were not read: choose one"
     await _shown_in_time(console, chosen, records, found)
+
+
+def _whole_from(newest: NewestRecords, chosen: RecordQuery) -> Mark | None:
+    """Return the place up to which a search that was cut off lacks no record; None: it came nowhere."""
+    if newest.whole_from_s is None:
+        return None
+    # An address has whole milliseconds: of those around the place some may come twice, and none is left out.
+    mark = Mark(math.ceil(newest.whole_from_s * 1000) + 1, 0, 0)
+    return mark if chosen.before is None or mark < chosen.before else None
 
 
 async def _shown_in_time(
@@ -150,10 +178,19 @@ def _show(console: Console, chosen: RecordQuery, records: list[SeenRecord], foun
 
 
 def address_of_older(name: str, chosen: RecordQuery | None, found: SearchProgress) -> str | None:
-    """Return the address of the records before those of a page of the newest; None: there are no more."""
-    if chosen is None or not chosen.is_newest or len(found.rows) < chosen.limit:
+    """Return the address of the records before those of a page of the newest; None: there are no more.
+
+    Where the search was cut off, older rows may lack some between them: it goes on at the place up to which none is
+    missing, and those rows come again.
+    """
+    if chosen is None or not chosen.is_newest:
         return None
-    return link("streams", name, "records", **chosen.query(before=found.rows[-1].mark.text))
+    last = found.rows[-1].mark if found.rows else None
+    if last is None or (len(found.rows) < chosen.limit and not found.is_over):
+        last = found.whole_from
+    elif found.is_cut_off:
+        last = None if found.whole_from is None else max(last, found.whole_from)
+    return None if last is None else link("streams", name, "records", **chosen.query(before=last.text))
 
 
 async def each_record(
@@ -170,6 +207,11 @@ async def each_record(
 
 def address_of_following(name: str, chosen: RecordQuery | None, found: SearchProgress) -> str | None:
     """Return the address of the records that follow; None for several shards, since only one shard has an order."""
-    if chosen is None or chosen.is_newest or not found.rows or not found.more or chosen.shard is None:
+    if chosen is None or chosen.is_newest or not found.more or chosen.shard is None:
         return None
-    return link("streams", name, "records", **chosen.query(from_=f"after:{found.rows[-1].row.sequence_number}"))
+    came_to = found.came_to
+    if found.is_over:  # the rows of those that take long to decode did not come
+        came_to = found.rows[-1].position if found.rows else None
+    if came_to is None:
+        return None
+    return link("streams", name, "records", **chosen.query(from_=f"after:{position_text(came_to)}"))

@@ -12,7 +12,7 @@ from shardway.core.leases import Checkpoint
 from shardway.errors import OptionError
 from shardway.inspect.moments import HOW, place
 from shardway.inspect.values import Missing
-from shardway.model import IteratorAt
+from shardway.model import IteratorAt, Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,6 +118,16 @@ class Goal(NamedTuple):
         if slash and not (index.isascii() and index.isdigit() and ":" in text):
             raise OptionError(f"{self.to!r} is no place: {HOW}, the last two with /INDEX inside of an aggregate")
         return place(text, now_s), int(index or 0)
+
+    def begin(self, now_s: float) -> tuple[IteratorAt, Position | None]:
+        """Return where a reading begins, and the last user record that it leaves out there. Raises OptionError."""
+        at, index = self.at(now_s)
+        number = at.sequence_number
+        if number is None:
+            return at, None
+        if at.type == "AFTER_SEQUENCE_NUMBER":  # the rest of its aggregate comes, too
+            return IteratorAt.at_sequence(number), Position(number, index)
+        return at, Position(number, index - 1) if index else None
 
 
 class Wishes(NamedTuple):
