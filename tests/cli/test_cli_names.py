@@ -46,6 +46,10 @@ OF_A_STREAM = [
     "records grep text billing",
     "records count billing",
     "records get billing 49680422878816985956712234883511993830675535596124897330",
+    "put billing",
+    "load billing --records 1",
+    "dead-letters list --from billing",
+    "dead-letters replay --from orders --to billing --of orders",
 ]
 
 

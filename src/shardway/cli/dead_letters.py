@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from shardway.cli.looking import named_streams
 from shardway.cli.output import Lines, OutputLines, OutputWhole, ResultShape, show, warn
 from shardway.cli.producing import EndpointUrl, Profile, Region
 from shardway.cli.report_output import Since, begin_of
@@ -199,7 +200,8 @@ async def _replay(source: Letters, chosen: _Target, connection: ConnectionOption
             target = ToCallable(_function(chosen.call or ""))
         else:
             producer: Producer[Any] = Producer(sink_for(chosen.to, connection))
-            target = ToStream(await stack.enter_async_context(producer))
+            async with named_streams(connection, chosen.to):
+                target = ToStream(await stack.enter_async_context(producer))
         return await replay(
             letters,
             target,
@@ -229,7 +231,8 @@ async def _letters(
     if stream is not None:
         source = source_for(stream, connection)
         try:
-            yield wanted(letters_of_stream(source))
+            async with named_streams(connection, stream):
+                yield wanted(letters_of_stream(source))
         finally:
             await source.close()
         return

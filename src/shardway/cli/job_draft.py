@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from shardway.cli.looking import looking
+from shardway.cli.looking import Names, looking
 from shardway.cli.output import warn
 from shardway.console.looks.newest import SHARDS_MAX, NewestQuery, NewestRecords
 from shardway.errors import OptionError, ShardwayError
@@ -48,7 +48,7 @@ def write_draft(stream: str, connection: ConnectionOptions, file: Path | None) -
         return await _sample(NewestRecords(inspector, name, NewestQuery(RECORDS_MAX, bytes_max=READ_BYTES_MAX)))
 
     try:
-        sample, remarks = asyncio.run(looking(connection, look))
+        sample, remarks = asyncio.run(looking(connection, look, names=Names(stream=stream)))
     except OptionError:
         raise
     except ShardwayError as fault:

@@ -6,6 +6,7 @@ All commands name things in one way. A command of an application takes ``APPLICA
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from shardway.cli.report_output import back_s
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from typing import TypeVar
 
     from shardway.inspect import Inspector, LagReport, LagTimes, Look, Snapshot, Store
@@ -58,6 +59,15 @@ class Names(NamedTuple):
             f"STREAM; shardway app describe {stream} names the streams of an application"
         )
 
+    async def tell(self, inspector: Inspector, fault: NotFoundError) -> None:
+        """Raise OptionError where a name that was not found fits the other kind of thing."""
+        try:
+            confused = await self.confused(inspector)
+        except ShardwayError:
+            return  # What was not found is told as it is: these looks were only to say more.
+        if confused is not None:
+            raise OptionError(confused) from fault
+
 
 async def _is_application(inspector: Inspector, name: str, store: Store) -> bool:
     try:
@@ -91,13 +101,23 @@ async def looking(
         try:
             return await look(inspector)
         except NotFoundError as fault:
-            try:
-                confused = None if names is None else await names.confused(inspector)
-            except ShardwayError:
-                confused = None  # What was not found is told as it is: these looks were only to say more.
-            if confused is None:
-                raise
-            raise OptionError(confused) from fault
+            if names is not None:
+                await names.tell(inspector, fault)
+            raise
+
+
+@contextlib.asynccontextmanager
+async def named_streams(connection: ConnectionOptions, *streams: str | None) -> AsyncIterator[None]:
+    """Do what `looking` does for names that are not found, where another part than an inspector looks for streams."""
+    from shardway.inspect import Inspector
+
+    try:
+        yield
+    except NotFoundError as fault:
+        async with Inspector(connection) as inspector:
+            for one in streams:
+                await Names(stream=one).tell(inspector, fault)
+        raise
 
 
 class LookHistory:

@@ -12,6 +12,7 @@ from shardway.cli.accounts import Account, Batch, Report
 from shardway.cli.completing import complete_streams
 from shardway.cli.delivery import PROGRESS_INTERVAL_S, Delivery
 from shardway.cli.interrupt import StoppedError, Stopping
+from shardway.cli.looking import named_streams
 from shardway.cli.output import show, warn
 from shardway.errors import FlushTimeoutError, OptionError
 from shardway.events import ProducerMetrics, RecordsExpired, RecordsFailed
@@ -107,7 +108,8 @@ class Run:
         with self.stopping.listening():
             try:
                 with contextlib.suppress(StoppedError):
-                    await self.stopping.unless_asked(producer.start())
+                    async with named_streams(self._connection, self.stream):
+                        await self.stopping.unless_asked(producer.start())
                     self._started = True
                     async with watch(producer) if watch else contextlib.nullcontext():
                         await Delivery(producer, self.account, self.stopping).run(batches, flush_s=flush_s)
