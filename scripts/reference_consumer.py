@@ -19,9 +19,9 @@ from scripts.reference import attribute_docs, events_table, plain, renew_files, 
 
 from shardway import events
 from shardway.aws.options import ConnectionOptions
-from shardway.core.given import Options
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.log.pace import PollingOptions
+from shardway.core.options.base import Options
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.options import (

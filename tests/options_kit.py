@@ -18,7 +18,7 @@ from shardway.options import (
 from shardway.policies import SettlingOptions
 
 if TYPE_CHECKING:
-    from shardway.core.given import Options
+    from shardway.core.options.base import Options
 
 GROUPS: dict[str, type[Options]] = {
     "leases": LeaseOptions,

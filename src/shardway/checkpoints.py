@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.core.shard.checkpoints import Every, PendingChoice, Prompt, Riding
-    from shardway.policies import FoundPending
+    from shardway.core.shard.checkpoints import Every, Prompt, Riding
+    from shardway.policies import FoundPending, PendingChoice
     from shardway.runtime.shard.pending import PendingCheckpoint
 
 __all__ = [
@@ -24,7 +24,7 @@ _HOMES = {
     "Every": "shardway.core.shard.checkpoints",
     "FoundPending": "shardway.policies",
     "PendingCheckpoint": "shardway.runtime.shard.pending",
-    "PendingChoice": "shardway.core.shard.checkpoints",
+    "PendingChoice": "shardway.policies",
     "Prompt": "shardway.core.shard.checkpoints",
     "Riding": "shardway.core.shard.checkpoints",
 }

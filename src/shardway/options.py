@@ -9,48 +9,49 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.writer import AGGREGATE_BYTES_MAX
 from shardway.core.assignment.strategies import EQUAL_COUNTS, Custom, Strategy
-from shardway.core.given import Options, known_names, lacks, not_callable, not_of, shown
+from shardway.core.assignment.views import LeaseView, WorkerView
 from shardway.core.leases.tenure.times import FAILOVER_S, LeaseTimes
 from shardway.core.ledger.policy import SHARD_BUFFER_BYTES_MAX, SHARD_RECORDS_MAX, LedgerPolicy
 from shardway.core.log.buffer import BUFFER_BYTES_MAX
 from shardway.core.log.pace import PollingOptions
+from shardway.core.options.base import Options, known_names
+from shardway.core.options.check import check
+from shardway.core.options.hints import ENDLESS, shown
 from shardway.core.producer.chunk import RECORD_OVERHEAD_BYTES
 from shardway.core.producer.limits import REQUEST_BYTES_MAX, REQUEST_RECORDS_MAX
-from shardway.core.shard.checkpoints import Cadence, Every, Prompt, Riding
+from shardway.core.shard.checkpoints import Cadence, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.errors import OptionError
-from shardway.model import OutsidePolicy, StartingPosition
+from shardway.events import Event
+from shardway.model import OutsidePolicy, Record, StartingPosition
 from shardway.policies import (
-    AnyOrder,
     ByKey,
+    DeadLetterChoice,
     DeadLetters,
-    InOrder,
+    OnPending,
     OrderPolicy,
     Redeliver,
     Retry,
     SettlingOptions,
-    Skip,
     Stop,
+    UnreadablePolicy,
 )
-from shardway.ports import IntervalWish, ShardDetailWish
+from shardway.ports import IntervalWish, LeaseTable, ShardDetailWish, Tracer
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterator
 
-    from shardway.core.assignment.views import LeaseView, WorkerView
-    from shardway.events import Event
-    from shardway.model import Record
-    from shardway.policies import DeadLetterChoice, OnPending, UnreadablePolicy
-    from shardway.ports import LeaseTable, Tracer
     from shardway.runtime.consumer.lifecycle import AssignedShard
     from shardway.runtime.feeds.fan_out import SubscriptionTimes
 
@@ -66,6 +67,7 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+PUT_RECORDS = "AWS API reference, PutRecords"
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -74,19 +76,12 @@ MIB = 1024 * 1024
 class MetricsOptions(Options, frozen=True, kw_only=True):
     """The intervals at which a consumer or a producer reports its numbers, and their detail."""
 
-    interval_s: float | None = None
+    interval_s: Annotated[float, Meta(gt=0)] | None = None
     """How often an event (`ConsumerMetrics`, `ProducerMetrics`) reports what happened since the one before. None: as
     often as an exporter that is the ``on_event`` wants it, and each 60 seconds for anything else.
     """
     per_shard: bool = False
     """True: numbers are counted by shard, too. An exporter that reports numbers by shard has that done in any case."""
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"interval_s": (float,)}
-
-    def _faults(self) -> list[str]:
-        return ["interval_s must be a finite number"] if self.interval_s == float("inf") else []
 
 
 METRICS_INTERVAL_S = 60.0
@@ -114,7 +109,7 @@ class ProducerOptions(Options, frozen=True, kw_only=True):
     do). The producer switches this off by itself where the stream ignores partition keys, or where it can't list the
     shards.
     """
-    aggregate_bytes_max: int = AGGREGATE_BYTES_MAX
+    aggregate_bytes_max: Annotated[int, Meta(gt=0, le=REQUEST_BYTES_MAX, description=PUT_RECORDS)] = AGGREGATE_BYTES_MAX
     """An aggregate is no larger than this, unless a single user record is. This is the KPL's AggregationMaxSize."""
     ordered_by_key: bool = False
     """Keep the order of each partition key, also when the service refuses records. With aggregation each shard has one
@@ -123,79 +118,65 @@ class ProducerOptions(Options, frozen=True, kw_only=True):
     failed as maybe written (`PutError.may_be_written`) may still arrive, behind records of its key that were put later.
     """
 
-    buffer_bytes_max: int = 16 * MIB
+    buffer_bytes_max: Annotated[int, Meta(gt=0)] = 16 * MIB
     """The most memory for records that have no outcome yet: each counts with its data, its partition key and 256 bytes
     of book-keeping, and each chunk of them with 1,024 bytes.
     """
     raise_when_full: bool = False
     """True: ``put`` and ``put_many`` raise BufferFullError when there is no room. False: they wait for it."""
-    record_bytes_max: int = REQUEST_BYTES_MAX
+    record_bytes_max: Annotated[int, Meta(gt=0, le=REQUEST_BYTES_MAX, description=PUT_RECORDS)] = REQUEST_BYTES_MAX
     """The producer refuses a record with more data and key at once. The stream's own limit (MaxRecordSizeInKiB) may be
     lower.
     """
 
-    linger_s: float = 0.005
+    linger_s: Annotated[float, Meta(ge=0)] = 0.005
     """How long a record waits for others that can share its request, and the least time between two requests that
     others could still join. The first record after a pause does not wait. More time gives larger requests and
     aggregates; with 0 no record waits.
     """
-    request_records_max: int = REQUEST_RECORDS_MAX
+    request_records_max: Annotated[int, Meta(gt=0, le=REQUEST_RECORDS_MAX, description=PUT_RECORDS)] = (
+        REQUEST_RECORDS_MAX
+    )
     """The most Kinesis records in a PutRecords request."""
-    request_bytes_max: int = REQUEST_BYTES_MAX
+    request_bytes_max: Annotated[int, Meta(gt=0, le=REQUEST_BYTES_MAX, description=PUT_RECORDS)] = REQUEST_BYTES_MAX
     """The most data and partition keys in a request. If an endpoint refuses that much, the producer lowers it to 5 MiB
     by itself.
     """
-    request_timeout_s: float = 10.0
+    request_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """The producer gives up a request that has no answer after this time; it is then unknown whether the service has
     done it.
     """
-    requests_in_flight_max: int = 24
+    requests_in_flight_max: Annotated[int, Meta(gt=0)] = 24
     """The most requests that wait for their answer at the same time."""
-    in_flight_bytes_max: int = 8 * MIB
+    in_flight_bytes_max: Annotated[int, Meta(gt=0)] = 8 * MIB
     """The producer begins no further request while those in flight have this much payload."""
 
-    record_ttl_s: float = 30.0
+    record_ttl_s: Annotated[float, Meta(gt=0), ENDLESS] = 30.0
     """A record that is not written by then fails with RecordExpiredError, whether it waited, was refused or was never
     sent. A record that is in flight at that time gets its outcome when its answer comes, or when ``request_timeout_s``
     has passed.
     """
-    retry_base_s: float = 0.1
+    retry_base_s: Annotated[float, Meta(ge=0)] = 0.1
     """The pause before the first retry is random, up to this bound; each further bound is twice the one before."""
-    retry_cap_s: float = 5.0
+    retry_cap_s: Annotated[float, Meta(gt=0)] = 5.0
     """The highest of these bounds."""
 
     pacing: bool = True
     """Keep to each shard's limits. Where other writers share a shard, keep to less, which the producer learns from
     refusals.
     """
-    shard_records_per_s: float = 1_000
+    shard_records_per_s: Annotated[float, Meta(gt=0)] = 1_000
     """How many records a shard takes in a second (AWS: Kinesis quotas)."""
-    shard_bytes_per_s: float = MIB
+    shard_bytes_per_s: Annotated[float, Meta(gt=0)] = MIB
     """How much a shard takes in a second, data and partition keys together."""
-    shard_map_refresh_s: float = 60.0
+    shard_map_refresh_s: Annotated[float, Meta(gt=0)] = 60.0
     """How often the producer lists the shards. It also does so whenever an answer shows that they changed."""
 
-    _at_least: ClassVar[Mapping[str, float]] = {"linger_s": 0, "retry_base_s": 0}
-
-    def _faults(self) -> list[str]:
-        faults = [
-            f"{name} is at most {most} (AWS API reference, PutRecords), not {value}"
-            for name, most in _AT_MOST.items()
-            if (value := getattr(self, name)) > most
-        ]
+    def _rules(self) -> Iterator[str]:
         if self.retry_base_s > self.retry_cap_s:
-            faults.append("retry_base_s must not be above retry_cap_s")
+            yield "retry_base_s must not be above retry_cap_s"
         if self.record_bytes_max + RECORD_OVERHEAD_BYTES > self.buffer_bytes_max:
-            faults.append("buffer_bytes_max must hold at least one record of record_bytes_max, and 256 bytes")
-        return faults
-
-
-_AT_MOST = {
-    "request_records_max": REQUEST_RECORDS_MAX,
-    "request_bytes_max": REQUEST_BYTES_MAX,
-    "record_bytes_max": REQUEST_BYTES_MAX,
-    "aggregate_bytes_max": REQUEST_BYTES_MAX,
-}
+            yield "buffer_bytes_max must hold at least one record of record_bytes_max, and 256 bytes"
 
 
 class ProducerArguments(TypedDict, total=False):
@@ -212,14 +193,8 @@ class ProducerArguments(TypedDict, total=False):
 def check_producer(arguments: ProducerArguments, options: ProducerOptions) -> None:
     """Raise OptionError for arguments of wrong types, and for names that are gone."""
     known_names("Producer", arguments, ProducerArguments.__annotations__)
-    given = {name: arguments.get(name) for name in ("connection", "metrics", "on_event")} | {"options": options}
-    kinds: dict[str, tuple[type | str, ...]] = {
-        "connection": (ConnectionOptions,),
-        "options": (ProducerOptions,),
-        "metrics": (MetricsOptions,),
-    }
-    if faults := not_of(given, kinds, optional=("connection", "metrics")) + not_callable(given, ("on_event",)):
-        raise OptionError(faults)
+    hints = get_type_hints(ProducerArguments)
+    check(dict.fromkeys(hints) | arguments | {"options": options}, hints)
 
 
 # --- the consumer, by subject ---------------------------------------------------------------------
@@ -228,18 +203,27 @@ def check_producer(arguments: ProducerArguments, options: ProducerOptions) -> No
 class LeaseOptions(Options, frozen=True, kw_only=True):
     """The options of the lease table, of how many shards each consumer takes, and of when one counts as dead."""
 
-    table: str | LeaseTable | None = None
+    table: Annotated[
+        str | LeaseTable | None,
+        Meta(
+            title="a name or a LeaseTable",
+            description="SqliteLeaseTable(path) keeps leases in a file, a name is that of a table in DynamoDB",
+        ),
+    ] = None
     """The lease table: the name of a table in DynamoDB (None: the application's name), or a table of another kind, as
     ``SqliteLeaseTable(path)``, which the consumer does not close. A table in DynamoDB is made if it is not there.
     """
-    failover_s: float = FAILOVER_S
+    failover_s: Annotated[float, Meta(gt=0)] = FAILOVER_S
     """A worker that has shown no sign of life for this long counts as dead, and other workers take its shards over
     (KCL: failoverTimeMillis). A lease is renewed twice in this time, and a worker stops delivering a twentieth of it
     before others may take its shards.
     """
-    leases_max: int | None = None
+    leases_max: Annotated[int, Meta(ge=0)] | None = None
     """The most shards that this worker reads (KCL: maxLeasesForWorker)."""
-    strategy: Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]] = EQUAL_COUNTS
+    strategy: Annotated[
+        Strategy | Callable[[Sequence[LeaseView], Sequence[WorkerView]], Mapping[str, str]],
+        Meta(title="EqualCounts(), ByThroughput(), Fixed() or a function"),
+    ] = EQUAL_COUNTS
     """Which worker should read which shard: EqualCounts(), ByThroughput(), Fixed(), or a function. The function gets
     the leases that may be read now and the workers that are present, and returns workers' ids by lease key. It has to
     be the same for all workers.
@@ -249,19 +233,19 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
     one that was deleted and made anew under its name. False: it ends with an OptionError. True: once no owner of these
     leases lives, it begins them anew, where ``starting_position`` says.
     """
-    upkeep_interval_s: float = 60.0
+    upkeep_interval_s: Annotated[float, Meta(gt=0)] = 60.0
     """How often one of the workers deletes leases that are no longer needed, and looks for holes in the hash range
     (KCL: leasesRecoveryAuditorExecutionFrequencyMillis). It repairs a hole that was there three times in a row. It
     retries upkeep that failed after ``failover_s``, if that is sooner.
     """
-    kcl_report_interval_s: float = 30.0
+    kcl_report_interval_s: Annotated[float, Meta(gt=0)] = 30.0
     """How often this worker shows itself to the leader of a KCL 3.x fleet (its ``workerMetricsReporterFreqInMillis``):
     the leader assigns no lease to a worker that it has not seen for twice as long.
     """
 
     connection: ConnectionOptions | None = None
     """How the consumer reaches a table in DynamoDB. None: in the same way as the stream."""
-    request_timeout_s: float = 2.0
+    request_timeout_s: Annotated[float, Meta(gt=0)] = 2.0
     """How long a worker waits for DynamoDB's answer to a write (KCL: dynamoDbRequestTimeout). A consumer waits at most
     a fifth of ``failover_s``, which leaves room for retries before it has to stop delivering.
     """
@@ -272,8 +256,8 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
     """Where KCL workers of 3.0 to 3.4 keep their rows; None: the lease table's name with ``-CoordinatorState`` and
     ``-WorkerMetricStats``. Shardway never makes these tables.
     """
-    read_capacity_units: int | None = None
-    write_capacity_units: int | None = None
+    read_capacity_units: Annotated[int, Meta(gt=0)] | None = None
+    write_capacity_units: Annotated[int, Meta(gt=0)] | None = None
     """The provisioned capacity of each table and of the index; give both. None: AWS bills the tables by request."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Tags that both tables are made with."""
@@ -284,36 +268,17 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
     deletion_protection: bool = False
     """True: tables that Shardway makes cannot be deleted before an administrator switches this off at the table."""
 
-    _at_least: ClassVar[Mapping[str, float]] = {"leases_max": 0}
-    _functions: ClassVar[tuple[str, ...]] = ("strategy",)
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        texts = ("workers_table", "coordinator_table", "metrics_table")
-        numbers = ("leases_max", "read_capacity_units", "write_capacity_units")
-        return {
-            "connection": (ConnectionOptions,),
-            "tags": (dict,),
-            **dict.fromkeys(texts, (str,)),
-            **dict.fromkeys(numbers, (int,)),
-        }
-
-    def _faults(self) -> list[str]:
-        faults = []
-        if self.strategy is None or isinstance(self.strategy, type):
-            faults.append(
-                f"strategy is EqualCounts(), ByThroughput(), Fixed() or a function, not {shown(self.strategy)}"
-            )
+    def _rules(self) -> Iterator[str]:
+        if isinstance(self.strategy, type):
+            yield f"strategy is EqualCounts(), ByThroughput(), Fixed() or a function, not {shown(self.strategy)}"
         if (self.read_capacity_units is None) != (self.write_capacity_units is None):
-            faults.append("read_capacity_units and write_capacity_units are given together, or not at all")
-        if self.table is None or isinstance(self.table, str):
-            return [*faults, *_name_faults(self.table)]
-        if lacks(self.table, ("ensure", "scan", "write")):
-            hint = "SqliteLeaseTable(path) keeps leases in a file, a name is that of a table in DynamoDB"
-            return [*faults, f"table is a name or a LeaseTable, not {shown(self.table)}: {hint}"]
-        defaults = self._defaults()
-        given = [name for name in _OF_DYNAMODB if getattr(self, name) != defaults[name]]
-        return [*faults, *(f"{name} is for a table in DynamoDB, and table is another kind" for name in given)]
+            yield "read_capacity_units and write_capacity_units are given together, or not at all"
+        if isinstance(self.table, str):
+            yield from _name_faults(self.table)
+        elif self.table is not None:
+            defaults = self._defaults()
+            given = [name for name in _OF_DYNAMODB if getattr(self, name) != defaults[name]]
+            yield from (f"{name} is for a table in DynamoDB, and table is another kind" for name in given)
 
     @property
     def assignment(self) -> Strategy:
@@ -324,19 +289,16 @@ class LeaseOptions(Options, frozen=True, kw_only=True):
 _FILE_ENDS = (".db", ".sqlite", ".sqlite3", ".db3")
 
 
-def _name_faults(name: str | None) -> list[str]:
-    """Return what is wrong with the name of a table in DynamoDB: most such texts are a file's path or an address."""
-    if name is None:
-        return []
+def _name_faults(name: str) -> Iterator[str]:
+    """Yield what is wrong with the name of a table in DynamoDB: most such texts are a file's path or an address."""
     if not name:
-        return ["table: there is no name"]
-    if name.endswith(_FILE_ENDS):
-        return ["table is the name of a table in DynamoDB, and this text looks like a file: SqliteLeaseTable(path)"]
-    if "://" in name:
-        return ["table is the name of a table in DynamoDB, and this text is an address: PostgresLeaseTable(url)"]
-    if "/" in name and not name.startswith("arn:"):
-        return ["table is the name of a table in DynamoDB, and this text looks like a path: SqliteLeaseTable(path)"]
-    return []
+        yield "table: there is no name"
+    elif name.endswith(_FILE_ENDS):
+        yield "table is the name of a table in DynamoDB, and this text looks like a file: SqliteLeaseTable(path)"
+    elif "://" in name:
+        yield "table is the name of a table in DynamoDB, and this text is an address: PostgresLeaseTable(url)"
+    elif "/" in name and not name.startswith("arn:"):
+        yield "table is the name of a table in DynamoDB, and this text looks like a path: SqliteLeaseTable(path)"
 
 
 _OF_DYNAMODB = (
@@ -348,25 +310,19 @@ _OF_DYNAMODB = (
 class HandoffOptions(Options, frozen=True, kw_only=True):
     """The options of how a shard goes from one worker to another."""
 
-    warm_deadline_s: float = 3.0
+    warm_deadline_s: Annotated[float, Meta(ge=0)] = 3.0
     """How long an owner that hands a shard over waits until the next owner has read ahead of it."""
-    drain_deadline_s: float = 10.0
+    drain_deadline_s: Annotated[float, Meta(gt=0)] = 10.0
     """How long an owner waits for records in flight to be settled, before it hands a shard over all the same (KCL:
     gracefulLeaseHandoffTimeoutMillis). It also waits for a program that has begun something of which it can take the
     rest only later: the parts of a record, or keys that wait behind others.
     """
-    kcl_steal_wait_s: float | None = None
+    kcl_steal_wait_s: Annotated[float, Meta(ge=0)] | None = None
     """How long the worker waits before it delivers records of a shard that it has stolen from a KCL 2.x worker that
     lives, because that worker reads on until its next renewal fails. The worker steals one shard at a time. None: a
     third of ``failover_s``, in which the KCL renews, and a twentieth. 0: no wait. Both workers may still have the
     records that the KCL worker had handed to its processor by then, and more where its renewal comes late.
     """
-
-    _at_least: ClassVar[Mapping[str, float]] = {"warm_deadline_s": 0, "kcl_steal_wait_s": 0}
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"kcl_steal_wait_s": (float,)}
 
 
 class CheckpointOptions(Options, frozen=True, kw_only=True):
@@ -386,28 +342,22 @@ class CheckpointOptions(Options, frozen=True, kw_only=True):
     not commit it. The function says what becomes of that checkpoint. None: the consumer abandons it, as the KCL does.
     """
 
-    _functions: ClassVar[tuple[str, ...]] = ("on_pending",)
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"cadence": (Riding, Every, Prompt)}
-
 
 class BufferOptions(Options, frozen=True, kw_only=True):
     """The options of how much is fetched ahead of the program, and how much the program gets at once."""
 
-    buffer_bytes_max: int = BUFFER_BYTES_MAX
+    buffer_bytes_max: Annotated[int, Meta(gt=0)] = BUFFER_BYTES_MAX
     """The memory that fetched records of all shards together may take until they are settled: their data, and what
     Python needs for each of them. One half is divided evenly among the shards, so that a shard whose handler hangs
     keeps no other one waiting; the other half is for the shards that are behind.
     """
-    shard_buffer_bytes_max: int = SHARD_BUFFER_BYTES_MAX
+    shard_buffer_bytes_max: Annotated[int, Meta(gt=0)] = SHARD_BUFFER_BYTES_MAX
     """The consumer fetches no more of a shard while the records that it holds of it take this much memory: their data,
     and what Python needs for each of them (some 300 bytes).
     """
-    shard_records_max: int = SHARD_RECORDS_MAX
+    shard_records_max: Annotated[int, Meta(gt=0)] = SHARD_RECORDS_MAX
     """The consumer fetches no more of a shard while this many of its records are not settled, delivered or not."""
-    batch_records_max: int = 10_000
+    batch_records_max: Annotated[int, Meta(gt=0)] = 10_000
     """The most records that a batch has. A batch that was larger and failed comes again as it was."""
 
 
@@ -416,12 +366,8 @@ class FanOutOptions(Options, frozen=True, kw_only=True):
 
     consumer_name: str | None = None
     """The name under which the consumer is registered with the stream. None: the application's name."""
-    subscriptions_per_s: float = 10.0
+    subscriptions_per_s: Annotated[float, Meta(gt=0)] = 10.0
     """The most subscriptions that a process starts in a second."""
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"consumer_name": (str,)}
 
 
 # --- the consumer ---------------------------------------------------------------------------------
@@ -531,54 +477,31 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
 
     _times: WorkerTimes | None = None
     """The times that tests set; None: the times that follow from the failover time."""
-    _functions: ClassVar[tuple[str, ...]] = ("split",)
 
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream, Deliver
-
-        return {
-            "starting_position": (StartingPosition,),
-            "order": (InOrder, AnyOrder, ByKey),
-            "retry": (Retry,),
-            "dead_letters": (DeadLettersToStream, DeadLettersToFile, DeadLettersTo),
-            "deduplicate": (Deduplicate,),
-            "unreadable": (DeadLetters, Skip, Stop, Deliver),
-            "aggregates_outside_range": (OutsidePolicy,),
-            "leases": (LeaseOptions,),
-            "handoff": (HandoffOptions,),
-            "checkpoints": (CheckpointOptions,),
-            "settling": (SettlingOptions,),
-            "buffer": (BufferOptions,),
-            "polling": (PollingOptions,),
-            "fan_out": (FanOutOptions,),
-        }
-
-    def _faults(self) -> list[str]:
-        faults = self._without_dead_letters() if self.dead_letters is None else []
+    def _rules(self) -> Iterator[str]:
+        if self.dead_letters is None:
+            yield from self._without_dead_letters()
         if self.settling.latest_wins and isinstance(self.order, ByKey):
-            faults.append(LATEST_WINS_BY_KEY)
-        return faults
+            yield LATEST_WINS_BY_KEY
 
-    def _without_dead_letters(self) -> list[str]:
-        """Return faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
+    def _without_dead_letters(self) -> Iterator[str]:
+        """Yield faults for the policies that make dead letters, while ``dead_letters`` does not say where those go."""
         retry, stalled = self.retry, self.settling.stalled
-        names = {
+        resorts = {
             "retry.then": retry.then if retry is not None and retry.failures_max is not None else None,
             "unreadable": self.unreadable,
             "settling.stalled": stalled.then if isinstance(stalled, Redeliver) else stalled,
         }
-        found = [
-            f"{name} makes dead letters, and dead_letters does not say where they go: give it, or another policy: "
-            "retry=Retry(failures_max=None) tries for ever, Retry(then=Skip()) goes on without the record"
-            if name == "retry.then"
-            else f"{name} makes dead letters, and dead_letters does not say where they go"
-            for name, resort in names.items()
-            if isinstance(resort, DeadLetters)
-        ]
+        for name, resort in resorts.items():
+            if isinstance(resort, DeadLetters):
+                yield f"{name} makes dead letters, and dead_letters does not say where they go" + (
+                    ": give it, or another policy: retry=Retry(failures_max=None) tries for ever, "
+                    "Retry(then=Skip()) goes on without the record"
+                    if name == "retry.then"
+                    else ""
+                )
         if self.split is not None:
-            found.append("split: records that cannot be split become dead letters: say by dead_letters where they go")
-        return found
+            yield "split: records that cannot be split become dead letters: say by dead_letters where they go"
 
     @property
     def ledger(self) -> LedgerPolicy:

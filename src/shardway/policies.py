@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-from shardway.core.given import Options
+from shardway.aws.options import ConnectionOptions
+from shardway.core.options.base import Options
+from shardway.ports import RecordSink
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable
 
-    from shardway.aws.options import ConnectionOptions
     from shardway.core.ledger.letter import Letter
-    from shardway.core.shard.checkpoints import PendingChoice
     from shardway.model import Position
-    from shardway.ports import RecordSink
 
 
 SETTLE_DEADLINE_S = 300.0
@@ -44,10 +45,8 @@ class Stop:
 class GiveUp(Options, frozen=True, kw_only=True):
     """The worker gives the shard up, for another worker to try."""
 
-    cool_down_s: float = 60.0
+    cool_down_s: Annotated[float, Meta(ge=0)] = 60.0
     """This worker leaves the shard alone for this long."""
-
-    _at_least: ClassVar[Mapping[str, float]] = {"cool_down_s": 0}
 
 
 LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
@@ -56,7 +55,7 @@ LastResort: TypeAlias = DeadLetters | Skip | Stop | GiveUp
 class Retry(Options, frozen=True, kw_only=True):
     """What the consumer does when a handler raises."""
 
-    batch_failures_max: int = 2
+    batch_failures_max: Annotated[int, Meta(gt=0)] = 2
     """A batch of several records that failed this often is halved. Each half that fails is halved at once, until the
     record that fails is alone.
     """
@@ -64,12 +63,12 @@ class Retry(Options, frozen=True, kw_only=True):
     """False: the consumer does not halve a batch that failed. It retries the batch as a whole, and all its records meet
     ``then``.
     """
-    failures_max: int | None = 3
+    failures_max: Annotated[int, Meta(gt=0)] | None = 3
     """A record that failed this often while it was alone (or a batch that is not halved) meets ``then``. Failures in a
     larger batch, or behind a record that failed, do not count. None: the consumer retries it for ever.
     """
-    base_s: float = 0.2
-    cap_s: float = 30.0
+    base_s: Annotated[float, Meta(gt=0)] = 0.2
+    cap_s: Annotated[float, Meta(gt=0)] = 30.0
     """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
     then: LastResort = msgspec.field(default_factory=DeadLetters)
     """The resort for a record whose attempts are used up. The default, DeadLetters(), asks for ``dead_letters=...`` of
@@ -78,23 +77,12 @@ class Retry(Options, frozen=True, kw_only=True):
     """
     transient: tuple[type[BaseException], ...] = ()
     """Errors that no record causes (a database that is down): the consumer retries the batch as it is, for ever."""
-    give_up_after_s: float | None = None
+    give_up_after_s: Annotated[float, Meta(gt=0)] | None = None
     """The worker gives the shard up when no record was settled for this long and all failures were transient. None:
     never.
     """
-    cool_down_s: float = 60.0
+    cool_down_s: Annotated[float, Meta(ge=0)] = 60.0
     """The seconds for which this worker leaves a shard alone that it gave up."""
-
-    _at_least: ClassVar[Mapping[str, float]] = {"cool_down_s": 0}
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {
-            "then": (DeadLetters, Skip, Stop, GiveUp),
-            "transient": (tuple,),
-            "failures_max": (int, NoneType),
-            "give_up_after_s": (float,),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +95,8 @@ class Redeliver(Options, frozen=True, kw_only=True):
     the same.
     """
 
-    times_max: int = 1
+    times_max: Annotated[int, Meta(gt=0)] = 1
     then: Warn | LastResort = msgspec.field(default_factory=Warn)
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"then": (Warn, DeadLetters, Skip, Stop, GiveUp)}
 
 
 StallPolicy: TypeAlias = Warn | Redeliver | LastResort
@@ -133,7 +117,7 @@ class ByKey(Options, frozen=True, kw_only=True):
     keys run side by side.
     """
 
-    slots_max: int = 16
+    slots_max: Annotated[int, Meta(gt=0)] = 16
     """The number of deliveries of a shard that are in flight at the same time."""
 
 
@@ -143,7 +127,7 @@ OrderPolicy: TypeAlias = InOrder | AnyOrder | ByKey
 class SettlingOptions(Options, frozen=True, kw_only=True):
     """The consumer's choices about records that are late, and what it reports of failures."""
 
-    deadline_s: float = SETTLE_DEADLINE_S
+    deadline_s: Annotated[float, Meta(gt=0)] = SETTLE_DEADLINE_S
     """The consumer reports a record that is not settled this long after it was first delivered, and ``stalled`` acts
     (KCL: logWarningForTaskAfterMillis).
     """
@@ -153,19 +137,10 @@ class SettlingOptions(Options, frozen=True, kw_only=True):
     """True: the newest settlement counts for all records before it; those that were not settled are reported as
     skipped.
     """
-    log_errors: str = "place"
+    log_errors: Literal["place", "with_message"] = "place"
     """What an event says of a handler's error: ``"place"``, its class and the lines of code; or ``"with_message"``,
     also its message and the traceback, which may hold what a record holds.
     """
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"stalled": (Warn, Redeliver, DeadLetters, Skip, Stop, GiveUp)}
-
-    def _faults(self) -> list[str]:
-        if self.log_errors in ("place", "with_message"):
-            return []
-        return [f'log_errors is "place" or "with_message", not {self.log_errors!r}']
 
 
 class DeadLettersToStream(Options, frozen=True, kw_only=True):
@@ -180,12 +155,6 @@ class DeadLettersToStream(Options, frozen=True, kw_only=True):
     that it came from keeps it. Data that is too large for a record of this stream is left out, which the letter says.
     """
 
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        from shardway.aws.options import ConnectionOptions
-
-        return {"connection": (ConnectionOptions,)}
-
 
 class DeadLettersToFile(Options, frozen=True, kw_only=True):
     """Each dead letter is a line of JSON at the end of this file, which is synced to the disk."""
@@ -196,10 +165,6 @@ class DeadLettersToFile(Options, frozen=True, kw_only=True):
     """
     with_data: bool = True
     """See `DeadLettersToStream.with_data`: it means the same."""
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"path": (Path, str)}
 
 
 @dataclass(frozen=True)
@@ -215,6 +180,17 @@ class DeadLettersTo:
 DeadLetterChoice: TypeAlias = DeadLettersToStream | DeadLettersToFile | DeadLettersTo
 
 
+class PendingChoice(StrEnum):
+    """The choices for a pending checkpoint that a former owner left."""
+
+    ABANDON = "abandon"
+    """Its records are delivered again, and the next checkpoint clears it: as the KCL does."""
+    COMMIT = "commit"
+    """What was prepared is known to be done: reading goes on behind it."""
+    KEEP = "keep"
+    """Its records are delivered again, and nothing is checkpointed until `PendingCheckpoint.commit` or `abandon`."""
+
+
 class FoundPending(NamedTuple):
     """A pending checkpoint that the former owner of a shard left."""
 
@@ -226,7 +202,7 @@ class FoundPending(NamedTuple):
     """The bytes that the application stored with the checkpoint."""
 
 
-OnPending: TypeAlias = "Callable[[FoundPending], PendingChoice]"
+OnPending: TypeAlias = Callable[[FoundPending], PendingChoice]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from shardway import DeadLetters, GiveUp, LeaseOptions, OutsidePolicy, ProducerOptions, Retry
-from shardway.core.given import Options
-from shardway.core.signatures import default_text, field_defaults, help_of
+from shardway.core.options.base import Options
+from shardway.core.signatures import default_text, field_defaults, field_kinds, help_of
 from shardway.dead_letters import DeadLettersToFile
 from shardway.events import BatchFailed, ProducerMetrics
 from tests.test_exports import PUBLIC
@@ -70,7 +70,7 @@ def test_the_help_of_options_names_each_field_with_type_default_and_meaning() ->
         for name, default in field_defaults(kind):
             given = "" if default is inspect.Parameter.empty else f" = {default_text(default)}"
             if name[0] != "_":
-                assert f" {name}: {kind.__annotations__[name]}{given}" in text
+                assert f" {name}: {field_kinds(kind)[name]}{given}" in text
 
 
 def test_units_and_meanings_stand_in_the_help() -> None:
@@ -100,7 +100,7 @@ def test_a_class_without_source_shows_its_fields_all_the_same() -> None:
     space: dict[str, Any] = {"__name__": "shardway_packed"}
     exec(
         "from __future__ import annotations\n"
-        "from shardway.core.given import Options\n"
+        "from shardway.core.options.base import Options\n"
         "class Packed(Options, frozen=True, kw_only=True):\n"
         "    'Options of a packed program.'\n"
         "    wait_s: float = 1.5\n",

@@ -23,13 +23,12 @@ from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.letters import Letters
 from shardway.core.ledger.progress import LedgerProgress
 from shardway.core.log.feed_cursor import FeedCursor
-from shardway.core.shard.checkpoints import PendingChoice
 from shardway.core.shard.duplicates import Duplicates
 from shardway.core.shard.events import LetterWritten
 from shardway.core.worker import awaited
 from shardway.core.worker.state import WorkerState
 from shardway.model import Position
-from shardway.policies import Retry
+from shardway.policies import PendingChoice, Retry
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds import pages
 from shardway.runtime.feeds.pages import Pages

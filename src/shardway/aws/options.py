@@ -5,19 +5,20 @@ values that can be pickled.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
-from shardway.core.given import Options
+from shardway.core.options.base import Options
+from shardway.core.options.hints import SECRET
 from shardway.errors import CredentialsError
 from shardway.shown import url_without_password
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-HTTP2 = ("off", "subscriptions", "all")
 REGION = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", re.ASCII)
 """The form of a region, which is part of a host's name and of a signature's scope."""
 REGION_CHARACTERS_MAX = 63
@@ -70,22 +71,22 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     role_arn: str | None = None
     """A role that the credentials assume first."""
     role_session_name: str | None = None
-    role_external_id: str | None = None
-    role_duration_s: int = 3600
+    role_external_id: Annotated[str | None, SECRET] = None
+    role_duration_s: Annotated[int, Meta(gt=0)] = 3600
     """The name of the role's session, the external ID that its trust policy wants, and how long a session lasts."""
     sts_endpoint_url: str | None = None
     """The address at which the role is assumed. None: AWS's own in the region."""
     use_fips: bool | None = None
     """True: call AWS's endpoints that keep to FIPS 140. None: as AWS_USE_FIPS_ENDPOINT or the profile say."""
-    connect_timeout_s: float = 5.0
+    connect_timeout_s: Annotated[float, Meta(gt=0)] = 5.0
     """How long a connection may take to open: TCP, TLS, and a proxy's tunnel."""
-    read_timeout_s: float = 30.0
+    read_timeout_s: Annotated[float, Meta(gt=0)] = 30.0
     """How long the service may be silent inside one answer."""
-    request_timeout_s: float = 60.0
+    request_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
     """How long one request may take, from its first byte to its answer's last. A call that is repeated has it for each
     of its requests; subscriptions have no such bound (KPL: RequestTimeout).
     """
-    connections_max: int = 64
+    connections_max: Annotated[int, Meta(gt=0)] = 64
     """The most calls that run at the same time by HTTP/1.1, and the most HTTP/2 connections that are open to one
     endpoint; further requests wait. Each subscription by HTTP/1.1 has a connection of its own beside these.
     """
@@ -111,35 +112,19 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     a proxy. False: the client uses HTTP/1.1 with such an endpoint.
     """
 
-    _hidden: ClassVar[tuple[str, ...]] = ("role_external_id",)
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        texts = ("region", "endpoint_url", "profile", "role_arn", "role_session_name", "role_external_id",
-                 "sts_endpoint_url", "ca_bundle")  # fmt: skip
-        return {"credentials": (Credentials,), "use_fips": (bool,), **dict.fromkeys(texts, (str,))}
-
-    def _faults(self) -> list[str]:
-        faults = []
-        if self.http2 not in HTTP2:
-            faults.append(f"http2 must be one of {', '.join(map(repr, HTTP2))}, not {self.http2!r}")
+    def _rules(self) -> Iterator[str]:
         if self.region is not None and (fault := region_fault(self.region)):
-            faults.append(fault)
+            yield fault
         if not VISIBLE.fullmatch(self.user_agent_tag.replace(" ", "")):
-            faults.append(f"user_agent_tag {_what_is_odd(self.user_agent_tag)}: write it in plain ASCII, on one line")
-        faults += [
-            f"{name} {fault}"
-            for name in ("endpoint_url", "sts_endpoint_url")
-            if (url := getattr(self, name)) is not None and (fault := url_fault(url))
-        ]
-        faults += [
-            f"{name} is given without role_arn"
-            for name in ("role_session_name", "role_external_id")
-            if getattr(self, name) is not None and self.role_arn is None
-        ]
+            yield f"user_agent_tag {_what_is_odd(self.user_agent_tag)}: write it in plain ASCII, on one line"
+        for name in ("endpoint_url", "sts_endpoint_url"):
+            if (url := getattr(self, name)) is not None and (fault := url_fault(url)):
+                yield f"{name} {fault}"
+        for name in ("role_session_name", "role_external_id"):
+            if getattr(self, name) is not None and self.role_arn is None:
+                yield f"{name} is given without role_arn"
         if self.use_fips and self.endpoint_url is not None:
-            faults.append("use_fips and endpoint_url contradict each other: an endpoint given by URL is used as it is")
-        return faults
+            yield "use_fips and endpoint_url contradict each other: an endpoint given by URL is used as it is"
 
 
 def region_fault(region: str) -> str | None:

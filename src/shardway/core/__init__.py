@@ -6,5 +6,5 @@ between two workers, and `worker` is one worker's round. Producers: `aggregation
 requests of them and outcomes of the answers.
 
 Below these are `lineage` (shards and their parents), `sequence`, `hashkeys`, `pacing`, `histogram`, `service_clock`,
-`protobuf`, `unicode`, and `given` with `signatures`, of which options are made.
+`protobuf`, `unicode`, and `options` with `signatures`: the class of all options, and how it checks and shows them.
 """

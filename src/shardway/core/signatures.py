@@ -10,16 +10,18 @@ import ast
 import enum
 import inspect
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from msgspec import StructMeta
 else:
     StructMeta = type(msgspec.Struct)
+
+F = TypeVar("F")
 
 UNITS = {
     "_records_per_s": "records/s",
@@ -73,12 +75,57 @@ def signature_of(described: type[msgspec.Struct]) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
+def shows_arguments(typed: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
+    """Return a decorator for a constructor that takes ``**arguments`` of the TypedDict ``typed``. `help`, editors and
+    `inspect.signature` then show each argument with its type and its default: None where ``defaults`` has no other.
+    """
+
+    def shows(constructor: F) -> F:
+        made: Any = constructor
+        written = inspect.signature(made)
+        own = [
+            one.replace(annotation=Annotation(one.annotation)) if isinstance(one.annotation, str) else one
+            for one in written.parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=Annotation(getattr(kind, "__forward_arg__", kind)),
+            )
+            for name, kind in typed.__annotations__.items()
+        ]
+        made.__signature__ = written.replace(parameters=[*own, *named], return_annotation=None)
+        return constructor
+
+    return shows
+
+
 def field_kinds(described: type[msgspec.Struct]) -> dict[str, str]:
     """Return the type of each field as it is written, by the field's name."""
     kinds: dict[str, str] = {}
     for kind in reversed(described.__mro__):
         kinds.update(vars(kind).get("__annotations__", {}))
-    return kinds
+    return {name: _without_remarks(kind) for name, kind in kinds.items()}
+
+
+def _without_remarks(annotation: str) -> str:
+    """Return the text of a type without what is said of its values: ``Annotated[float, Meta(gt=0)] | None`` is
+    ``float | None``.
+    """
+    if "Annotated[" not in annotation:
+        return annotation
+    return ast.unparse(_RemarksRemover().visit(ast.parse(annotation, mode="eval")))
+
+
+class _RemarksRemover(ast.NodeTransformer):
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        match node:
+            case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *_])):
+                return self.visit(kind)  # type: ignore[no-any-return]
+        return self.generic_visit(node)
 
 
 def field_defaults(described: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardway.core.given import Options
+from msgspec import Meta
+
+from shardway.core.options.base import Options
 from shardway.kclpy.processor import ProcessorGoneError, ProcessorProcess
 from shardway.kclpy.session import SessionOptions, ShardSession
 from shardway.runtime.consumer.shards import reader_of
 from shardway.tasks import awaited, drop, failure_of, give_up, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from shardway.runtime.consumer.consumer import Consumer
     from shardway.runtime.shard.shard_reader import ShardReader
@@ -28,17 +30,11 @@ class DaemonOptions(Options, frozen=True, kw_only=True):
     shim: bool = False
     """True: the shim is used also where ``amazon_kclpy`` is installed."""
     session: SessionOptions = SessionOptions()
-    restart_s: float = 1.0
+    restart_s: Annotated[float, Meta(gt=0)] = 1.0
     """The pause before a shard whose processor has died gets another one; it doubles until one takes records."""
-    restart_max_s: float = 60.0
-    stop_s: float = 10.0
+    restart_max_s: Annotated[float, Meta(gt=0)] = 60.0
+    stop_s: Annotated[float, Meta(ge=0)] = 10.0
     """How long processors that are still busy have at the end, though their shards have been handed over."""
-
-    _at_least: ClassVar[Mapping[str, float]] = {"stop_s": 0}
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"target": (str,), "session": (SessionOptions,)}
 
 
 class Daemon:

@@ -11,18 +11,20 @@ import asyncio
 import contextlib
 from bisect import bisect_right
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardway.core.given import Options
+from msgspec import Meta
+
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.tenure.state import Loss
+from shardway.core.options.base import Options
 from shardway.kclpy.processor import ProcessorGoneError, ProcessorRaisedError
 from shardway.model import Position
 from shardway.runtime.shard.listener import ShardListener
 from shardway.tasks import awaited, drop, spawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from shardway.kclpy.processor import ProcessorProcess
     from shardway.model import Record
@@ -43,23 +45,19 @@ class SessionOptions(Options, frozen=True, kw_only=True):
     """The options by which a processor is treated."""
 
     on_error: OnError = OnError.RETRY
-    answer_timeout_s: float | None = None
+    answer_timeout_s: Annotated[float, Meta(gt=0)] | None = None
     """Seconds after which a call that is not answered ends the process; None: a call may take any time."""
-    last_call_timeout_s: float = 10.0
+    last_call_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Seconds after which a call that is not answered ends the process, for calls after which the processor is done."""
-    stored_timeout_s: float = 5.0
+    stored_timeout_s: Annotated[float, Meta(gt=0)] = 5.0
     """Seconds after which a checkpoint that the table has not taken is answered with ThrottlingException; it is stored
     later.
     """
-    end_again_s: float = 0.5
+    end_again_s: Annotated[float, Meta(gt=0)] = 0.5
     """The pause before a processor that did not checkpoint at its shard's end is asked again; it doubles each time."""
-    end_again_max_s: float = 30.0
-    empty_call_after_s: float | None = None
+    end_again_max_s: Annotated[float, Meta(gt=0)] = 30.0
+    empty_call_after_s: Annotated[float, Meta(gt=0)] | None = None
     """Seconds of a shard's silence after which processRecords is called without records; None: it never is."""
-
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"on_error": (OnError,), "answer_timeout_s": (float,), "empty_call_after_s": (float,)}
 
 
 class ShardSession:

@@ -30,7 +30,6 @@ from shardway.core.shard.checkpoints import (
     Flush,
     Look,
     Pending,
-    PendingChoice,
     Prepare,
     Progress,
     Prompt,
@@ -38,6 +37,7 @@ from shardway.core.shard.checkpoints import (
     State,
 )
 from shardway.errors import CheckpointError
+from shardway.policies import PendingChoice
 from tests.core.leases.exploring import BrokenRuleError, explore
 from tests.core.leases.leasing import at
 

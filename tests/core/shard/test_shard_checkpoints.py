@@ -30,7 +30,6 @@ from shardway.core.shard.checkpoints import (
     Look,
     Output,
     Pending,
-    PendingChoice,
     Prepare,
     Progress,
     Prompt,
@@ -39,6 +38,7 @@ from shardway.core.shard.checkpoints import (
     State,
 )
 from shardway.errors import CheckpointError, OptionError
+from shardway.policies import PendingChoice
 from tests.core.leases.exploring import BrokenRuleError
 from tests.core.leases.leasing import at
 from tests.core.shard.checkpoints_search import Bounds, Search

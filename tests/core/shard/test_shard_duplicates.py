@@ -11,11 +11,12 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import commands, events
-from shardway.core.shard.checkpoints import PendingChoice, Riding
+from shardway.core.shard.checkpoints import Riding
 from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, KeyedRecord, PageRead, Window
 from shardway.core.shard.machine import ShardMachine
 from shardway.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
 from shardway.model import Position
+from shardway.policies import PendingChoice
 from tests.core.ledger.ledger_kit import Rec, at, numbers
 from tests.momentary import now
 

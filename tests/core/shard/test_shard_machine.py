@@ -27,7 +27,6 @@ from shardway.core.shard.checkpoints import (
     Flush,
     Look,
     Pending,
-    PendingChoice,
     Prepare,
     Prompt,
     Riding,
@@ -37,7 +36,7 @@ from shardway.core.shard.machine import End, ShardMachine, Stage
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
 from shardway.model import Position
-from shardway.policies import AnyOrder, ByKey, DeadLetters, GiveUp, Retry
+from shardway.policies import AnyOrder, ByKey, DeadLetters, GiveUp, PendingChoice, Retry
 from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:

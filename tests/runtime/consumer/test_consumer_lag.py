@@ -262,7 +262,7 @@ async def test_the_message_of_a_handlers_error_is_told_only_where_it_is_asked_fo
         assert event.trace is not None
         assert 'raise ValueError("secret of a record")' in event.trace
     with pytest.raises(OptionError, match="log_errors is"):
-        SettlingOptions(log_errors="all")
+        SettlingOptions(log_errors="all")  # type: ignore[arg-type]
 
 
 async def test_a_stop_by_a_signal_is_told_and_what_it_waits_for(local: LocalKinesis, kinesis: Any) -> None:

@@ -72,7 +72,7 @@ def test_all_faults_of_a_group_are_named_at_once() -> None:
         ),
         (Every, {}, "give records or seconds or both"),
         (Every, {"records": 0}, "records must be more than 0, not 0"),
-        (DeadLettersToFile, {"path": 3}, "path is Path or str, not 3"),
+        (DeadLettersToFile, {"path": 3}, "path is Path or a text, not 3"),
         (DeadLettersToStream, {"stream": "letters", "with_data": "no"}, "with_data is True or False, not a str"),
     ],
     ids=str,

@@ -19,7 +19,7 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import PageMeaning
 from shardway.core.log.user_records import ShardView, UserRecords
-from shardway.core.shard.checkpoints import PendingChoice, Prompt, begin
+from shardway.core.shard.checkpoints import Prompt, begin
 from shardway.core.shard.duplicates import Admit, Deduplicate
 from shardway.core.shard.events import WindowKnown
 from shardway.core.shard.machine import ShardMachine
@@ -32,7 +32,7 @@ from shardway.events import (
     DuplicatesLeftOut,
 )
 from shardway.model import OutsidePolicy, Position, StartingPosition, StreamName
-from shardway.policies import DeadLettersTo, Retry
+from shardway.policies import DeadLettersTo, PendingChoice, Retry
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.streams import OpenStream
 from shardway.runtime.feeds.admission import Admission

@@ -10,11 +10,11 @@ import pytest
 from shardway.core.leases import writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.writes import Done
-from shardway.core.shard.checkpoints import PendingChoice, Prompt
+from shardway.core.shard.checkpoints import Prompt
 from shardway.errors import CheckpointError
 from shardway.events import PendingCheckpointFound
 from shardway.model import Position
-from shardway.policies import FoundPending
+from shardway.policies import FoundPending, PendingChoice
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.outcome_kit import checkpoint_reaches, consumer_of, of, put, until
 from tests.runtime.consumer.reading_kit import DEADLINE_S, SHARD_ID, lease_of, reading

@@ -10,9 +10,11 @@ shard is asked soon where there is something, and seldom where there is nothing.
 from __future__ import annotations
 
 from math import ceil, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from shardway.core.given import Options
+from msgspec import Meta
+
+from shardway.core.options.base import Options
 
 if TYPE_CHECKING:
     from random import Random
@@ -57,21 +59,16 @@ class PollingOptions(Options, frozen=True, kw_only=True):
     console.
     """
 
-    interval_s: float = 0.24
+    interval_s: Annotated[float, Meta(gt=0)] = 0.24
     """The time between two calls while records come: records are delivered within a quarter of a second (KCL:
     idleTimeBetweenReadsInMillis).
     """
-    idle_interval_s: float = 1.0
+    idle_interval_s: Annotated[float, Meta(gt=0)] = 1.0
     """The time between two calls at the tip of a silent shard; the consumer reaches it after some empty answers."""
-    request_records_max: int = RECORDS_MAX
+    request_records_max: Annotated[int, Meta(ge=1, le=RECORDS_MAX)] = RECORDS_MAX
     """How many records one call asks for: AWS takes 1 to 10,000 (KCL: maxRecords). Ask for fewer where the memory of a
     page matters more than the price of calls.
     """
-
-    def _faults(self) -> list[str]:
-        if self.request_records_max <= RECORDS_MAX:
-            return []
-        return [f"request_records_max is from 1 to {RECORDS_MAX}, not {self.request_records_max}"]
 
 
 class PollPace:

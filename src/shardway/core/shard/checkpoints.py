@@ -27,15 +27,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
-from shardway.core.given import Options
+from msgspec import Meta
+
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
+from shardway.core.options.base import Options
 from shardway.errors import CheckpointError
+from shardway.policies import PendingChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.leases.row import LeaseRow
@@ -53,15 +56,12 @@ class Every(Options, frozen=True, kw_only=True):
     seconds have passed since it and any record was settled.
     """
 
-    records: int | None = None
-    seconds: float | None = None
+    records: Annotated[int, Meta(gt=0)] | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None
 
-    @classmethod
-    def _kinds(cls) -> Mapping[str, tuple[type | str, ...]]:
-        return {"records": (int,), "seconds": (float,)}
-
-    def _faults(self) -> list[str]:
-        return ["Every: give records or seconds or both"] if self.records is self.seconds is None else []
+    def _rules(self) -> Iterator[str]:
+        if self.records is self.seconds is None:
+            yield "Every: give records or seconds or both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,6 @@ CLEARS = (State.CLEARING, State.ABANDONING)
 """The states whose next write clears the columns of a pending checkpoint, also where nothing new is settled."""
 ASKED = (State.PREPARING, State.COMMITTING, State.ABANDONING)
 """The states in which a caller waits for a write."""
-
-
-class PendingChoice(StrEnum):
-    """The choices for a pending checkpoint that a former owner left."""
-
-    ABANDON = "abandon"
-    """Its records are delivered again, and the next checkpoint clears it: as the KCL does."""
-    COMMIT = "commit"
-    """What was prepared is known to be done: reading goes on behind it."""
-    KEEP = "keep"
-    """Its records are delivered again, and nothing is checkpointed until `PendingCheckpoint.commit` or `abandon`."""
 
 
 class Pending(NamedTuple):

@@ -23,19 +23,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from shardway import events
-from shardway.core.given import Options
 from shardway.core.ledger.page import payload_bytes_of
+from shardway.core.options.base import Options
 from shardway.events import DedupeWindowRebuilding, DuplicatesLeftOut
 from shardway.model import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from shardway.core.ledger.page import BookTotals
     from shardway.events import LedgerEvent
@@ -60,23 +63,19 @@ class Deduplicate(Options, frozen=True, kw_only=True):
     """A function that returns a record's key; None: the record is never a duplicate. The key must follow from the
     record alone. Where the function raises, the record is delivered, and an event says so.
     """
-    window_s: float = 300.0
+    window_s: Annotated[float, Meta(gt=0)] = 300.0
     """A record is a duplicate when the last one with its key arrived at most this many seconds before it."""
     wait: bool = False
     """When a shard comes from a worker that died, or that did not finish its drain in time, the new owner reads the
     window again. True: it delivers nothing before that is done. False: it delivers at once, and duplicates may be among
     these records.
     """
-    keys_max: int = 1_000_000
+    keys_max: Annotated[int, Meta(gt=0)] = 1_000_000
     """The most keys that are remembered for one shard. At a bound the oldest keys are forgotten, and an event
     says so.
     """
-    bytes_max: int = 256 * 1024 * 1024
+    bytes_max: Annotated[int, Meta(gt=0)] = 256 * 1024 * 1024
     """The memory that the keys of one shard may take, with their book-keeping."""
-    _functions: ClassVar[tuple[str, ...]] = ("key",)
-
-    def _faults(self) -> list[str]:
-        return ["key is a function, not None"] if self.key is None else []
 
 
 class KeyedRecord(NamedTuple):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from shardway.core.given import Options
+from msgspec import Meta
+
+from shardway.core.options.base import Options
 from shardway.policies import AnyOrder, ByKey, InOrder
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ class OneByOne:
 class Unordered(Options, frozen=True, kw_only=True):
     """Several calls side by side for each shard, in no order; a record that fails holds up no other."""
 
-    slots_max: int = 16
+    slots_max: Annotated[int, Meta(gt=0)] = 16
     """The number of calls that run for a shard at the same time."""
 
 

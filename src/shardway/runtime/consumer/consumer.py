@@ -8,7 +8,7 @@ import math
 import signal
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.given import shows_arguments
+from shardway.core.signatures import shows_arguments
 from shardway.options import ConsumerArguments, ConsumerOptions
 from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.session import ConsumerSession

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.given import not_callable, not_of
+from shardway.core.options.check import check
 from shardway.errors import ConsumerClosedError, OptionError
 from shardway.options import LATEST_WINS_BY_KEY
 from shardway.policies import ByKey
-from shardway.runtime.consumer.concurrency import OneByOne, Unordered, order_of, promised
+from shardway.runtime.consumer.concurrency import Concurrency, OneByOne, order_of, promised
 from shardway.runtime.consumer.handlers import drive
 from shardway.runtime.shard.batch import Delivered
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from shardway.runtime.consumer.closing import Closing
-    from shardway.runtime.consumer.concurrency import Concurrency
     from shardway.runtime.consumer.held_shards import HeldShards
     from shardway.runtime.consumer.placement import Placement
     from shardway.runtime.consumer.spec import ConsumerSpec
@@ -138,9 +138,7 @@ class Iterations:
     ) -> None:
         """See `Consumer.run_batches` and `Consumer.run_records`."""
         given = {"handler": handler, "concurrency": concurrency, "handlers_max": handlers_max}
-        kinds: dict[str, tuple[type | str, ...]] = {"concurrency": (OneByOne, ByKey, Unordered), "handlers_max": (int,)}
-        if faults := not_of(given, kinds, optional=kinds) + not_callable(given, ("handler",)):
-            raise OptionError(faults)
+        check(given, {"handler": Callable, "concurrency": Concurrency | None, "handlers_max": int | None})
         self._streams.check_keys(promised(self._spec.options.order, concurrency))
         concurrency = concurrency or OneByOne()
         if handlers_max is not None and handlers_max < 1:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardway.core.given import not_of
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.errors import OptionError
+from shardway.core.options.check import check
 from shardway.model import Position, StartingPosition
 from shardway.options import start_of
 
@@ -34,8 +33,7 @@ class Seeks:
         """See `Consumer.seek`."""
         reader = self._shards.find_one(shard)
         to = start_of(to)
-        if faults := not_of({"to": to}, {"to": (Position, StartingPosition)}):
-            raise OptionError(faults)
+        check({"to": to}, {"to": Position | StartingPosition})
         if isinstance(to, StartingPosition):
             after, start = Checkpoint.parse(to.kind), to
         else:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from shardway.core.given import lacks, not_callable, not_of, shown
+from msgspec import Meta
+
+from shardway.core.options.check import check
 from shardway.errors import OptionError
 from shardway.options import CALLBACKS, ConsumerOptions, MetricsOptions, consumer_options
 from shardway.policies import DeadLettersToStream
+from shardway.ports import RecordSource, Tracer
 from shardway.runtime.consumer.lifecycle import ShardChange
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from shardway.model import Record
     from shardway.options import ConsumerArguments, SyncConsumerArguments
-    from shardway.ports import RecordSource, Tracer
     from shardway.runtime.consumer.lifecycle import Callback
 
 
+Stream = Annotated[str | RecordSource, Meta(title="a name, an ARN or a RecordSource")]
+Streams = Annotated[
+    str | RecordSource | list[Stream] | tuple[Stream, ...],
+    Meta(title="a name, an ARN, a RecordSource or a list of them"),
+]
 OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
 """The arguments that are no `ConsumerOptions`."""
 
@@ -118,18 +126,13 @@ def _check_types(
 ) -> None:
     """Raise OptionError for arguments of wrong types, before anything is made of them."""
     own: dict[str, object] = {name: arguments.get(name) for name in OWN}
-    given = {"application": application, "deserializer": deserializer, **own}
-    kinds: dict[str, tuple[type | str, ...]] = {
-        "application": (str,), "worker_id": (str,), "connection": (ConnectionOptions,), "rng": (random.Random,),
-        "metrics": (MetricsOptions,),
+    given = {"stream": stream, "application": application, "deserializer": deserializer, **own}
+    hints: dict[str, Any] = {
+        "stream": Streams, "application": str, "worker_id": str | None, "connection": ConnectionOptions | None,
+        "rng": random.Random | None, "metrics": MetricsOptions | None, "tracing": Tracer | None,
+        **dict.fromkeys(("deserializer", "on_event", *CALLBACKS), Callable | None),
     }  # fmt: skip
-    faults = not_of(given, kinds, optional=("worker_id", "connection", "rng", "metrics"))
-    faults += not_callable(given, ("deserializer", "on_event", *CALLBACKS))
-    for one in stream if isinstance(stream, list | tuple) else [stream]:
-        if not isinstance(one, str) and lacks(one, ("stream", "shards", "read")):
-            faults.append(f"stream is a name, an ARN, a RecordSource or a list of them, not {shown(one)}")
-    if faults:
-        raise OptionError(faults)
+    check(given, hints)
 
 
 def _check_names(application: str, streams: Sequence[Any]) -> None:

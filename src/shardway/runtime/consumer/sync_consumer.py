@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.given import shows_arguments
+from shardway.core.signatures import shows_arguments
 from shardway.errors import CheckpointError
 from shardway.options import ConsumerOptions, SyncConsumerArguments
 from shardway.runtime.consumer.collection import collect

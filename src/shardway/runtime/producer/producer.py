@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.given import shows_arguments
+from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
 from shardway.options import ProducerArguments
 from shardway.runtime.producer.handles import PutHandle, Puts

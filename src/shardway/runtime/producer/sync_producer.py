@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
-from shardway.core.given import shows_arguments
+from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
 from shardway.options import ProducerArguments
 from shardway.runtime.producer.errands import Errands

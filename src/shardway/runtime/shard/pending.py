@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from shardway.core.shard.checkpoints import PendingChoice
 from shardway.events import PendingCheckpointFound
-from shardway.policies import FoundPending
+from shardway.policies import FoundPending, PendingChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure.state import Loss
 from shardway.core.ledger.parts import Part
-from shardway.core.shard.checkpoints import PendingChoice
 from shardway.errors import CheckpointError, ShardwayError
 from shardway.events import HandoffWaits, ShardGivenUp
 from shardway.model import Position, StartingPosition
-from shardway.policies import ByKey, DeadLettersTo
+from shardway.policies import ByKey, DeadLettersTo, PendingChoice
 from shardway.runtime.consumer.concurrency import OneByOne, Unordered
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.session import ConsumerSession

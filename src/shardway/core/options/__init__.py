@@ -1,0 +1,8 @@
+"""Options as programs give them: declared once, by type hints, and checked as a whole.
+
+The modules, in the order in which to read them:
+
+- `base`: `Options`, the class that each group of options derives from, and what an unknown name of an argument meets.
+- `check`: one error of all faults of values, by their hints and by rules between them.
+- `hints`: what a type hint says of a value. A group's own hints are read there, and so are those of arguments.
+"""

@@ -1,0 +1,94 @@
+"""The class of all options: frozen values with names, which are checked when they are made."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from shardway.core.options.check import check
+from shardway.core.options.hints import SECRET, remarks, shown
+from shardway.core.signatures import SignedMeta, field_defaults, help_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class _Named(SignedMeta):
+    """Makes options by their names. The class shows its fields in its docstring."""
+
+    if not TYPE_CHECKING:
+        # A type checker takes a metaclass's `__call__` for the constructor: each option would be unknown to it.
+
+        def __call__(self, *values: Any, **given: Any) -> Any:
+            if values:
+                raise TypeError(self._by_name(values))
+            known_names(self.__name__, given, self.__struct_fields__)
+            return super().__call__(**given)
+
+        @property
+        def __doc__(self) -> str | None:
+            summary = vars(self).get("__doc__")
+            return help_of(self, inspect.cleandoc(summary)) if isinstance(summary, str) else None
+
+        def _by_name(self, values: tuple[object, ...]) -> str:
+            """Return what an error says of values that were given by their places."""
+            names = [f"{name}=..." for name in self.__struct_fields__ if not name.startswith("_")]
+            given = ", ".join(shown(value) for value in values)
+            form = f"{self.__name__}({', '.join(names)})"
+            return f"{self.__name__} takes its options by name, and was given {given}: {form}"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
+    """A group of options: a frozen value with names. Raises OptionError, with all faults at once. Its `repr` has what
+    is not the default.
+
+    The type hint of an option says which values it takes: see `shardway.core.options.hints`. What hints cannot say is
+    a rule. The types in the hints are needed when the program runs, so their modules are imported outside of
+    ``TYPE_CHECKING``.
+    """
+
+    def __post_init__(self) -> None:
+        kind = type(self)
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        check(values, _hints_of(kind), self._rules, names_none=_none_is_a_choice(kind))
+
+    def __repr__(self) -> str:
+        defaults, hints = self._defaults(), _hints_of(type(self))
+        values = {name: getattr(self, name) for name, hint in hints.items() if SECRET not in remarks(hint)}
+        chosen = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(chosen)})"
+
+    def _rules(self) -> Iterable[str]:
+        """Yield what is wrong with the options together. All types are right, and numbers may be out of bounds."""
+        return ()
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        """Return the default of each option; `inspect.Parameter.empty` where there is none."""
+        return dict(field_defaults(cls))
+
+
+@cache
+def _hints_of(kind: type[Options]) -> dict[str, Any]:
+    """Return the type hint of each option."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in kind.__struct_fields__}
+
+
+@cache
+def _none_is_a_choice(kind: type[Options]) -> set[str]:
+    """Return the options whose default is another than None: where these may be None, errors say so."""
+    return {name for name, default in field_defaults(kind) if default is not None}
+
+
+def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise TypeError for a name that a place does not have; the error says which one is near."""
+    if not (odd := sorted(set(given) - set(names))):
+        return
+    near = difflib.get_close_matches(odd[0], list(names), n=1)
+    place = "Consumer" if place == "ConsumerOptions" else place  # These are a consumer's arguments.
+    raise TypeError(f"{place} has no argument {odd[0]!r}" + (f": is {near[0]!r} meant?" if near else ""))
