@@ -8,6 +8,7 @@ import pytest
 
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.row import LeaseRow
+from shardway.core.shard.duplicates import Deduplicate
 from shardway.events import CheckpointTrimmed
 from shardway.model import Position
 from shardway.options import ConsumerOptions
@@ -940,6 +941,23 @@ def test_a_seek_of_a_worker_that_has_lost_the_lease_passes_over_nothing_that_the
 
     history.sought("w1", "s", 2, "LATEST", 1700000046.0)
     assert len(story.settled) == 2, "the owner's own seek passes over them"
+
+
+def test_what_a_seek_passed_over_and_a_handler_settled_comes_again_where_the_seek_was_not_stored() -> None:
+    repeats = Deduplicate(key=lambda record: record.data, window_s=10.0, wait=True)
+    history = History(lambda: 50.0, Promises(ConsumerOptions(deduplicate=repeats)))
+    history.shard("s", "orders", (), taking=True)
+    for number in (1, 2):
+        history.put("s", number, [Put("k", b"%d" % number)], 1700000045.0)
+    first = LeaseRow(key="s", checkpoint=Checkpoint.TRIM_HORIZON, owner="w0", counter=1)
+    history.row_written(None, first, "take")
+    history.sought("w0", "s", 1, "LATEST", 1700000046.0)
+    history.delivered("w0", "s", 1, [Position(1), Position(2)], None, by_key=False)
+    history.settled("w0", "s", 1, [Position(2)], counts=True)
+    history.row_written(first, dataclasses.replace(first, owner="w1", counter=2), "take")
+    assert history.shards["s"].settled == {Position(2)}
+    history.delivered("w1", "s", 2, [Position(1), Position(2)], None, by_key=False)
+    assert not history.broken
 
 
 def test_a_seek_to_latest_may_bring_what_arrived_in_the_millisecond_of_its_time_and_nothing_before_that() -> None:

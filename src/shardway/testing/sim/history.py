@@ -218,19 +218,21 @@ class ShardStory:
         """Take note that a seek holds no longer: what it passed over is wanted, unless the checkpoint has passed it,
         or the time (epoch seconds) at which the lease begins.
         """
-        found = {
+        again = {
             one
             for one in self.passed_over
             if checkpoint < Checkpoint.at(one)
             and (start_s is None or self.arrived[one] >= start_s)
-            and one not in self.handled
             and self.place(one) >= self.trimmed
         }
         self.passed_over.clear()
-        self.left_out -= found
-        self.settled -= found
-        if found:
-            self.prefix = min(self.prefix, self.place(min(found)))
+        # A seek by time may bring what it passed over, and a handler may settle that. It comes again all the same,
+        # because the checkpoint lies before it.
+        self.left_out -= again
+        unsettled = again - self.handled
+        self.settled -= unsettled
+        if unsettled:
+            self.prefix = min(self.prefix, self.place(min(unsettled)))
 
     def place(self, position: Position) -> int:
         """Return the place of a position among all of the shard."""
