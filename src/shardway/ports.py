@@ -103,9 +103,7 @@ class LeaseTable(Protocol):
     such table), InvalidArgumentError, CredentialsError. Reads are repeated, and raise what the last attempt met.
     A cancelled write may be applied all the same.
 
-    A table with an attribute ``any_loop`` that is True may be used on whichever event loop: a consumer takes it along
-    to the thread of its own, and awaits its ``leave_loop()``, if it has one, before the loop in there ends. Any other
-    table is used on the loop on which the consumer is started.
+    A table that is not `UsableOnAnyLoop` is used on the loop on which the consumer is started.
     """
 
     @property
@@ -169,6 +167,20 @@ class SharedWithKcl(Protocol):
         """Return the keys of the leases that name this worker as owner, as they were some moments ago; None: only a
         scan shows them.
         """
+
+
+@runtime_checkable
+class UsableOnAnyLoop(Protocol):
+    """The members that a LeaseTable has besides if it may be used on whichever event loop: a consumer takes it along to
+    the thread of its own.
+    """
+
+    @property
+    def any_loop(self) -> bool:
+        """True. A table that derives from such a table, and belongs to one loop, has False."""
+
+    async def leave_loop(self) -> None:
+        """Close what belongs to the running loop: the consumer uses the table no more, and the loop is about to end."""
 
 
 @runtime_checkable

@@ -109,5 +109,8 @@ class MemoryLeaseTable:
             self._workers.pop(worker_id, None)
         return Done(None)
 
+    async def leave_loop(self) -> None:
+        """Do nothing: nothing of the table belongs to a loop."""
+
     async def close(self) -> None:
         """Do nothing: the rows stay for as long as the object does."""

@@ -140,6 +140,9 @@ class SqliteLeaseTable:
 
         return await self._write(delete)
 
+    async def leave_loop(self) -> None:
+        """Do nothing: nothing of the table belongs to a loop."""
+
     async def close(self) -> None:
         """See `shardway.ports.LeaseTable`."""
 

@@ -14,7 +14,7 @@ from shardway.core.options.check import check
 from shardway.errors import OptionError
 from shardway.options import CALLBACKS, ConsumerOptions, MetricsOptions, consumer_options
 from shardway.policies import DeadLettersToStream
-from shardway.ports import RecordSource, Tracer
+from shardway.ports import RecordSource, Tracer, UsableOnAnyLoop
 from shardway.runtime.consumer.lifecycle import ShardChange
 from shardway.wiring import ConnectionOptions
 
@@ -83,7 +83,7 @@ class ConsumerSpec:
         return (
             self.options.own_thread
             and all(isinstance(stream, str) for stream in self.streams)
-            and (table is None or isinstance(table, str) or getattr(table, "any_loop", False))
+            and (table is None or isinstance(table, str) or (isinstance(table, UsableOnAnyLoop) and table.any_loop))
             and not (isinstance(letters, DeadLettersToStream) and not isinstance(letters.stream, str))
         )
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardway.policies import DeadLettersTo
-from shardway.ports import ForApplications
+from shardway.ports import ForApplications, UsableOnAnyLoop
 from shardway.runtime.consumer.counted_table import counted_table
 from shardway.runtime.dead_letters.writers import open_letters
 from shardway.runtime.threads.own_thread import OwnThread
@@ -22,7 +22,7 @@ from shardway.tasks import failure_of, spawn
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from shardway.core.leases import LeaseRow
     from shardway.policies import DeadLetterChoice
@@ -55,7 +55,7 @@ class WorkerRun:
         self._task: asyncio.Task[None] | None = None
         self._counted: CountedTable | None = None
         self._own_table: LeaseTable | None = None
-        self._leave_loop: Callable[[], Awaitable[None]] | None = None
+        self._moved_table: UsableOnAnyLoop | None = None  # The program's table, in the thread of our own.
 
     def begin(self, rng: random.Random, wake: Callable[[], object]) -> None:
         """Make the worker, of streams that are open, and run it. ``wake`` is called when it has ended."""
@@ -89,8 +89,8 @@ class WorkerRun:
         if table is None or isinstance(table, str):
             own = self._own_table = lease_table_for(self._spec.application, self._spec.connection, leases)
             return own
-        if isinstance(self._placement.host, OwnThread):
-            self._leave_loop = getattr(table, "leave_loop", None)
+        if isinstance(self._placement.host, OwnThread) and isinstance(table, UsableOnAnyLoop):
+            self._moved_table = table
         return table
 
     def _count(self, table: LeaseTable | ForApplications) -> CountedTable:
@@ -162,8 +162,8 @@ class WorkerRun:
         """Close the lease table, where it is the consumer's own."""
         if self._own_table is not None:
             await self._own_table.close()
-        elif self._leave_loop is not None:
-            await self._leave_loop()
+        elif self._moved_table is not None:
+            await self._moved_table.leave_loop()
 
 
 def new_worker_id() -> str:
