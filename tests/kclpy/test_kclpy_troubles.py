@@ -169,9 +169,9 @@ async def test_a_shard_that_stays_after_its_processor_was_told_to_leave_gets_ano
     async with running(local, MemoryLeaseTable(), "troubles:Keeps") as worker:
         await worker.until(lambda: journal.datas() == ["0"])
         (reader,) = worker.readers
-        assert await reader.home.run(lambda: drained(reader, DEADLINE_S))
+        assert await reader.host.run(lambda: drained(reader, DEADLINE_S))
         assert journal.kinds() == ["initialize", "record", "shutdown_requested"]
-        reader.home.ask(reader.handle.resume)
+        reader.host.ask(reader.handle.resume)
         await worker.until(lambda: journal.datas() == ["0", "0"])
         assert len({note["pid"] for note in journal.lines("initialize")}) == 2
 
@@ -184,8 +184,8 @@ async def test_a_processor_that_was_not_told_yet_goes_on_with_a_shard_that_stays
     async with running(local, table, "troubles:Slow") as worker:
         await worker.until(lambda: journal.lines("holds"))
         (reader,) = worker.readers
-        assert not await reader.home.run(lambda: drained(reader, 0.05))
-        reader.home.ask(reader.handle.resume)
+        assert not await reader.host.run(lambda: drained(reader, 0.05))
+        reader.host.ask(reader.handle.resume)
         journal.release()
         (number,) = put(kinesis, "1")
         async with asyncio.timeout(DEADLINE_S):

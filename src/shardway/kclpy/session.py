@@ -93,7 +93,7 @@ class ShardSession:
     async def run(self) -> None:
         """Serve until the tenure is over. Raises ProcessorGoneError; what was not settled is delivered again then."""
         follower = _Follower(self)
-        with self._reader.home.lock:
+        with self._reader.host.lock:
             self._reader.listen(follower)
         try:
             await self._begin()
@@ -105,7 +105,7 @@ class ShardSession:
             if not self._reader.stored.is_end:
                 await self._last_call({"action": "leaseLost"})
         finally:
-            with self._reader.home.lock:
+            with self._reader.host.lock:
                 self._reader.unlisten(follower)
             if self._leaving is not None:
                 self._leaving.cancel()
@@ -339,8 +339,8 @@ class _Follower(ShardListener):
     async def leaving(self, reader: ShardReader) -> None:
         """See `ShardListener`."""
         if not self._loop.is_closed():  # else nothing is left of the session that could be told
-            await reader.home.outside(self._session.leave)
+            await reader.host.outside(self._session.leave)
 
     def resumed(self, reader: ShardReader) -> None:
         """See `ShardListener`. The session is told soon, and not at once: whatever resumes is in the middle of it."""
-        reader.home.on_user_loop(lambda: self._loop.call_soon(self._session.stays))
+        reader.host.on_user_loop(lambda: self._loop.call_soon(self._session.stays))

@@ -64,10 +64,10 @@ TURNS = 10
 class YieldBudget:
     """Lets an event loop run between pieces of work that may never wait for anything themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: int = TURNS) -> None:
         self._last_s = float("-inf")
         self._is_rested = False
-        self.turns = TURNS
+        self.turns = turns
         """The turns that the loop gets after longer work. Where no other task shares the loop, one is enough."""
 
     async def take(self) -> None:

@@ -27,6 +27,7 @@ from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
 from shardway.runtime.worker.worker import Worker
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
+from tests.runtime.consumer.reading_kit import plain_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -170,7 +171,8 @@ class Fleet:
 
         chosen, tell = options_of(**{**self._options, **settings}), self.account.events.append
         part = StreamPart(stream=PolledStream(source, rng, tell, self._before_s))
-        readers = Readers([part], chosen, open_letters(chosen.dead_letters, None), rng=rng, on_event=tell)
+        letters = open_letters(chosen.dead_letters, None)
+        readers = Readers([part], chosen, letters, context_of=plain_context, rng=rng, on_event=tell)
         worker = self.workers[name] = Worker(
             name, table or self.table, chosen, readers=readers, rng=rng, on_event=tell, on_reader=on_reader
         )

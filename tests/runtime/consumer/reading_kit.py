@@ -21,8 +21,10 @@ from shardway.model import HASH_KEY_MAX, Position, StreamName
 from shardway.runtime.dead_letters.shard_letters import TIMEOUT_S, LetterWriter
 from shardway.runtime.feeds.pages import Pages
 from shardway.runtime.feeds.polling import PollingFeed
+from shardway.runtime.shard.reader_context import ReaderContext
 from shardway.runtime.shard.shard_reader import ReaderChoices, ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
+from shardway.runtime.threads.host import SameLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,6 +67,11 @@ class Reading:
         record = batch.records[index]
         position = Position(record.sequence_number, record.sub_sequence_number)
         return await self.reader.checkpointing.prepare(position, state)
+
+
+def plain_context(stream: str, shard_id: str) -> ReaderContext:
+    """The context of a reader on the running loop, without a deserializer."""
+    return ReaderContext(host=SameLoop(asyncio.get_running_loop()))
 
 
 async def lease_of(table: LeaseTable, key: str = SHARD_ID) -> LeaseRow:
@@ -121,15 +128,14 @@ async def reading(
         "token": keeper.token,
         "timeout_s": timeout_s,
     }
-    on_pending = choices.pop("on_pending", None)
     reader = ShardReader(
         keeper,
         Pages(feed),
         ReaderChoices(ledger=policy or LedgerPolicy(), **choices),
+        plain_context(STREAM, SHARD_ID),
         rng=random.Random(2),
         on_event=events.append,
         letters=None if letters is None else LetterWriter(letters, **where),
-        on_pending=on_pending,
     )
     readers.append(reader)
     fetching = asyncio.create_task(reader.fetcher.run())

@@ -279,7 +279,7 @@ async def test_the_end_of_a_shards_tenure_is_heard_on_the_loop_of_the_program(lo
         reader = reader_of(await anext(consumer.shards()))
         waiting = [asyncio.create_task(reader.handle.over()) for _ in range(2)]
         await asyncio.sleep(0)
-        assert isinstance(reader.home, OwnThread)
+        assert isinstance(reader.host, OwnThread)
         assert not any(one.done() for one in waiting)
     await asyncio.gather(*waiting)
     await reader.handle.over()

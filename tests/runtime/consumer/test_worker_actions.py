@@ -15,6 +15,7 @@ from shardway.runtime.worker import worker as workers
 from shardway.runtime.worker.holding import Readers
 from shardway.runtime.worker.worker import Worker
 from tests.options_kit import options_of
+from tests.runtime.consumer.reading_kit import plain_context
 
 if TYPE_CHECKING:
     from shardway.core.leases import Outcome, Write
@@ -35,7 +36,7 @@ def worker_of(table: MemoryLeaseTable) -> Worker:
         "ours",
         table,
         options,
-        readers=Readers([], options, None, rng=rng, on_event=lambda event: None),
+        readers=Readers([], options, None, context_of=plain_context, rng=rng, on_event=lambda event: None),
         rng=rng,
         on_event=lambda event: None,
         on_reader=lambda reader: None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardway.runtime.feeds.deserializing import Deserializer
+from shardway.runtime.shard.reader_context import ReaderContext
+from shardway.telemetry.consumer_meter import ShardCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardway.model import Position
+    from shardway.model import Position, Record
     from shardway.policies import OrderPolicy
     from shardway.runtime.consumer.lifecycle import Lifecycle
     from shardway.runtime.consumer.metering import Metering
@@ -45,21 +47,27 @@ class HeldShards:
         """True once a run of handlers has asked for an order, which holds from then on."""
         self._is_paused = False
 
+    def context(self, stream: str, shard_id: str) -> ReaderContext:
+        """Return the context of a reader that the worker opens."""
+        spec = self._spec
+        deserializer: Deserializer[Record] | None = None
+        if spec.deserializer is not None:
+            deserializer = Deserializer(spec.deserializer, spec.options.unreadable, stream=stream, shard_id=shard_id)
+        return ReaderContext(
+            host=self._placement.host,
+            turns=self._placement.budget.turns,
+            deserializer=deserializer,
+            counts=ShardCounts(self._metering.meter, stream, shard_id),
+            tracer=spec.tracer,
+        )
+
     def hold(self, reader: ShardReader) -> None:
         """Take up a shard that the worker begins to hold."""
         if self._on_reader is not None:
             self._on_reader(reader)
-        spec = self._spec
-        reader.lives(self._placement.host)
-        reader.delivery.breath.turns = self._placement.budget.turns
-        if spec.deserializer is not None:
-            reader.delivery.deserializer = Deserializer(
-                spec.deserializer, spec.options.unreadable, stream=reader.stream, shard_id=reader.shard_id
-            )
         self._reorder(reader)
         reader.driver.paused = self._is_paused
         self._metering.hold(reader)
-        reader.driver.tracer = spec.tracer
         self._turns.hold(reader)
         self._lifecycle.follow(reader)
 

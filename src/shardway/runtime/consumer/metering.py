@@ -12,7 +12,7 @@ from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
 from shardway.options import metrics_for
 from shardway.ports import EventExporter, SharedExporter
 from shardway.runtime.shard.listener import ShardListener
-from shardway.telemetry.consumer_meter import ConsumerMeter, ShardCounts
+from shardway.telemetry.consumer_meter import ConsumerMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,8 +58,7 @@ class Metering(ShardListener):
             self.meter.begins(service_now_s)
 
     def hold(self, reader: ShardReader) -> None:
-        """Count what is read of this shard."""
-        reader.driver.counts = ShardCounts(self.meter, reader.stream, reader.shard_id)
+        """Count what is settled of this shard."""
         self._settled[reader] = 0, 0
         reader.listen(self)
 

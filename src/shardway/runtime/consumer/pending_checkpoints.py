@@ -44,7 +44,7 @@ class PendingCheckpoints:
 
     def _checkpointing(self, given: Batch[Any] | PendingCheckpoint) -> Checkpointing:
         driver = cast("ShardDriver", given._reader)
-        if driver.home is not self._placement.host:
+        if driver.host is not self._placement.host:
             raise CheckpointError(
                 f"{given.stream}, {given.shard_id}: another consumer has handed this out: ask that one"
             )

@@ -69,6 +69,7 @@ class WorkerRun:
                 self._streams.parts(),
                 spec.options,
                 open_letters(self._letters(), spec.connection),
+                context_of=self._shards.context,
                 rng=rng,
                 on_event=emit,
             ),

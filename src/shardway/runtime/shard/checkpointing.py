@@ -30,7 +30,7 @@ class Checkpointing:
         Raises CheckpointError: for a position that is checkpointed already, or was not fetched yet, while another call
         is on its way, and when the shard is lost.
         """
-        prepared = await self._driver.home.run(lambda: self._prepare(Checkpoint.at(position), state))
+        prepared = await self._driver.host.run(lambda: self._prepare(Checkpoint.at(position), state))
         assert prepared is not None
         return PendingCheckpoint(self._driver, prepared)
 
@@ -42,11 +42,11 @@ class Checkpointing:
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """Make a pending checkpoint the checkpoint, and wait until that is stored. Raises CheckpointError."""
-        await self._driver.home.run(lambda: self._driver.ask(Commit(pending._value)))
+        await self._driver.host.run(lambda: self._driver.ask(Commit(pending._value)))
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """Let a pending checkpoint go, and wait until that is stored. Raises CheckpointError."""
-        await self._driver.home.run(lambda: self._driver.ask(Abandon(pending._value)))
+        await self._driver.host.run(lambda: self._driver.ask(Abandon(pending._value)))
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound."""

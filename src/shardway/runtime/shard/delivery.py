@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from shardway.core.ledger.failures import GiveUpReason
     from shardway.core.ledger.ledger import Ledger
     from shardway.model import Record
-    from shardway.runtime.feeds.deserializing import Deserializer
     from shardway.runtime.shard.driver import ShardDriver
     from shardway.runtime.shard.fetcher import Fetcher
+    from shardway.runtime.shard.reader_context import ReaderContext
 
 
 class Delivery:
@@ -34,15 +34,16 @@ class Delivery:
     at once.
     """
 
-    def __init__(self, driver: ShardDriver, fetcher: Fetcher, *, batch_records_max: int) -> None:
-        self.deserializer: Deserializer[Record] | None = None
-        """The part that makes values of the records' bytes; None: they stay bytes."""
+    def __init__(
+        self, driver: ShardDriver, fetcher: Fetcher, context: ReaderContext, *, batch_records_max: int
+    ) -> None:
         self.is_iterated = False
         """True while the program iterates the shard."""
         self.records_delivered = 0
         """The number of records that were delivered so far; those that came again are counted again."""
         self.batches_delivered = 0
-        self.breath = YieldBudget()
+        self._deserializer = context.deserializer
+        self._budget = YieldBudget(context.turns)
         self._driver = driver
         self._fetcher = fetcher
         self._batch_records_max = batch_records_max
@@ -83,7 +84,7 @@ class Delivery:
 
     async def _next_batch(self) -> Batch[Any] | None:
         driver = self._driver
-        await self.breath.take()
+        await self._budget.take()
         while not driver.is_over:
             seen = driver.signal.count  # It is read before the look, which may itself end the reading.
             if (ending := driver.ledger.ending) is not None and ending.stops:
@@ -95,7 +96,7 @@ class Delivery:
             if driver.machine.checkpoints.bound is not None and driver.settled.is_end:
                 return None
             await driver.signal.wait(seen)
-            self.breath.rested()
+            self._budget.rested()
         if driver.failure is not None:
             raise driver.failure
         return None
@@ -125,7 +126,7 @@ class Delivery:
             if driver.is_over:
                 return
             driver.ledger.take_back(driver.now_s)
-        driver.home.soon(self._taken_back)
+        driver.host.soon(self._taken_back)
 
     def _taken_back(self) -> None:
         if not self._driver.is_over:
@@ -135,7 +136,7 @@ class Delivery:
     def pause(self, paused: bool = True) -> None:
         """Deliver nothing for now; with False, deliver again."""
         self._driver.paused = paused
-        self._driver.home.soon(self._driver.look)
+        self._driver.host.soon(self._driver.look)
 
     def _next(self, records_max: int) -> tuple[Ledger[Record], ticket.Delivery[Record], Sequence[Any] | None] | None:
         """Return the next delivery with its ledger, and its values where a deserializer makes them; None: there is
@@ -155,14 +156,14 @@ class Delivery:
             if delivery is None:
                 self._raise_stopped(ledger)
                 return None
-            if self.deserializer is None:
+            if self._deserializer is None:
                 return ledger, delivery, None
-            read = self.deserializer.of(delivery)
+            read = self._deserializer.of(delivery)
             if read.stops is not None:
-                driver.home.soon(partial(driver.stop, "a record cannot be read", read.stops))
+                driver.host.soon(partial(driver.stop, "a record cannot be read", read.stops))
                 return None
             if read.left_out:
-                skips = isinstance(self.deserializer.policy, Skip)
+                skips = isinstance(self._deserializer.policy, Skip)
                 with driver.lock:
                     results = driver.machine.handle(CannotRead(ledger, delivery.ticket, read.left_out, skips), now_s)
                 driver.perform_soon(results)

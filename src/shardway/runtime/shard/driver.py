@@ -24,7 +24,6 @@ from shardway.runtime.clocks import Alarm
 from shardway.runtime.shard.letter_tasks import LetterTasks
 from shardway.runtime.shard.listener import Callers
 from shardway.runtime.shard.revocation import Revocation
-from shardway.runtime.threads.host import SameLoop
 from shardway.tasks import spawn, wait_set
 
 if TYPE_CHECKING:
@@ -38,23 +37,16 @@ if TYPE_CHECKING:
     from shardway.core.shard.machine import ShardMachine
     from shardway.events import LedgerEvent
     from shardway.model import Record
-    from shardway.ports import Tracer
     from shardway.runtime.dead_letters.shard_letters import LetterWriter
     from shardway.runtime.feeds.pages import Pages
     from shardway.runtime.shard.listeners import Listeners
+    from shardway.runtime.shard.reader_context import ReaderContext
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
-    from shardway.runtime.threads.host import Host
     from shardway.tasks import Heard
-    from shardway.telemetry.consumer_meter import ShardCounts
 
 
 class ShardDriver:
     """Drives the machine of one shard. It is also the `Reader` of the shard's batches."""
-
-    counts: ShardCounts | None = None
-    """The part that counts what is fetched, delivered and stored; None: nothing counts it."""
-    tracer: Tracer | None = None
-    """The tracer that makes spans of the blocks that process the shard's records; None: the program does not trace."""
 
     def __init__(
         self,
@@ -62,6 +54,7 @@ class ShardDriver:
         pages: Pages,
         keeper: TenureKeeper,
         listeners: Listeners,
+        context: ReaderContext,
         *,
         letters: LetterWriter | None,
         on_event: Callable[[LedgerEvent], None],
@@ -74,7 +67,16 @@ class ShardDriver:
         self.pages = pages
         self.loop = asyncio.get_running_loop()
         """The loop on which the driver runs: only its tasks may wait for events of asyncio here."""
-        self.lives(SameLoop(self.loop))
+        self.host = host = context.host
+        """The host in which the driver runs; the callers that read may be on another loop."""
+        self.lock: Any = host.lock
+        """The lock that is held while the ledger or the machine is asked or told."""
+        self.signal = host.signal()
+        """The signal for the callers that read: there may be something to take, or it is over."""
+        self.counts = context.counts
+        """See `ReaderContext.counts`."""
+        self.tracer = context.tracer
+        """See `Reader.tracer` of the batches."""
         self.failure: BaseException | None = None
         """The error that ended the reading: it is raised where records are asked for."""
         self.paused = False
@@ -93,14 +95,6 @@ class ShardDriver:
         self._letters = LetterTasks(letters, self.handle, self.stops_by_failure("the writing of a dead letter"))
         self._ending: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[None] | None = None  # The answer to a caller's request for a checkpoint.
-
-    def lives(self, home: Host) -> None:
-        """Set the home in which the driver runs; the callers that read may be on another loop."""
-        self.home = home
-        self.lock: Any = home.lock
-        """The lock that is held while the ledger or the machine is asked or told."""
-        self.signal = home.signal()
-        """The signal for the callers that read: there may be something to take, or it is over."""
 
     @property
     def ledger(self) -> Ledger[Record]:
@@ -153,7 +147,7 @@ class ShardDriver:
         # is looked at.
         if not self._is_touched:
             self._is_touched = True
-            if not self.home.soon(self.look):
+            if not self.host.soon(self.look):
                 self._is_touched = False
                 return False
         return True
@@ -245,7 +239,7 @@ class ShardDriver:
         self.emit(one.event for one in results if isinstance(one, commands.Emit))
         left: list[commands.Command] = [one for one in results if not isinstance(one, commands.Emit)]
         if left:
-            self.home.soon(partial(self._perform, left))
+            self.host.soon(partial(self._perform, left))
 
     def _perform(self, results: list[commands.Command]) -> None:
         for command in results:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shardway.runtime.feeds.pages import Pages
     from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.shard.listener import ShardListener
+    from shardway.runtime.shard.reader_context import ReaderContext
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.threads.host import Host
 
@@ -60,6 +61,8 @@ class ReaderChoices:
     checkpoint_manually: bool = False
     """True: what is settled is checkpointed no further than `Checkpointing.checkpoint_to` says."""
     letters_at_once_max: int = machine.LETTERS_AT_ONCE_MAX
+    on_pending: OnPending | None = None
+    """The function that says what becomes of a checkpoint that the former owner left pending; None: it is abandoned."""
 
 
 class ShardReader:
@@ -73,15 +76,13 @@ class ShardReader:
         keeper: TenureKeeper,
         pages: Pages,
         choices: ReaderChoices,
+        context: ReaderContext,
         *,
         rng: Random,
         on_event: Callable[[LedgerEvent], None],
         letters: LetterWriter | None = None,
-        on_pending: OnPending | None = None,
     ) -> None:
-        """``letters`` writes dead letters; None: none are written. ``on_pending`` says what becomes of a checkpoint
-        that the former owner left pending; None: it is abandoned.
-        """
+        """``letters`` writes dead letters; None: none are written."""
         self.stream, self.shard_id = pages.stream, pages.shard_id
         self.origin = Origin.NEW
         """The way in which the shard came to this consumer."""
@@ -92,7 +93,7 @@ class ShardReader:
         row = keeper.row
         begins = checkpoints.begin(
             row,
-            choose(row, on_pending, stream=self.stream, shard_id=self.shard_id, on_event=on_event),
+            choose(row, choices.on_pending, stream=self.stream, shard_id=self.shard_id, on_event=on_event),
             where=f"{self.stream}, {self.shard_id}",
             cadence=choices.cadence,
             bound=row.checkpoint if choices.checkpoint_manually else None,
@@ -105,18 +106,16 @@ class ShardReader:
             letters_at_once_max=0 if letters is None else choices.letters_at_once_max,
         )
         self._listeners = Listeners(self)
-        self.driver = driver = ShardDriver(shard, pages, keeper, self._listeners, letters=letters, on_event=on_event)
+        self.driver = driver = ShardDriver(
+            shard, pages, keeper, self._listeners, context, letters=letters, on_event=on_event
+        )
         self.fetcher = Fetcher(pages, driver)
-        self.delivery = Delivery(driver, self.fetcher, batch_records_max=choices.batch_records_max)
+        self.delivery = Delivery(driver, self.fetcher, context, batch_records_max=choices.batch_records_max)
         self.checkpointing = Checkpointing(driver)
         self.handle = ShardHandle(driver)
         pages.begin(begins.wanted)
         if begins.settled > row.checkpoint:
             driver.handle(Flush(at_once=True))
-
-    def lives(self, home: Host) -> None:
-        """Set the home in which the reader runs, before the program reads it."""
-        self.driver.lives(home)
 
     def listen(self, listener: ShardListener) -> None:
         """Add a listener: it hears of the shard."""
@@ -131,9 +130,9 @@ class ShardReader:
     # --- what is known ----------------------------------------------------------------------------
 
     @property
-    def home(self) -> Host:
-        """The home in which the reader runs; the callers that read may be on another loop."""
-        return self.driver.home
+    def host(self) -> Host:
+        """The host in which the reader runs; the callers that read may be on another loop."""
+        return self.driver.host
 
     @property
     def ledger(self) -> Ledger[Record]:
@@ -237,7 +236,7 @@ class ShardReader:
 
     def let_go(self) -> None:
         """Free the shard for any worker."""
-        self.home.soon(self._listeners.let_go)
+        self.host.soon(self._listeners.let_go)
 
     def _new_ledger(self, after: Checkpoint) -> Ledger[Record]:
         """Return an empty ledger, for what follows ``after``."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardway.options import ConsumerOptions
     from shardway.runtime.background import Chores
     from shardway.runtime.dead_letters.writers import LetterSink
+    from shardway.runtime.shard.reader_context import ReaderContext
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.worker.reading_ahead import ReadingAhead, WarmUp
     from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
@@ -53,14 +54,18 @@ class Readers:
         options: ConsumerOptions,
         letters: LetterSink | None,
         *,
+        context_of: Callable[[str, str], ReaderContext],
         rng: Random,
         on_event: Callable[[Any], None],
     ) -> None:
-        """``parts`` are of one stream, or of several with keys. ``letters`` is the sink for dead letters."""
+        """``parts`` are of one stream, or of several with keys. ``letters`` is the sink for dead letters.
+        ``context_of`` returns the context of a reader, of a stream and a shard.
+        """
         self.parts = {part.text: part for part in parts}
         """The parts, by what their leases have as ``streamName``."""
         self.letters = letters
         self._options = options
+        self._context_of = context_of
         self._rng = rng
         self._on_event = on_event
         self._choices = ReaderChoices(
@@ -68,6 +73,7 @@ class Readers:
             cadence=options.checkpoints.cadence,
             batch_records_max=options.buffer.batch_records_max,
             checkpoint_manually=options.checkpoints.manual,
+            on_pending=options.checkpoints.on_pending,
         )
 
     def open(self, keeper: TenureKeeper, warming: WarmUp | None) -> ShardReader:
@@ -81,10 +87,10 @@ class Readers:
             keeper,
             pages,
             self._choices,
+            self._context_of(pages.stream, pages.shard_id),
             rng=self._rng,
             on_event=self._on_event,
             letters=self._writer(keeper, pages),
-            on_pending=options.checkpoints.on_pending,
         )
 
     def _writer(self, keeper: TenureKeeper, pages: Pages) -> LetterWriter | None:
