@@ -349,14 +349,14 @@ async def test_a_stream_that_ignores_keys_is_not_driven_in_an_order(
     auto: LocalKinesis, concurrency: Any, named: str
 ) -> None:
     async with consumer_of(auto, MemoryLeaseTable()) as consumer:
-        with pytest.raises(OptionError, match=f"^{named}: {STREAM} spreads records .*accept_ignored_keys=True"):
+        with pytest.raises(OptionError, match=f"^{named}: {STREAM} ignores partition keys .*accept_ignored_keys=True"):
             await consumer.run_batches(never, concurrency=concurrency)
 
 
 @pytest.mark.parametrize("order", [ByKey(), InOrder()], ids=["by key", "in order"])
 async def test_an_order_that_was_chosen_refuses_a_stream_that_ignores_keys(auto: LocalKinesis, order: Any) -> None:
     ledger = dict[str, Any](order=order, retry=Retry(failures_max=None))
-    with pytest.raises(OptionError, match=f"^{type(order).__name__}: {STREAM} spreads records"):
+    with pytest.raises(OptionError, match=f"^{type(order).__name__}: {STREAM} ignores partition keys"):
         async with consumer_of(auto, MemoryLeaseTable(), **ledger):
             raise AssertionError("not reached")
 
