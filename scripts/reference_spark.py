@@ -1,16 +1,21 @@
-"""Makes the tables of the source's and the sink's options for their reference pages, from the options in the code."""
+"""Make the tables of the source's and the sink's options for their reference pages, from the options in the code.
+
+python -m scripts.reference_spark docs/reference/spark-source.md docs/reference/spark-sink.md
+"""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
-from shardway.spark.options import ALIASES, READ_OPTIONS, SINK_OPTIONS
+from scripts.reference import renew_files, renewed_with
+
+from shardway.spark.options.parsing import ALIASES, READ_OPTIONS, SINK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardway.spark.options import Option
+    from shardway.spark.options.option import Declaration
 
 PROSE_LINE_CHARACTERS = 118
 
@@ -25,7 +30,7 @@ def sink_options_table() -> str:
     return _table(SINK_OPTIONS)
 
 
-def _table(options: Sequence[Option]) -> str:
+def _table(options: Sequence[Declaration]) -> str:
     lines = ["| option | type, unit | default | what it does |", "| --- | --- | --- | --- |"]
     for option in options:
         only = "" if option.batch and option.stream else " Batch reads only." if option.batch else " Streaming only."
@@ -33,4 +38,16 @@ def _table(options: Sequence[Option]) -> str:
     names = {option.name for option in options}
     aliases = ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(ALIASES.items()) if name in names)
     about_names = f"The case of names does not matter. These names are accepted too: {aliases}."
-    return "\n".join([*lines, "", *textwrap.wrap(about_names, PROSE_LINE_CHARACTERS)]) + "\n"
+    return "\n".join([*lines, "", *textwrap.wrap(about_names, PROSE_LINE_CHARACTERS)])
+
+
+TABLES = {"reading": options_table, "writing": sink_options_table}
+
+
+def renewed(page: str) -> str:
+    """Return the text of the page with its tables as the options have them now."""
+    return renewed_with(page, TABLES)
+
+
+if __name__ == "__main__":
+    renew_files(renewed)

@@ -15,7 +15,7 @@ import typer
 from shardway.cli.app import app
 from shardway.options import ProducerOptions
 from shardway.pipeline.job import job_schema
-from shardway.spark.options import READ_OPTIONS, SINK_OPTIONS
+from shardway.spark.options.parsing import READ_OPTIONS, SINK_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,10 +10,9 @@ from shardway.aws.dynamodb import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.leases import writes
 from shardway.options import LeaseOptions
-from shardway.spark.driver.connection import connection_options
 from shardway.spark.driver.driver import Driver
 from shardway.spark.driver.pace import Pace
-from shardway.spark.options import parse_read_options
+from shardway.spark.options.parsing import parse_read_options
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.task.partition_reader import read_partition
 
@@ -54,7 +53,7 @@ class Query:
         }
         self.options = given
         read = parse_read_options(given, streaming=True)
-        self.driver = Driver(read, TaskOptions(connection=connection_options(read, "task")))
+        self.driver = Driver(read, TaskOptions(connection=read.connection("task")))
         self.end = stored
         return self
 

@@ -17,7 +17,7 @@ from shardway.spark.driver.batch_size import (
     total_share,
 )
 from shardway.spark.lookahead.lookahead import Bound, KnownRecord, Lookahead, Tail
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 from shardway.spark.ranges import EndKind
 
 

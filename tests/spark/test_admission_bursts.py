@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 from tests.spark.planning import World, assert_exact
 
 BOUND = 3

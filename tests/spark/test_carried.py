@@ -20,14 +20,13 @@ from shardway.spark.driver.carried_records import (
     Attempts,
     CarriedRecords,
 )
-from shardway.spark.driver.connection import connection_options
 from shardway.spark.driver.driver import Driver
 from shardway.spark.driver.pace import BUSY_INTERVAL_S, CARRIED_INTERVAL_S
 from shardway.spark.lookahead.lookahead import ENTRY_COST_BYTES, Bound, KnownRecord, Lookahead, Tail, entry_bytes
 from shardway.spark.lookahead.shard_probe import ENTRIES_MAX, ShardProbe
 from shardway.spark.lookahead.stream_calls import StreamCalls
 from shardway.spark.offsets import StreamOffset
-from shardway.spark.options import parse_read_options
+from shardway.spark.options.parsing import parse_read_options
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
 from shardway.spark.task import connections
 from shardway.spark.task.partition_reader import read_partition
@@ -347,7 +346,7 @@ def driver_of(stream: Stream) -> Driver:
     local = stream.local
     where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
     options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON"}, streaming=True)
-    return Driver(options, TaskOptions(connection=connection_options(options, "task")))
+    return Driver(options, TaskOptions(connection=options.connection("task")))
 
 
 def test_a_batch_that_runs_again_elsewhere_has_the_same_rows(stream: Stream) -> None:

@@ -16,7 +16,7 @@ from shardway.aws.wire import ConnectionOptions, Wire
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
 from shardway.spark.driver.planner import PlanOptions
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 from shardway.spark.task import connections
 from tests.spark.chaos import Chaos
 

@@ -11,10 +11,9 @@ from shardway.aws.calls import SignedCalls
 from shardway.aws.credentials import CredentialCache
 from shardway.aws.wire import Wire
 from shardway.errors import DataLossError, OptionError
-from shardway.spark.driver.connection import connection_options
 from shardway.spark.driver.driver import Driver
 from shardway.spark.driver.pace import Pace
-from shardway.spark.options import parse_read_options
+from shardway.spark.options.parsing import parse_read_options
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.task.partition_reader import read_partition
 from tests.spark.querying import Stream
@@ -35,9 +34,7 @@ def make_driver(stream: Stream) -> Iterator[MakeDriver]:
         local = stream.local
         where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
         options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON", **given}, streaming=True)
-        made.append(
-            Driver(options, TaskOptions(connection=connection_options(options, "task")), all_at_first=all_at_first)
-        )
+        made.append(Driver(options, TaskOptions(connection=options.connection("task")), all_at_first=all_at_first))
         return made[-1]
 
     yield make

@@ -7,7 +7,9 @@ import pytest
 
 from shardway.errors import OptionError
 from shardway.model import OutsidePolicy, StartingPosition, StreamName
-from shardway.spark.options import READ_OPTIONS, Caps, ReadOptions, check_options, parse_read_options
+from shardway.spark.options.caps import Caps
+from shardway.spark.options.parsing import READ_OPTIONS, check_options, parse_read_options
+from shardway.spark.options.read_options import ReadOptions
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 
@@ -46,7 +48,7 @@ def test_names_are_taken_in_any_case_and_from_other_connectors() -> None:
 def test_an_arn_gives_the_region() -> None:
     options = parse(streamARN=ARN)
     assert options.stream == StreamName(arn=ARN)
-    assert options.region == "eu-west-1"
+    assert options.connection("task").region == "eu-west-1"
 
 
 def test_all_values_are_read() -> None:
@@ -76,7 +78,7 @@ def test_all_values_are_read() -> None:
         "e",
     )
     assert options.sts_endpoint_url == "https://sts"
-    assert options.tasks_max == 7
+    assert options.max_partitions == 7
     assert options.poll_interval_s == 0.25
     assert options.available_now_s == 1.5
     assert options.cut_lag_ms == 100

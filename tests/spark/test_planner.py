@@ -19,7 +19,7 @@ from shardway.model import StartingPosition, StreamName
 from shardway.spark.driver.grouping import chains_of
 from shardway.spark.driver.planner import Planner, PlanOptions
 from shardway.spark.offsets import StreamOffset
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 from shardway.spark.positions import Kind
 from shardway.spark.ranges import EndKind
 from tests.spark.planning import World, assert_exact, assert_parents_first

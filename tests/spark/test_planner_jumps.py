@@ -17,7 +17,7 @@ from shardway.local.faults import Fault
 from shardway.model import StartingPosition, StreamName
 from shardway.spark.driver.planner import Planner
 from shardway.spark.offsets import StreamOffset
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 from shardway.spark.positions import Kind
 from tests.spark.planning import World, assert_exact, assert_parents_first
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from scripts.reference_spark import options_table
+from scripts.reference_spark import renewed
 
 from shardway.core.leases.mirror import NOTE
 from shardway.spark.columns import SPARK_TYPES
@@ -24,7 +24,7 @@ PAGE = (DOCS / "reference" / "spark-source.md").read_text(encoding="utf-8")
 
 
 def test_the_options_are_those_of_the_code() -> None:
-    assert options_table() in PAGE
+    assert renewed(PAGE) == PAGE
 
 
 def test_the_columns_are_those_of_the_code() -> None:

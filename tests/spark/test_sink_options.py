@@ -18,14 +18,9 @@ from pyspark.sql.types import (
 from shardway.errors import OptionError
 from shardway.model import StreamName
 from shardway.spark.columns import SCHEMA
-from shardway.spark.options import (
-    SINK_OPTIONS,
-    SinkColumns,
-    SinkOptions,
-    check_options,
-    parse_sink_options,
-    sink_columns,
-)
+from shardway.spark.options.parsing import SINK_OPTIONS, check_options, parse_sink_options
+from shardway.spark.options.sink_columns import SinkColumns, sink_columns
+from shardway.spark.options.sink_options import SinkOptions
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 
@@ -66,14 +61,14 @@ def column_faults(ddl: str, **given: str) -> list[str]:
 
 def test_a_stream_name_is_enough() -> None:
     options = parse(streamName="orders")
-    assert options == SinkOptions(StreamName("orders"))
+    assert options == SinkOptions(stream_name="orders")
     assert not options.aggregation
     assert not options.ordered_by_key
     assert options.stamps == "none"
 
 
 def test_an_arn_gives_the_region() -> None:
-    assert parse(streamARN=ARN).region == "eu-west-1"
+    assert parse(streamARN=ARN).connection("sink").region == "eu-west-1"
 
 
 @pytest.mark.parametrize(

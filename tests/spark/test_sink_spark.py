@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import functions as fn
-from scripts.reference_spark import sink_options_table
+from scripts.reference_spark import renewed
 
 from shardway.local.faults import Fault
 from shardway.model import StreamName
 from shardway.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
-from shardway.spark.options import SINK_OPTIONS
+from shardway.spark.options.parsing import SINK_OPTIONS
 from shardway.spark.stamps import Stamp, open_sealed
 from tests.spark.querying import QUERY_TIMEOUT_S, Stream, forget_last_commit, reader
 
@@ -160,7 +160,7 @@ def test_rows_that_are_not_written_fail_the_write(spark: SparkSession, stream: S
 
 
 def test_the_options_are_those_of_the_code() -> None:
-    assert sink_options_table() in PAGE
+    assert renewed(PAGE) == PAGE
     assert all(f"`{option.name}`" in PAGE for option in SINK_OPTIONS)
 
 

@@ -19,7 +19,8 @@ from shardway.errors import InvalidRecordError, PutError, ShardwayError, Stalled
 from shardway.local import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StreamName
-from shardway.spark.options import parse_sink_options, sink_columns
+from shardway.spark.options.parsing import parse_sink_options
+from shardway.spark.options.sink_columns import sink_columns
 from shardway.spark.sink.producers import close_producers
 from shardway.spark.sink.task import SinkCommit, SinkTask
 from shardway.spark.sink.writer import write_batches, write_rows

@@ -9,13 +9,8 @@ and where pyarrow is missing it must load, to say so.
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +28,12 @@ from pyspark.sql.datasource import (
 from shardway.errors import OptionError, ShardwayError
 from shardway.spark.columns import SCHEMA
 from shardway.spark.offsets import INITIAL
-from shardway.spark.options import ReadOptions, check_options, parse_read_options, parse_sink_options, sink_columns
+from shardway.spark.options.parsing import check_options, parse_read_options, parse_sink_options
+from shardway.spark.options.read_options import ReadOptions
+from shardway.spark.options.sink_columns import sink_columns
+from shardway.spark.plain_errors import plain_errors
 from shardway.spark.ranges import ShardPartition, TaskOptions
+from shardway.spark.termination import TERMINATION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,46 +143,6 @@ class ShardwayReader(DataSourceReader):
             yield from _rows(partition)
 
 
-class Termination:
-    """Decides how SIGTERM ends the process of a query's source: Spark sends it without waiting for what comes of it.
-
-    Spark's runner calls ``stop`` only when something is raised, and also when the connection ends, which is at the same
-    time: then the signal comes while the last writes to the leases are under way, and must not break them off.
-    """
-
-    def __init__(self) -> None:
-        self._holders = 0
-        self._came = False
-
-    def expected(self, stop: Callable[[], None]) -> None:
-        """Have the signal raise SystemExit from here on; ``stop`` is called before the process ends in any case."""
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-            atexit.register(stop)  # the signal may come in the instant before the runner does it
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let the block run to its end; a signal that came meanwhile counts then."""
-        self._holders += 1
-        try:
-            yield
-        finally:
-            self._holders -= 1
-            if self._came and not self._holders:
-                self._came = False
-                sys.exit(0)
-
-    def _terminated(self, *_: object) -> None:
-        if not self._holders:
-            sys.exit(0)
-        self._came = True
-
-
-TERMINATION = Termination()
-"""The termination of this process."""
-
-
 class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro-batches whose ends are fixed before anything is read."""
 
@@ -197,14 +156,14 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark pickles the reader for its executors, and a driver has a thread, a loop and connections.
         return {**self.__dict__, "_driver": None}
 
-    def _started(self) -> Driver:
+    def _start_driver(self) -> Driver:
         if self._driver is None:
             from shardway.spark.driver.driver import Driver
 
             # Spark 4.0 and 4.1 make one batch of AvailableNow and do not say so: it must hold all that is there.
             self._driver = Driver(self._options, self._task_options, all_at_first=not ADMISSION)
             if self._options.leases is not None:
-                TERMINATION.expected(self.stop)
+                TERMINATION.expect(self.stop)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:
@@ -217,7 +176,7 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch. Spark 4.0 and 4.1 give no arguments; then the caps hold in every call."""
         with plain_errors():
             capped = limit is None or not (ADMISSION and isinstance(limit, ReadAllAvailable))
-            return self._started().latest(start, capped=capped)
+            return self._start_driver().latest(start, capped=capped)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that says whether batches are capped: ``Trigger.Once`` asks for all regardless."""
@@ -229,7 +188,7 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the end: what is in the stream now is read, then the query ends."""
         with plain_errors():
-            self._started().freeze()
+            self._start_driver().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return what the query's progress shows as the latest offset (Spark 4.2 and newer)."""
@@ -241,9 +200,9 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with plain_errors():
             if start == end:
-                self._started().stand_at(end)
+                self._start_driver().stand_at(end)
                 return []
-            return self._started().partitions(end)
+            return self._start_driver().partitions(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -260,7 +219,7 @@ class ShardwayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the driver's connections."""
-        with TERMINATION.held():
+        with TERMINATION.hold():
             driver, self._driver = self._driver, None
             if driver is not None:
                 driver.close()
@@ -376,53 +335,24 @@ def _rows(partition: ShardPartition) -> Iterator[pa.RecordBatch]:
 def _sink_task(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkTask:
     from shardway.spark.driver.connection import locate
     from shardway.spark.sink.task import SinkTask
-    from shardway.wiring import ConnectionOptions
 
     options = parse_sink_options(given)
     columns = sink_columns(schema, options)
     if overwrite:
         raise OptionError("a stream is only appended to: write with mode append, or output mode append")
-    connection = ConnectionOptions(
-        region=options.region,
-        endpoint_url=options.endpoint_url,
-        role_arn=options.role_arn,
-        role_session_name=options.role_session_name,
-        role_external_id=options.role_external_id,
-        sts_endpoint_url=options.sts_endpoint_url,
-        user_agent_tag="sink",
-    )
-    return SinkTask(options, columns, locate(connection))
+    return SinkTask(options, columns, locate(options.connection("sink")))
 
 
 def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
-    from shardway.spark.driver.connection import connection_options, locate
+    from shardway.spark.driver.connection import locate
     from shardway.spark.task.arrow_columns import asked_columns
 
     columns, not_null = asked_columns(schema)
     return TaskOptions(
-        connection=locate(connection_options(options, "task")),
+        connection=locate(options.connection("task")),
         columns=columns,
         columns_not_null=not_null,
         aggregates_outside_range=options.aggregates_outside_range,
         fail_on_data_loss=options.fail_on_data_loss,
         no_progress_s=options.outage_s,
     )
-
-
-# --- errors as Spark shows them -------------------------------------------------------------------
-# Spark shows one clear message in place of a stack of its frames.
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Let Spark show an expected error as its message alone.
-
-    Spark's Python workers print the whole stack of an exception before its message, unless this variable is set when
-    they do. The source sets it only on the way out: a Python worker that fails ends with the exception, so no other
-    task sees the variable.
-    """
-    try:
-        yield
-    except ShardwayError:
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        raise

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from shardway.spark.lookahead.lookahead import Lookahead, Tail
 
 if TYPE_CHECKING:
-    from shardway.spark.options import Caps
+    from shardway.spark.options.caps import Caps
 
 SHARD_ROWS_PER_MS = 1.0
 SHARD_BYTES_PER_MS = 1024 * 1024 / 1000

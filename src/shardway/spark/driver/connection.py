@@ -4,32 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from shardway.aws.options import ConnectionOptions
 from shardway.aws.sdk import Sdk
-from shardway.aws.wire import ConnectionOptions
 from shardway.errors import ShardwayError
-
-if TYPE_CHECKING:
-    from shardway.spark.options import ReadOptions
-
-
-def connection_options(options: ReadOptions, tag: str) -> ConnectionOptions:
-    """Return how the driver (``tag`` driver) and the tasks (``tag`` task) reach AWS. There are no secrets in it: each
-    side has its own.
-    """
-    return ConnectionOptions(
-        region=options.region,
-        endpoint_url=options.endpoint_url,
-        role_arn=options.role_arn,
-        role_session_name=options.role_session_name,
-        role_external_id=options.role_external_id,
-        sts_endpoint_url=options.sts_endpoint_url,
-        user_agent_tag=tag,
-    )
-
 
 _ENDPOINTS = "AWS_ENDPOINT_URL"
 """The beginning of the names of variables that name endpoints, for all services or for one."""

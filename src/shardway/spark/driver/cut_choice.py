@@ -17,7 +17,7 @@ from shardway.spark.driver.shard_state import ShardState
 from shardway.spark.lookahead.lookahead import Tail
 from shardway.spark.lookahead.shard_probe import PROBE_PAGES_MAX
 from shardway.spark.lookahead.stream_calls import StreamCalls, run_all
-from shardway.spark.options import Caps
+from shardway.spark.options.caps import Caps
 
 SAMPLE_RECORDS_MAX = 1000
 """The most records that one look asks for where the batch is capped: they give the shard's rate."""

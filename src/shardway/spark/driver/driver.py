@@ -25,7 +25,6 @@ from shardway.errors import OptionError, ShardwayError
 from shardway.model import epoch_ms
 from shardway.runtime.clocks import SteadyClock
 from shardway.runtime.threads.loop_thread import LoopThread
-from shardway.spark.driver.connection import connection_options
 from shardway.spark.driver.grouping import chains_of, pack_tasks
 from shardway.spark.driver.pace import BUSY_INTERVAL_S, CARRIED_INTERVAL_S, Pace
 from shardway.spark.driver.planner import Planner, PlanOptions
@@ -39,19 +38,19 @@ from shardway.tasks import give_up, logged, spawn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardway.spark.options import QueryLeases, ReadOptions
+    from shardway.spark.options.read_options import QueryLeases, ReadOptions
 
 CLOCK_WAIT_S = 0.1
 BEGAN_S_MAX = 60.0
-"""Seconds for which a caller's start is taken for the time up to which AvailableNow reads. Behind that the machine's
-clock may have been set, or the query is begun anew.
+"""A caller's start is the time up to which AvailableNow reads, if it is at most so many seconds ago. An earlier one is
+of another run of the query, or the machine's clock was set.
 """
 
 
 class Driver:
     """Keeps what one query knows of its stream, on Spark's driver.
 
-    ``all_at_first``: the first plan after a start goes up to the very moment, for which it waits up to a second, as it
+    ``all_at_first``: the first plan after a start goes up to the very moment and waits for it for up to a second, as it
     does after :meth:`freeze`, which some versions of Spark do not call; the next ones are cut a little before now.
     """
 
@@ -66,7 +65,7 @@ class Driver:
         self._clock_search = ClockSearch()
         self._clock_call: asyncio.Task[None] | None = None
         self._answer: dict[str, Any] | None = None
-        """The newest offset as Spark got it: with 10,000 shards, to make it anew 70 times a second is a core's work."""
+        """The newest offset as Spark got it: with 10,000 shards, making it 70 times a second would take a core."""
         self._target_ms: int | None = None
         self._all_next = all_at_first
         self._leases: LeaseMirror | None = None
@@ -146,7 +145,7 @@ class Driver:
                 self._options.start,
                 PlanOptions(
                     caps=self._options.caps,
-                    tasks_max=self._options.tasks_max,
+                    tasks_max=self._options.max_partitions,
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     poll_interval_s=self._options.poll_interval_s,
                     cut_lag_ms=self._options.cut_lag_ms,
@@ -172,12 +171,10 @@ class Driver:
         """Make a wire with a clock that does not jump: positions are judged by the service's time, which is counted
         from it.
         """
-        return Wire(connection_options(self._options, "driver"), now=self._now_s)
+        return Wire(self._options.connection("driver"), now=self._now_s)
 
     async def _open_leases(self, options: QueryLeases) -> LeaseMirror:
-        connection = msgspec.structs.replace(
-            connection_options(self._options, "driver"), endpoint_url=options.endpoint_url
-        )
+        connection = msgspec.structs.replace(self._options.connection("driver"), endpoint_url=options.endpoint_url)
         leases = LeaseMirror(
             DynamoLeaseTable(options.table, connection),
             stream=str(self._options.stream),
@@ -229,7 +226,7 @@ class Driver:
         return offset.to_dict()
 
     def _search_clock(self) -> None:
-        """Have a call made that tells more of the service's clock, where that is not known well enough: each batch is
+        """Make a call that narrows the service's clock down, where that is not known well enough: each batch is
         cut at the earliest time that the clock may show, so its records wait for what is not known.
         """
         wire = self._wire
@@ -270,7 +267,7 @@ class Driver:
         second.
         """
         # Without answers the bounds of the service's clock only widen. The moment was taken before, so the lower bound
-        # passes it all the same; one that is taken anew in each turn would stay ahead of it.
+        # passes it all the same; one that is taken again in each turn would stay ahead of it.
         while planner.service_ms() < moment_ms:
             await asyncio.sleep(CLOCK_WAIT_S)
 

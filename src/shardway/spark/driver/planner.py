@@ -34,7 +34,7 @@ from shardway.spark.driver.shard_state import ShardState
 from shardway.spark.lookahead.losses import LossPolicy
 from shardway.spark.lookahead.stream_calls import CROSSING_PAGES_MAX, OUTAGE_S, StreamCalls, patience
 from shardway.spark.offsets import StreamOffset
-from shardway.spark.options import UNCAPPED, Caps
+from shardway.spark.options.caps import UNCAPPED, Caps
 from shardway.spark.positions import Kind
 from shardway.spark.ranges import EndKind, ShardRange
 
@@ -43,7 +43,8 @@ log = logging.getLogger("shardway.spark")
 STANDING_PLANS_MAX = 3
 """The number of plans up to a fixed end that find unread records and no end for them, before that is an error."""
 CROSSING_KEPT_S = 10.0
-"""Seconds, about, after which it is stored how far shards have come over a silence, if need be in a batch without rows.
+"""Seconds, about, between two times that the offset log learns how far shards have come over a silence; where there are
+no rows, a batch without rows says it.
 """
 
 _NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from shardway.spark.options import NO_STAMPS
+from shardway.spark.options.sink_options import NO_STAMPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardway.aws.options import ConnectionOptions
-    from shardway.spark.options import SinkColumns, SinkOptions
+    from shardway.spark.options.sink_columns import SinkColumns
+    from shardway.spark.options.sink_options import SinkOptions
 
 logger = logging.getLogger("shardway.spark.sink")
 

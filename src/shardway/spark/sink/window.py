@@ -12,7 +12,7 @@ from shardway.runtime.producer.sync_producer import SyncProducer
 if TYPE_CHECKING:
     from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.runtime.producer.handles import SyncPuts
-    from shardway.spark.options import SinkOptions
+    from shardway.spark.options.sink_options import SinkOptions
 
 LOOK_S = 5.0
 """Seconds between two looks of a waiting task whether anything gets on."""

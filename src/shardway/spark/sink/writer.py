@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shardway.events.producer_snapshot import ProducerSnapshot
-    from shardway.spark.options import SinkOptions
+    from shardway.spark.options.sink_options import SinkOptions
 
 ROW_OVERHEAD_BYTES = 256
 """Bytes that a producer counts for a record beside its data and key."""
@@ -53,8 +53,7 @@ def _write(task: SinkTask, portions: Iterator[Portion]) -> SinkCommit:
     try:
         producer = take_producer(wanted)
     except NotFoundError as error:
-        region = options.region or task.connection.region  # the driver's, where no option says it
-        where = f" in region {region}" if region else ""
+        where = f" in region {task.connection.region}" if task.connection.region else ""
         raise ShardwayError(
             f"there is no stream {options.stream}{where} for these credentials: check streamName, region and "
             f"endpointUrl ({error})"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from shardway.spark.options import parse_sink_options, sink_columns
+from shardway.spark.options.parsing import parse_sink_options
+from shardway.spark.options.sink_columns import sink_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from shardway.pipeline.job.functions import load_function
 from shardway.pipeline.job.sinks.formats import FOLDER_FORMATS, KNOWN_FORMATS, is_folder, is_table, reserved_options
 from shardway.pipeline.locations import collide, identity
 from shardway.spark.columns import SPARK_TYPES
-from shardway.spark.options import parse_read_options, parse_sink_options
+from shardway.spark.options.parsing import parse_read_options, parse_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shardway.pipeline.job.file.model import Job
-from shardway.spark.options import READ_OPTIONS
+from shardway.spark.options.parsing import READ_OPTIONS
 
 _REFERENCE = {"type": "string", "pattern": r"\$\{"}
 """The schema of a value that comes from the environment, as any value may: it is text in the file then."""

@@ -19,9 +19,8 @@ from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
 from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.file.model import as_options
-from shardway.spark.driver.connection import connection_options
 from shardway.spark.driver.stream_summary import check_owner, describe
-from shardway.spark.options import parse_read_options
+from shardway.spark.options.parsing import parse_read_options
 from shardway.tasks import thread
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _asked(job: Job, retry: RetryPolicy) -> StreamSummary:
     options = parse_read_options(as_options(job.source), streaming=True)
 
     async def call() -> StreamSummary:
-        async with Wire(connection_options(options, "driver")) as wire:
+        async with Wire(options.connection("driver")) as wire:
             return await describe(KinesisClient(wire), options.stream, retry)
 
     summary = asyncio.run(call())
