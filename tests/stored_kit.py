@@ -32,7 +32,7 @@ from shardway.model import HASH_KEY_MAX, ListedShard, Position, StartingPosition
 from shardway.spark.leases.lease_position import marks_of
 from shardway.spark.offsets import RangeStart, StreamOffset
 from shardway.spark.positions import Kind, ShardPosition
-from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
+from shardway.spark.stamps import Stamp, key_labels, position_labels, seal
 from shardway.stores.memory import MemoryLeaseTable
 from shardway.stores.sql import POSTGRES, Statements
 from shardway.stores.sqlite import SqliteLeaseTable
@@ -257,14 +257,14 @@ STAMPS = [
 
 def envelope(stamp: Stamp, data: bytes) -> bytes:
     if stamp.key is not None:
-        return sealed(key_labels([stamp.key]), [data])[0]
+        return seal(key_labels([stamp.key]), [data])[0]
     indexes = None if stamp.row_index is None else [stamp.row_index]
     assert stamp.stream is not None
     assert stamp.shard_id is not None
     assert stamp.sequence_number is not None
     assert stamp.sub_sequence_number is not None
     place = ([stamp.stream], [stamp.shard_id], [stamp.sequence_number], [stamp.sub_sequence_number])
-    return sealed(position_labels(*place, indexes), [data])[0]
+    return seal(position_labels(*place, indexes), [data])[0]
 
 
 async def _stamps() -> bytes:

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from shardway.errors import OptionError
 from shardway.pipeline import deduplicate_by_stamps, open_stamps, sort_by_key
-from shardway.spark.stamps import Stamp, key_labels, position_labels, sealed
+from shardway.spark.stamps import Stamp, key_labels, position_labels, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,10 @@ KEYS = ["17", "", "ä/1", "x" * 300]
 
 def sealed_by(stamp: Stamp, data: bytes) -> bytes:
     if stamp.key is not None:
-        return sealed(key_labels([stamp.key]), [data])[0]
+        return seal(key_labels([stamp.key]), [data])[0]
     streams, shards, numbers, subs = ([value] for value in stamp[:4])
     index = None if stamp.row_index is None else [stamp.row_index]
-    return sealed(position_labels(streams, shards, numbers, subs, index), [data])[0]  # type: ignore[arg-type]
+    return seal(position_labels(streams, shards, numbers, subs, index), [data])[0]  # type: ignore[arg-type]
 
 
 def test_spark_opens_what_python_sealed(frame: Callable[[list[dict[str, Any]]], DataFrame], written: Any) -> None:

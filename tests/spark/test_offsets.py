@@ -102,13 +102,13 @@ def test_the_offset_before_the_first_batch_says_nothing() -> None:
 
 def test_silence_moves_the_witness_and_keeps_what_was_read() -> None:
     read = ShardPosition(Kind.AFTER, 1_000, 77)
-    assert read.seen_idle(1_000 + SILENCE_MARGIN_MS) == read
-    later = read.seen_idle(2_000 + SILENCE_MARGIN_MS)
+    assert read.idle_until(1_000 + SILENCE_MARGIN_MS) == read
+    later = read.idle_until(2_000 + SILENCE_MARGIN_MS)
     assert later == ShardPosition(Kind.SINCE, 2_000, 77)
-    assert later.seen_idle(1_500 + SILENCE_MARGIN_MS) == later
+    assert later.idle_until(1_500 + SILENCE_MARGIN_MS) == later
 
 
 def test_a_position_at_an_unread_record_is_not_moved_by_silence() -> None:
     unread = ShardPosition(Kind.NEXT, 1_000, 77)
-    assert unread.seen_idle(10**9) == unread
+    assert unread.idle_until(10**9) == unread
     assert unread.read_up_to == 76

@@ -256,9 +256,9 @@ def test_a_closed_shard_of_which_nothing_is_left() -> None:
 
 def test_a_shard_that_is_gone() -> None:
     with pytest.raises(DataLossError, match="does not exist any more"):
-        cursor(shard_range(3, EndKind.SHARD_END)).shard_is_gone()
+        cursor(shard_range(3, EndKind.SHARD_END)).end_without_shard()
     reading = cursor(shard_range(3, EndKind.SHARD_END), fail=False)
-    reading.shard_is_gone()
+    reading.end_without_shard()
     assert (reading.done, reading.lost) == (True, True)
 
 

@@ -401,8 +401,8 @@ async def test_faults_while_a_silence_is_crossed(world: World) -> None:
 
 def test_a_time_that_is_kept_lies_a_little_before_the_place() -> None:
     position = ShardPosition(Kind.AFTER, 1_000, 7)
-    assert position.seen_idle(1_001 + SILENCE_MARGIN_MS) == ShardPosition(Kind.SINCE, 1_001, 7)
-    assert position.seen_idle(1_000 + SILENCE_MARGIN_MS) == position
+    assert position.idle_until(1_001 + SILENCE_MARGIN_MS) == ShardPosition(Kind.SINCE, 1_001, 7)
+    assert position.idle_until(1_000 + SILENCE_MARGIN_MS) == position
 
 
 def test_a_lookahead_that_has_crossed_the_cut_ends_behind_its_last_record() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.errors import ShardwayError
-from shardway.spark.stamps import OpenedEnvelope, Stamp, key_labels, open_sealed, position_labels, sealed
+from shardway.spark.stamps import OpenedEnvelope, Stamp, key_labels, open_sealed, position_labels, seal
 
 SEQUENCE = "49680439090499813244938441984552225079182268153605390338"
 
@@ -21,7 +21,7 @@ SEQUENCE = "49680439090499813244938441984552225079182268153605390338"
 def seal_position(data: bytes, *position: Any, row_index: int | None = None) -> bytes:
     streams, shards, numbers, subs = ([value] for value in position)
     indexes = None if row_index is None else [row_index]
-    return sealed(position_labels(streams, shards, numbers, subs, indexes), [data])[0]
+    return seal(position_labels(streams, shards, numbers, subs, indexes), [data])[0]
 
 
 def test_an_envelope_byte_by_byte() -> None:
@@ -35,7 +35,7 @@ def test_an_envelope_byte_by_byte() -> None:
 
 
 def test_a_key_byte_by_byte() -> None:
-    envelope = sealed(key_labels(["ä-1"]), [b"x"])[0]
+    envelope = seal(key_labels(["ä-1"]), [b"x"])[0]
     behind = bytes.fromhex("03 0004 c3a42d31 78")
     assert envelope == b"\xf5PST\x01" + crc32(behind).to_bytes(4, "big") + behind
     assert open_sealed(envelope) == OpenedEnvelope(Stamp(key="ä-1"), behind[:-1], b"x")
@@ -65,7 +65,7 @@ def test_what_is_sealed_by_key_is_opened(data: bytes, key: str) -> None:
         key.encode()
     except UnicodeEncodeError:
         return
-    opened = open_sealed(sealed(key_labels([key]), [data])[0])
+    opened = open_sealed(seal(key_labels([key]), [data])[0])
     assert opened is not None
     assert (opened.data, opened.stamp) == (data, Stamp(key=key))
 
@@ -100,14 +100,14 @@ def test_a_later_version_is_told_from_data_that_looks_alike() -> None:
 
 
 def test_envelopes_in_envelopes_are_opened_one_by_one() -> None:
-    inner = sealed(key_labels(["a"]), [b"data"])[0]
-    opened = open_sealed(sealed(key_labels(["b"]), [inner])[0])
+    inner = seal(key_labels(["a"]), [b"data"])[0]
+    opened = open_sealed(seal(key_labels(["b"]), [inner])[0])
     assert opened is not None
     assert opened.data == inner
 
 
 def test_an_envelope_is_no_text_no_json_and_no_aggregate() -> None:
-    envelope = sealed(key_labels(["a"]), [b"{}"])[0]
+    envelope = seal(key_labels(["a"]), [b"{}"])[0]
     with pytest.raises(ValueError, match="utf-8"):
         json.loads(envelope)
     assert open_aggregate(envelope) is None

@@ -13,9 +13,9 @@ kind            mark  meaning
 ``ENDED``       ``$``  the shard is closed and read to its end
 ==============  ====  ==============================================================================
 
-Every position carries a time, the *witness*: nothing is unread that arrived before it, and it is the latest time of
-which this is known (``NEXT``: the arrival of the record itself). A position whose witness is younger than the retention
-has lost nothing. Silence moves the witness without moving the position (see :meth:`ShardPosition.seen_idle`).
+Every position carries a time, the *witness*: all that arrived before it is known to be read (``NEXT``: the arrival of
+the record itself). A position whose witness is younger than the retention
+has lost nothing. Silence moves the witness without moving the position (see :meth:`ShardPosition.idle_until`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ShardPosition(NamedTuple):
             return None
         return self.sequence_number - 1 if self.kind is Kind.NEXT else self.sequence_number
 
-    def seen_idle(self, seen_ms: int) -> ShardPosition:
+    def idle_until(self, seen_ms: int) -> ShardPosition:
         """Return the position after the shard's tip was seen empty at ``seen_ms``: silence is not loss.
 
         The position stays as it is while its own witness is as good.
@@ -91,7 +91,7 @@ class ShardPosition(NamedTuple):
             return self
         return ShardPosition(Kind.SINCE, since_ms, self.read_up_to)
 
-    def finished(self, seen_ms: int | None = None) -> ShardPosition:
+    def at_shard_end(self, seen_ms: int | None = None) -> ShardPosition:
         """Return the position at the shard's end; the witness becomes a lower bound of the time at which the shard was
         closed.
         """

@@ -80,7 +80,7 @@ def position_labels(
     for stream, shard_id, digits, sub in zip(streams, shard_ids, sequence_numbers, sub_sequence_numbers, strict=True):
         shard = shards.get((stream, shard_id))
         if shard is None:
-            shard = shards[stream, shard_id] = _named(stream) + _named(_short(shard_id))
+            shard = shards[stream, shard_id] = _with_length(stream) + _with_length(_short(shard_id))
         if not digits.isdecimal():
             raise ValueError("a sequence number is decimal digits")
         number = bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits)
@@ -108,7 +108,7 @@ def key_labels(keys: Iterable[str | int]) -> list[bytes]:
     return [kind + len(text).to_bytes(2, "big") + text for text in texts]
 
 
-def sealed(labels: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
+def seal(labels: Sequence[bytes], datas: Sequence[bytes]) -> list[bytes]:
     """Put each data into an envelope with its label."""
     return [
         b"".join((BEGIN, crc32(data, crc32(label)).to_bytes(4, "big"), label, data))
@@ -161,7 +161,7 @@ def _short(shard_id: str) -> str:
     return shard_id
 
 
-def _named(text: str) -> bytes:
+def _with_length(text: str) -> bytes:
     encoded = text.encode("ascii")
     if not 0 < len(encoded) <= _NAME_BYTES_MAX:
         raise ValueError("a name in a position has 1 to 255 characters")

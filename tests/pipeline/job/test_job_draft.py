@@ -16,7 +16,7 @@ from shardway.local import LocalKinesis
 from shardway.pipeline.job import ExitCode, load_job
 from shardway.pipeline.job.draft.draft import Place, Sample, job_text
 from shardway.pipeline.job.draft.toml import toml_lines, toml_text
-from shardway.spark.stamps import key_labels, sealed
+from shardway.spark.stamps import key_labels, seal
 from tests.pipeline.job.job_running import World
 from tests.pipeline.job.test_job_inferred_schema import OBJECTS
 
@@ -130,7 +130,7 @@ def test_what_an_object_lacks_is_told_and_a_key_is_proposed() -> None:
 
 
 def test_envelopes_with_stamps_are_opened() -> None:
-    (data,) = sealed(key_labels(["k"]), [b'{"a": 1}'])
+    (data,) = seal(key_labels(["k"]), [b'{"a": 1}'])
     job = loaded(job_text(Place("orders"), sample_of(data)))
     assert job.stamps is not None
     assert job.decode.schema == "a BIGINT\n"

@@ -31,7 +31,7 @@ SPAN_MS_MAX = 5_000
 """Milliseconds behind the service's clock from which on a shard counts as behind: one look would not bring all."""
 PAUSE_S = 10.0
 PAUSE_S_MAX = 300.0
-"""Seconds for which a shard gets small looks after one that did not bring all of it: twice as many each time."""
+"""A shard gets small looks for so many seconds after a look that did not bring all of it: twice as many each time."""
 
 
 def shard_bytes_max(shards: int) -> int:

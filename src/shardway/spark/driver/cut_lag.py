@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 CUT_LAG_MS = 500
-"""The most milliseconds by which a live batch is cut behind the service's clock."""
+"""A live batch is cut at most so many milliseconds behind the service's clock."""
 CUT_LAG_LEAST_MS = 15
-"""Milliseconds by which a live batch is cut behind the service's clock at least: less saves nothing that a reader would
+"""A live batch is cut at least so many milliseconds behind the service's clock: less saves nothing that a reader would
 notice.
 """
 SILENT_SHARE = 0.1

@@ -42,8 +42,8 @@ class _Wait(NamedTuple):
 
 
 class CutWait:
-    """Decides for which shards the cut waits. It learns after each round of looks where those are that cross a
-    silence.
+    """Decides for which shards the cut waits. After each round of looks it learns how far the shards have come that
+    cross a silence.
     """
 
     def __init__(self) -> None:

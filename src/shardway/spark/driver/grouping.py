@@ -48,7 +48,7 @@ def ranges_of(
 
 
 def chains_of(ranges: Sequence[ShardRange], lineage: Lineage) -> list[Chain]:
-    """Return independent chains: ranges of which one shard descends from the other are in one, ancestors first.
+    """Return independent chains: a shard and its descendants are in one, ancestors first.
 
     This holds also where no shard between them has rows in this batch: a parent that was split, and a child of it that
     was split while it was empty.

@@ -15,7 +15,7 @@ from shardway.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
 from shardway.spark.ranges import ShardRange
 
 CHECK_RECORDS = 1000
-"""The most records of a page where a range's first record is looked for by the second in which it arrived."""
+"""The most records of a page, where a range's first record is searched by the second of its arrival."""
 
 
 class LossCheck:
@@ -27,7 +27,7 @@ class LossCheck:
         self._losses = losses
 
     async def open(self, state: ShardState, records_max: int) -> Lookahead:
-        """Take the first look at a shard. A position from an offset is checked for loss as soon as that can be told:
+        """Take the first look at a shard. A position from an offset is checked for loss as soon as that is possible:
         until then it stays ``stored``.
         """
         position = state.position
@@ -64,7 +64,7 @@ class LossCheck:
         return await probe.open(position, by_time=by_time, records_max=records_max)
 
     async def readable(self, ranges: list[ShardRange]) -> list[ShardRange]:
-        """Return the ranges of which something is left; report what they and the others have lost."""
+        """Return the ranges that still have something; report what they and the others have lost."""
         found = await run_all(self._is_readable(one) for one in ranges)
         return [one for one, is_readable in zip(ranges, found, strict=True) if is_readable]
 
@@ -84,7 +84,7 @@ class LossCheck:
 
 
 def silence_error(shard_id: str) -> StalledError:
-    """Return the error for a shard of which the service tells nothing."""
+    """Return the error for a shard that answers with nothing but silence."""
     return StalledError(
         f"shard {shard_id}: the service gave only empty pages that came no nearer to the shard's tip, and neither the "
         "next record nor the tip; it can be tried again"

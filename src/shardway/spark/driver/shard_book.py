@@ -61,7 +61,7 @@ class ShardBook:
     async def begin(self, stored: StreamOffset | None, leases: Mapping[str, LeaseRow]) -> StreamOffset | None:
         """Take all shards into the book: where the stored offset says, else where leases say, else at the start.
 
-        Return the offset to go on from; None when there is none, or when it speaks of a stream that is no more.
+        Return the offset to go on from; None when there is none, or when its stream does not exist any more.
         """
         await self._describe()
         again = False

@@ -51,7 +51,7 @@ class ShardLooks:
             # Some were found empty earlier, when their parents were not read to their ends yet.
             ended = [state for state in startable if state.look is not None and state.look.exhausted]
             for state in ended:
-                state.position = state.position.finished(state.lookahead.tip_seen_ms)
+                state.position = state.position.at_shard_end(state.lookahead.tip_seen_ms)
             if not ended:
                 return
             await self._book.children_of(ended)

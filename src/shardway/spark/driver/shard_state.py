@@ -38,13 +38,13 @@ class ShardState:
 
     @property
     def lookahead(self) -> Lookahead:
-        """What was seen ahead in a shard that was looked at."""
+        """What was seen ahead; the shard must have been looked at."""
         assert self.look is not None, self.shard_id
         return self.look
 
     @property
     def first(self) -> KnownRecord:
-        """The next record to read in a shard of which it was seen."""
+        """The next record to read; it must have been seen."""
         first = self.lookahead.first
         assert first is not None, self.shard_id
         return first
@@ -58,8 +58,8 @@ class ShardState:
         if look.first is not None:
             return ShardPosition(Kind.NEXT, look.first.arrival_ms, look.first.sequence_number)
         if look.exhausted:
-            return self.position.finished(look.tip_seen_ms)
-        return self.position.seen_idle(look.tip_seen_ms if look.beyond is Tail.TIP else look.reached_ms)
+            return self.position.at_shard_end(look.tip_seen_ms)
+        return self.position.idle_until(look.tip_seen_ms if look.beyond is Tail.TIP else look.reached_ms)
 
     def reached_ms(self) -> int:
         """Return the time up to which nothing arrived in the silence that is crossed, as far as it is known."""

@@ -34,7 +34,7 @@ log = logging.getLogger("shardway.spark")
 CALLS_MAX = 16
 """Calls to the table that are under way at the same time."""
 ROUNDS_MAX = 5
-"""How many times in a row the query writes to rows to which another program writes too; then these rows wait for the
+"""Where another program writes to the same rows, the query tries so many times in a row; then these rows wait for the
 next turn.
 """
 NOTES_INTERVAL_S = 600.0
@@ -79,7 +79,7 @@ class LeaseMirror:
         self._noted_s = self._looked_s = float("-inf")
 
     async def begin(self) -> None:
-        """Read the application's leases, of which a living worker may own none. The table is made if there is none.
+        """Read the application's leases. No living worker may own one. The table is made if there is none.
 
         Raises LeasesInUseError, and what the table answers: a query that does not know where to begin does not begin.
         """
@@ -92,7 +92,7 @@ class LeaseMirror:
 
     def check_stream(self, stream: StreamMark, *, begins_anew: bool) -> None:
         """Raise OptionError for leases of another stream, or of a former one of this name. ``begins_anew``: such leases
-        are begun anew with the first commit instead.
+        begin again with the first commit instead.
         """
         foreign = [row for row in self._rows.rows.values() if stream.disowns(row)]
         if not foreign:

@@ -38,7 +38,7 @@ class Tail(enum.Enum):
 
 
 class Bound(NamedTuple):
-    """The end of a range, with a time of which is known that nothing before it stays unread."""
+    """The end of a range. Nothing stays unread that arrived before the witness, a time in epoch milliseconds."""
 
     kind: EndKind
     sequence_number: int | None

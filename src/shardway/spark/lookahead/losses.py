@@ -18,8 +18,7 @@ from shardway.spark.positions import Kind, ShardPosition
 log = logging.getLogger("shardway.spark")
 
 RISK_MARGIN_MS = 10 * 60 * 1000
-"""Milliseconds by which a position has to be younger than the retention so that it is not opened by time: trimming is
-not exact.
+"""A position is opened by time unless it is so many milliseconds younger than the retention: trimming is not exact.
 """
 
 

@@ -47,16 +47,16 @@ the service is short of capacity (AWS API reference, GetShardIterator)."""
 class ShardProbe:
     """Looks at one shard for the driver."""
 
-    __slots__ = ("_calls", "_iterators", "_record_size", "_shared", "closed", "shard_id")
+    __slots__ = ("_calls", "_iterator_budget", "_page_budget", "_record_size", "closed", "shard_id")
 
-    def __init__(self, shared: StreamCalls, shard_id: str) -> None:
-        now_s = shared.monotonic()
+    def __init__(self, calls: StreamCalls, shard_id: str) -> None:
+        now_s = calls.monotonic()
         self.shard_id = shard_id
         self.closed = False
         """True where the shard is listed as closed: it has an end, and to be caught up with it is not the same."""
-        self._shared = shared
-        self._calls = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
-        self._iterators = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._calls = calls
+        self._page_budget = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
+        self._iterator_budget = TokenBucket(records_per_s=CALLS_PER_S, bytes_per_s=float("inf"), now_s=now_s)
         self._record_size = 0.0
 
     async def open(
@@ -93,13 +93,13 @@ class ShardProbe:
         except ExpiredIteratorError:
             # The clock jumped (a laptop that slept), or the shard was left alone for long. An idle shard is opened by
             # time: a number may be trimmed by now.
-            at = _again(Lookahead(look.records, reached_ms=more.reached_ms), position)
+            at = _iterator_behind(Lookahead(look.records, reached_ms=more.reached_ms), position)
             # A record between the two iterators may be trimmed by now. A task notices that, so it reads this range.
             look.records = [one._replace(entry=None) for one in look.records]
             more = await self._open_at(at, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
         if not more.records:
             more.reached_ms = max(look.reached_ms, more.reached_ms)
-        more.records = _within(look.records + more.records, self._shared.entry_bytes_max)
+        more.records = _limit_entries(look.records + more.records, self._calls.entry_bytes_max)
         more.tip_seen_ms = max(look.tip_seen_ms, more.tip_seen_ms)
         return more
 
@@ -165,7 +165,7 @@ class ShardProbe:
         """Return how many records can be kept as they came; 0 while their size is not known."""
         if not self._record_size:
             return 0
-        return min(ENTRIES_MAX, int(self._shared.entry_bytes_max / (self._record_size + ENTRY_COST_BYTES)))
+        return min(ENTRIES_MAX, int(self._calls.entry_bytes_max / (self._record_size + ENTRY_COST_BYTES)))
 
     async def _open_at(
         self,
@@ -181,19 +181,19 @@ class ShardProbe:
             look = Lookahead(iterator=await self._iterator(at), reached_ms=reached_ms)
             try:
                 look = await self._fill(look, records_max, floor=floor, pages_max=pages_max, until_ms=until_ms)
-                look.records = _within(look.records, self._shared.entry_bytes_max)
+                look.records = _limit_entries(look.records, self._calls.entry_bytes_max)
                 return look
             except ExpiredIteratorError:
                 if look.reached_ms > reached_ms:  # the iterator was good for some pages: go on from there
                     openings, reached_ms = 0, look.reached_ms
-                    at = _later(at, reached_ms)
+                    at = _iterator_in_silence(at, reached_ms)
                 openings += 1
                 if openings == OPENINGS_MAX:
                     raise
 
     async def _iterator(self, at: IteratorAt) -> str:
-        await self._paced(self._iterators)
-        return await self._shared.iterator(self.shard_id, at)
+        await self._wait_for(self._iterator_budget)
+        return await self._calls.iterator(self.shard_id, at)
 
     async def _fill(
         self,
@@ -207,13 +207,13 @@ class ShardProbe:
         """Follow the iterator until a record is found that lies behind the floor, or the tip, or the shard's end; over
         a silence at most ``pages_max`` pages, or up to ``until_ms``.
         """
-        limit = self.records_for(self._shared.sample_bytes_max, records_max)
+        limit = self.records_for(self._calls.sample_bytes_max, records_max)
         log = LogCursor(LOOK)
-        for _ in range(self._shared.crossing_pages_max if pages_max is None else pages_max):
+        for _ in range(self._calls.crossing_pages_max if pages_max is None else pages_max):
             assert look.iterator is not None
-            await self._paced(self._calls)
-            page, seen_ms = await self._shared.page(look.iterator, limit)
-            look.asked_s = self._shared.monotonic()
+            await self._wait_for(self._page_budget)
+            page, seen_ms = await self._calls.page(look.iterator, limit)
+            look.asked_s = self._calls.monotonic()
             self._absorb(look, page, floor, seen_ms)
             if look.records or look.beyond is not Tail.UNKNOWN:
                 break
@@ -223,7 +223,7 @@ class ShardProbe:
         return look
 
     def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
-        size, keeps = 0, self._shared.entry_bytes_max > 0
+        size, keeps = 0, self._calls.entry_bytes_max > 0
         for record in page.records:
             number = int(record.sequence_number)
             size += len(record.data)
@@ -243,13 +243,13 @@ class ShardProbe:
             if not page.records:  # only an empty page is trusted to say how long the shard has been silent
                 look.tip_seen_ms = seen_ms
 
-    async def _paced(self, bucket: TokenBucket) -> None:
-        while not bucket.take(self._shared.monotonic(), records=1):
-            await asyncio.sleep(bucket.wait_s(self._shared.monotonic(), records=1))
+    async def _wait_for(self, bucket: TokenBucket) -> None:
+        while not bucket.take(self._calls.monotonic(), records=1):
+            await asyncio.sleep(bucket.wait_s(self._calls.monotonic(), records=1))
 
 
-def _within(records: list[KnownRecord], bytes_max: int) -> list[KnownRecord]:
-    """Return the records, of which the first ones keep what came: as many as ``bytes_max`` allows."""
+def _limit_entries(records: list[KnownRecord], bytes_max: int) -> list[KnownRecord]:
+    """Return the records; the first ones keep what came, as many as ``bytes_max`` allows."""
     held = 0
     for index, seen in enumerate(records):
         held += 0 if seen.entry is None else entry_bytes(seen.entry)
@@ -273,7 +273,7 @@ def _note_silence(look: Lookahead, log: LogCursor, page: GetRecordsPage, seen_ms
     look.stands = step.sign is Sign.NOWHERE
 
 
-def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
+def _iterator_in_silence(at: IteratorAt, reached_ms: int) -> IteratorAt:
     """Return where to ask again when an iterator of ``at`` has crossed a silence up to a time: a little before that,
     since arrival times are approximate.
     """
@@ -282,7 +282,7 @@ def _later(at: IteratorAt, reached_ms: int) -> IteratorAt:
     return IteratorAt.at_timestamp(since_s) if began_s is None or since_s > began_s else at
 
 
-def _again(look: Lookahead, position: ShardPosition) -> IteratorAt:
+def _iterator_behind(look: Lookahead, position: ShardPosition) -> IteratorAt:
     """Return where to ask for another iterator behind what was seen: after the last record, or at the time up to which
     the silence behind it was crossed; a little before that time, as arrival times are approximate.
     """

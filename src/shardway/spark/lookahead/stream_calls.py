@@ -21,7 +21,7 @@ there.
 OUTAGE_S = 120.0
 """Seconds for which a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
 ATTEMPTS_MAX = 100_000
-"""A number of attempts for which there is no time: the time alone decides how long a call is repeated."""
+"""More attempts than there is time for: the time alone decides how long a call is repeated."""
 
 
 def patience(outage_s: float = OUTAGE_S) -> RetryPolicy:

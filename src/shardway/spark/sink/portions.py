@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from shardway.errors import InvalidRecordError, ShardwayError
-from shardway.spark.options import BY_POSITION, NO_STAMPS
+from shardway.spark.options.sink_options import BY_POSITION, NO_STAMPS
 from shardway.spark.sink.task import SinkTask
-from shardway.spark.stamps import key_labels, position_labels, sealed
+from shardway.spark.stamps import key_labels, position_labels, seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardway.spark.options import SinkColumns
+    from shardway.spark.options.sink_columns import SinkColumns
 
 PUT_ROWS_MAX = 1_000
 PUT_BYTES = 1024 * 1024
@@ -65,7 +65,7 @@ def _portion(task: SinkTask, column: Any) -> Portion:
     labels = None
     if stamps != NO_STAMPS:
         labels = _position_labels(places, column) if stamps == BY_POSITION else _key_labels(places, stamps, column)
-        datas = sealed(labels, datas)
+        datas = seal(labels, datas)
     hash_keys = None if places.explicit_hash_key is None else column(places.explicit_hash_key)
     if hash_keys is not None and all(hash_key is None for hash_key in hash_keys):
         hash_keys = None

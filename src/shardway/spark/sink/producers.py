@@ -109,11 +109,11 @@ def _options(key: ProducerKey) -> ProducerOptions:
     )
 
 
-def _forked() -> None:
+def _renew_lock() -> None:
     """Make a new lock in a child process: one that another thread of the parent held would stay locked for ever."""
     global _lock
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_lock)
 atexit.register(close_producers)

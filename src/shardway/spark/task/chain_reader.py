@@ -76,7 +76,7 @@ class ChainReader:
         except asyncio.CancelledError:
             raise RuntimeError("the connection was closed while a task read from it") from None
         if answer.body is None:
-            cursor.shard_is_gone()
+            cursor.end_without_shard()
             self._next_range()
             return 0, 0
         size = len(answer.body)
@@ -116,7 +116,7 @@ class ChainReader:
         return True
 
     def _next_range(self) -> None:
-        """Go on to the next range that must be fetched; what came with the partition lies before it."""
+        """Begin with the next range that must be fetched; the rows of those before it came with the partition."""
         self.cursor = None
         options = self._partition.options
         for range_ in self._ranges:

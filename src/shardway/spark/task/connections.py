@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 8
 """The most clients of different options that a worker keeps; the one that was unused for the longest time is closed."""
 STREAMS_MAX = 1_000
-"""The most streams of which a connection remembers how large their records are."""
+"""A connection remembers for at most so many streams how large their records are."""
 
 
 class Connection:
@@ -85,11 +85,11 @@ def close_connections() -> None:
                 _connections.popitem()[1].close()
 
 
-def _forked() -> None:
+def _renew_lock() -> None:
     """Make a new lock in a child process: one that another thread of the parent held would stay locked for ever."""
     global _lock
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_lock)
 atexit.register(close_connections)

@@ -129,7 +129,7 @@ class PartitionReader:
         self._make_calls(slot)
 
     def _answered_one(self) -> None:
-        """Wait for an answer, of whichever chain, and take it in."""
+        """Wait for an answer to any chain, and take it in."""
         while not self._answered:
             self._came = came = Reply[None]()
             if not self._answered:  # an answer that came just now may have set the former reply

@@ -93,7 +93,7 @@ class RangeCursor:
         if records:
             self.pause_s = 0.0
             if step.sign is not Sign.OLDER:
-                taken = self._within(records, step.start, step.sign)
+                taken = self._select(records, step.start, step.sign)
         if taken:
             self._is_read, self.waited_s = True, 0.0
         else:
@@ -101,9 +101,9 @@ class RangeCursor:
         if self.done:
             return taken
         if self.iterator is None:
-            self._shard_ended(was_met=was_met or step.sign in (Sign.MET, Sign.BEYOND))
+            self._end_with_shard(was_met=was_met or step.sign in (Sign.MET, Sign.BEYOND))
         elif not records:
-            self._nothing_came(page, step)
+            self._judge_empty_page(page, step)
         elif taken and self.range.at_risk:
             self.iterator = None  # an iterator moves on in silence when retention overtakes it
         return taken
@@ -119,13 +119,13 @@ class RangeCursor:
         self.iterator = None
         return True
 
-    def shard_is_gone(self) -> None:
+    def end_without_shard(self) -> None:
         """End the range, as the service does not know the shard any more: what is left of the range is lost."""
         self._lose("the shard does not exist any more: it was closed, and its last record is past the retention")
         self.done = True
 
     def check_time(self, spent_s: float, cause: Exception | str) -> None:
-        """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` tells what came in its place."""
+        """Raises StalledError when nothing came for ``no_progress_s``; ``cause`` is what came in its place."""
         if self.waited_s + spent_s >= self._options.no_progress_s:
             raise StalledError(
                 f"{self}: nothing nearer to its end came in {self.waited_s + spent_s:.0f} s; last: {cause}. "
@@ -138,19 +138,19 @@ class RangeCursor:
         return f"stream {self._stream}, range {self.range}, {at}"
 
     def _tip_counts(self, spent_s: float) -> bool:
-        """True when the tip has been seen for so long that a range at risk of which nothing came is gone."""
+        """True when nothing came of a range at risk, and the tip has been seen for so long that the range is gone."""
         return self.range.at_risk and self.waited_s + spent_s >= self._options.no_progress_s * TRIMMED_WAIT_SHARE
 
-    def _within(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
+    def _select(self, records: list[WireRecord], start: int, sign: Sign) -> list[WireRecord]:
         """Return the records of a page that are in the range, from the anchor on, or from what came in its place."""
         if sign is Sign.MET:
             start += self._is_read and _number(records[start]) == self._log.anchor
         elif sign is Sign.BEYOND:
-            self._anchor_is_trimmed(records[start])
+            self._note_trimmed_anchor(records[start])
         stop = self._stop(records)
         return records[start:stop] if start or stop < len(records) else records
 
-    def _anchor_is_trimmed(self, record: WireRecord) -> None:
+    def _note_trimmed_anchor(self, record: WireRecord) -> None:
         number = _number(record)
         whole = not self._is_read and self._beyond_end(number)
         self._lose(
@@ -184,7 +184,7 @@ class RangeCursor:
             )
         return stop
 
-    def _shard_ended(self, *, was_met: bool) -> None:
+    def _end_with_shard(self, *, was_met: bool) -> None:
         if not was_met:
             self._lose(f"the shard is closed, and from record {self._log.anchor} on all of it is trimmed")
         elif self.range.end_kind is not EndKind.SHARD_END:
@@ -193,7 +193,7 @@ class RangeCursor:
             )
         self.done = True
 
-    def _nothing_came(self, page: GetRecordsPage, step: Step) -> None:
+    def _judge_empty_page(self, page: GetRecordsPage, step: Step) -> None:
         """Judge an empty page: over a silence it is progress; at the tip the service may lag; at a trimmed record there
         is no end of such pages.
         """
@@ -210,7 +210,7 @@ class RangeCursor:
             self.check_time(0.0, f"an empty page {'at' if behind_ms == 0 else f'{behind_ms} ms behind'} the tip")
 
     def _lose(self, what: str) -> None:
-        """Report a loss, which is loud: it is an error, or a warning if the query is to go on."""
+        """Raise for a loss, or warn of it if the query is to go on."""
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{self}: {what}. To go on with what is left, set failOnDataLoss to false; to have more time, "

@@ -119,10 +119,10 @@ class RowMaker:
             if not (outside and self._policy is OutsidePolicy.DROP):
                 gathered.add_aggregate(records[index], aggregate, outside=outside)
             if len(gathered.data) >= self._rows_max or gathered.bytes >= EXPANDED_BYTES_MAX:
-                yield from self._gathered(gathered)
+                yield from self._split(gathered)
                 gathered = _Columns()
         gathered.add_plain(records[done:])
-        yield from self._gathered(gathered)
+        yield from self._split(gathered)
 
     def _plain(self, records: Sequence[WireRecord], data: pa.Array) -> Rows:
         arrays = {"data": data}
@@ -157,8 +157,8 @@ class RowMaker:
             self._tally.dropped += len(aggregate)
         return True
 
-    def _gathered(self, columns: _Columns) -> Iterator[Rows]:
-        """Yield rows of what was gathered, in parts that an Arrow array can hold whatever is inside."""
+    def _split(self, columns: _Columns) -> Iterator[Rows]:
+        """Yield rows of what was gathered, in parts that are small enough for an Arrow array."""
         sizes = np.fromiter(map(len, columns.data), np.int64, len(columns.data))
         sizes += np.fromiter((len(key) if key else 0 for key in columns.partition_key), np.int64, len(sizes))
         ends = np.cumsum(sizes)
