@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.leases.writes import Kind
+from shardway.core.leases.writes import Done, Kind, Unknown
 from shardway.local import LocalKinesis
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.faulty_tables import FaultyTable
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(DEADLINE_S)
 SHARDS = 4
 NEVER_S = 300.0
 LATE_S = 0.3
+FAILOVER_S = 1.0
 
 
 @pytest.fixture
@@ -137,5 +138,42 @@ async def test_a_row_that_is_on_its_way_when_its_worker_leaves_shows_no_worker_t
         assert slow.under_way is not None
         await slow.under_way
         assert await table.workers() == []
+    finally:
+        await fleet.close()
+
+
+class LateRow(FaultyTable):
+    """A write of the worker's row has an unknown outcome, and arrives when the worker has long left."""
+
+    def __init__(self, table: MemoryLeaseTable) -> None:
+        super().__init__(table)
+        self.late: WorkerRow | None = None
+
+    async def put_worker(self, row: WorkerRow) -> Outcome:
+        if row.wanted and self.late is None:
+            self.late = row
+            return Unknown("no answer")
+        return await super().put_worker(row)
+
+
+async def test_a_row_that_arrives_when_its_worker_has_left_holds_leases_for_its_failover_time_at_most(
+    local: LocalKinesis,
+) -> None:
+    """No condition refuses it, as nothing of the worker is left to compare it with. That is the bound."""
+    table = MemoryLeaseTable()
+    late, fleet = LateRow(table), Fleet(local, table, failover_s=FAILOVER_S, warm_deadline_s=0.0)
+    fleet.start("giver")
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await until_the_giver_has_all(table)
+            fleet.start("leaver", late)
+            while late.late is None:
+                await asyncio.sleep(0.01)
+            await fleet.stop("leaver")
+            await until_the_giver_has_all(table)
+            assert isinstance(await table.put_worker(late.late), Done)
+            while "leaver" not in [row.owner for row in (await table.scan()).rows]:
+                await asyncio.sleep(0.01)
+            await until_the_giver_has_all(table)
     finally:
         await fleet.close()

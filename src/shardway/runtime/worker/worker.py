@@ -204,7 +204,9 @@ class Worker:
             interval_s = self._times.wait_interval_s if waits else self._times.look_interval_s
             await wait_set(self._look_now, interval_s)
         # The row is taken away next. A write of it that is under way could arrive behind that: it would show a worker
-        # that is not there, which is given leases, and these would wait for its failover time.
+        # that is not there, which is given leases, and these would wait for its failover time. That remains the bound
+        # where an earlier write without an answer arrives still later: no condition on the row can refuse it, because
+        # the worker's row has gone, as before its first write.
         self._presence.end()
         await asyncio.wait((announcing,))
 
