@@ -106,6 +106,11 @@ ILL: list[tuple[str, Snapshot, str]] = [
     ("SHW-D004", of_stream(holes=[("0", "7")]), "0 to 7"),
     ("SHW-D004", of_application(leases=[lease(0), lease(2)]), "no unfinished lease"),
     ("SHW-D005", IN_STATE[State.FALLING_BEHIND], SHARDS[0]),
+    (
+        "SHW-D048",
+        of_leases(checkpoint="LATEST", read_until=NOW + dt.timedelta(hours=3)),
+        f"{SHARDS[0]}: it begins at 2026-11-23T15:00:00Z, which is 3 h ahead",
+    ),
     ("SHW-D047", IN_STATE[State.FAR_BEHIND], "1 m 30 s behind; it is far behind"),
     ("SHW-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
     (

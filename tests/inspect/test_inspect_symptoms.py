@@ -945,6 +945,22 @@ def d047_ten_minutes_behind_and_its_worker_settles(make: Make) -> Snapshot:
     return scene.snapshot()
 
 
+def beginning_at(make: Make, ahead_s: float) -> Snapshot:
+    scene = make(kind="shardway")
+    scene.leases("LATEST", "LATEST", read_until_ms=int((scene.local.clock.now() + ahead_s) * 1000))
+    return scene.snapshot()
+
+
+@ill
+def d048_a_start_two_hours_ahead(make: Make) -> Snapshot:
+    return beginning_at(make, 7200.0)
+
+
+@sound
+def d048_a_start_two_minutes_ahead(make: Make) -> Snapshot:
+    return beginning_at(make, 120.0)
+
+
 # --- the tests ------------------------------------------------------------------------------------
 
 

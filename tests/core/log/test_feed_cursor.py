@@ -513,6 +513,13 @@ def test_only_a_time_that_the_service_may_not_have_reached_yet_and_soon_will_is_
         1001.9: Refusal.TO_COME,
         1002.0: Refusal.FINAL,
     }
+    stored = FeedCursor(SHARD, Checkpoint.LATEST, read_until_s=9000.0)
+    assert stored.start(1000.0) == IteratorAt.at_timestamp(9000.0)
+    assert [stored.take_refusal(now_s) for now_s in (1000.0, 9001.0, 9002.0)] == [
+        Refusal.TO_COME,
+        Refusal.TO_COME,
+        Refusal.FINAL,
+    ]
     oldest = FeedCursor(SHARD, Checkpoint.TRIM_HORIZON)
     oldest.start(990.0)
     assert oldest.take_refusal(990.0) is Refusal.FINAL

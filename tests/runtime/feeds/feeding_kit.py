@@ -48,7 +48,8 @@ async def source_of(local: LocalKinesis, **changes: Any) -> AsyncIterator[Kinesi
 def polling(
     source: KinesisSource, events: list[FeedEvent], after: Checkpoint = Checkpoint.TRIM_HORIZON, **options: Any
 ) -> PollingFeed:
-    cursor = FeedCursor(SHARD, after, timestamp_s=options.pop("timestamp_s", None))
+    times = {name: options.pop(name, None) for name in ("timestamp_s", "read_until_s")}
+    cursor = FeedCursor(SHARD, after, **times)
     return PollingFeed(source, cursor, rng=random.Random(1), on_event=events.append, **{"options": POLL, **options})
 
 

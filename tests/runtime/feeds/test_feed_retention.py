@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,10 @@ async def opened(
     events: list[FeedEvent],
     after: Checkpoint = Checkpoint.TRIM_HORIZON,
     timestamp_s: float | None = None,
+    read_until_s: float | None = None,
 ) -> PollingFeed | FanOutFeed:
-    given: dict[str, Any] = {"retention": Retention(RETENTION_S), "timestamp_s": timestamp_s}
+    given: dict[str, Any] = {"retention": Retention(RETENTION_S)}
+    given |= {"timestamp_s": timestamp_s, "read_until_s": read_until_s}
     if how == "polling":
         return polling(source, events, after, **given)
     return fan_out(source, await source.register("billing"), events, after, **given)
@@ -122,6 +125,30 @@ async def test_a_time_that_is_soon_to_come_is_waited_for(local: LocalKinesis, ki
             assert not reading.done()
         put(kinesis, b"too early")
         local.clock.advance(210.0)
+        put(kinesis, b"wanted")
+        assert await reading == [b"wanted"]
+        await feed.close()
+
+
+@FEEDS
+async def test_a_time_far_ahead_in_the_leases_row_is_waited_for_and_told(
+    local: LocalKinesis, kinesis: Any, how: str
+) -> None:
+    """A worker with a wrong clock wrote it: an error would end whichever worker takes the lease, at each start."""
+    events: list[FeedEvent] = []
+    async with source_of(local) as source:
+        feed = await opened(how, source, events, Checkpoint.LATEST, read_until_s=local.clock.now() + 7200.0)
+        reading = asyncio.create_task(read(feed, 1))
+        while not any(isinstance(one, ReadFailed) for one in events):
+            await asyncio.sleep(0.01)
+            assert not reading.done()
+        told = next(one for one in events if isinstance(one, ReadFailed))
+        assert (told.shard_id, told.error_code) == (SHARD_ID, "InvalidArgumentException")
+        assert re.search(r"begins at 20..-..-..T..:..:..Z, which is 7,[12]\d\d s ahead", told.reason)
+        assert "nothing that arrives before is read" in told.reason
+        assert "shardway app seek" in told.reason
+        put(kinesis, b"too early")
+        local.clock.advance(7210.0)
         put(kinesis, b"wanted")
         assert await reading == [b"wanted"]
         await feed.close()

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 TRIM_MARGIN_S = 60.0
 """The reader stops counting on a record this long before the retention lets go of it."""
 TO_COME_MAX_S = 300.0
-"""A reader waits at most so many seconds for its starting time to come: the clock of the program that chose the time
-may be ahead of the service's. The service refuses every signed request of a clock that is further off.
+"""A reader waits at most so many seconds for a starting time of the program's to come: the program's clock may be ahead
+of the service's. The service refuses every signed request of a clock that is further off. For a time that the lease's
+row has, however far ahead, a reader waits: an error would end the worker, and with it the reading of other shards, at
+each start.
 """
 FEEDING = Policy()
 """The policy of a consumer: an iterator goes on behind the last record, and what is trimmed is looked for from the
@@ -75,7 +77,7 @@ class Refusal(Enum):
     TRIMMED = "trimmed"
     """The sequence number is not accepted, as it may be trimmed: `FeedCursor.start` names another place."""
     TO_COME = "to come"
-    """The service's clock may not have reached the time that was named; soon it has."""
+    """The service's clock may not have reached the time that was named: the reader waits for it."""
     FINAL = "final"
     """The service will not accept the place later either."""
 
@@ -164,9 +166,15 @@ class FeedCursor:
             self._log.refused()
             return Refusal.TRIMMED
         at_s = self._asked_for_s
-        if at_s is not None and service_now_s - SERVICE_CLOCK_S < at_s <= service_now_s + TO_COME_MAX_S:
-            return Refusal.TO_COME
-        return Refusal.FINAL
+        if at_s is None or at_s <= service_now_s - SERVICE_CLOCK_S:
+            return Refusal.FINAL
+        is_awaited = at_s <= service_now_s + TO_COME_MAX_S or at_s == self._settled_until_s
+        return Refusal.TO_COME if is_awaited else Refusal.FINAL
+
+    @property
+    def asked_for_s(self) -> float | None:
+        """The time (epoch seconds) that `start` named last; None: it named another place."""
+        return self._asked_for_s
 
     @property
     def view(self) -> ShardView:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from shardway.core.lineage import holes
+from shardway.core.log.feed_cursor import TO_COME_MAX_S
 from shardway.inspect.doctor.facts import (
     checkpoint_text,
     counted_metric,
@@ -15,7 +16,7 @@ from shardway.inspect.doctor.facts import (
     unfinished_leases,
 )
 from shardway.inspect.lag.reports import WARNING_OF_RETENTION, State
-from shardway.inspect.moments import counted, span_text
+from shardway.inspect.moments import counted, span_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +107,16 @@ def no_position(snapshot: Snapshot) -> Iterable[str]:
     for one in unfinished_leases(snapshot):
         if one.checkpoint in ("LATEST", "AT_TIMESTAMP") and one.read_until is None:
             yield f"{one.shard_id}: its checkpoint is {one.checkpoint}, and it does not say since when"
+
+
+def still_to_come(snapshot: Snapshot) -> Iterable[str]:
+    """Yield the evidence of SHW-D048: a shard is not read until a time that is still to come."""
+    for one in unfinished_leases(snapshot):
+        if one.checkpoint not in ("LATEST", "AT_TIMESTAMP") or one.read_until is None:
+            continue
+        ahead_s = (one.read_until - snapshot.taken_at).total_seconds()
+        if ahead_s > TO_COME_MAX_S:
+            yield f"{one.shard_id}: it begins at {time_text(one.read_until)}, which is {span_text(ahead_s)} ahead"
 
 
 def out_of_order(snapshot: Snapshot) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardway.core.log.feed_cursor import TO_COME_MAX_S
 from shardway.inspect.doctor import account_evidence, blind_spots, lease_evidence, reading_evidence, stream_evidence
 from shardway.inspect.doctor.findings import Confidence, Severity
 from shardway.inspect.lag.reports import CRITICAL_OF_RETENTION
@@ -592,6 +593,22 @@ _LISTED = (
         ),
         verify="shardway app lag APPLICATION --window 3m shows ok or catching up",
         evidence=reading_evidence.far_behind,
+    ),
+    Symptom(
+        id="SHW-D048",
+        title="a shard is not read until a time that is still to come",
+        severity=Severity.WARNING,
+        confidence=Confidence.CERTAIN,
+        seen_by=(
+            f"a checkpoint `LATEST` or `AT_TIMESTAMP` with a time that is more than {TO_COME_MAX_S / 60:g} minutes "
+            "ahead: a program with a wrong clock wrote it, or a start that was meant for later"
+        ),
+        do=(
+            "set the clock right, and move the shards to where they are to begin (shardway app seek APPLICATION --to "
+            "TIME --shard SHARD): until that time the shard waits, and nothing that arrives before is read"
+        ),
+        verify="shardway app describe shows a position, or a time that has passed",
+        evidence=reading_evidence.still_to_come,
     ),
 )
 SYMPTOMS = {one.id: one for one in _LISTED}

@@ -26,7 +26,7 @@ from shardway.errors import (
     TransportError,
 )
 from shardway.events import FanOutLeft, FanOutReturned, ReadFailed
-from shardway.runtime.feeds.polling import FetchRoom, PollingFeed, emit_taken, opened_ahead
+from shardway.runtime.feeds.polling import FetchRoom, PollingFeed, emit_taken, opened_ahead, refused_start
 from shardway.tasks import awaited, give_up
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class FanOutFeed:
             refusal = self._cursor.take_refusal(self._source.now_s)
             if refusal is Refusal.TRIMMED:
                 return
-            error.retryable = error.retryable or refusal is Refusal.TO_COME
+            error = refused_start(error, refusal, self._cursor, self._source.now_s)
         if not (isinstance(error, InUseError) or error.retryable):
             if not isinstance(error, NotFoundError | AccessDeniedError):
                 raise error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from typing import TYPE_CHECKING
 
-from shardway.core.log.feed_cursor import Refusal
+from shardway.core.log.feed_cursor import TO_COME_MAX_S, Refusal
 from shardway.core.log.pace import PollingOptions, PollPace
 from shardway.core.log.pages import Retention
 from shardway.core.log.user_records import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of, open_all
@@ -77,6 +78,23 @@ async def opened_ahead(shard: ShardView, raws: Sequence[RawRecord]) -> OpenedRec
     if aggregate_bytes <= OPENED_AT_ONCE_BYTES_MAX:
         return None if aggregate_bytes else ()
     return await asyncio.to_thread(open_all, shard, raws)
+
+
+def refused_start(
+    error: InvalidArgumentError, refusal: Refusal, cursor: FeedCursor, now_s: float
+) -> InvalidArgumentError:
+    """Return the error that the service refused a reader's start with. It is ``retryable`` where the start is a time
+    that the reader waits for, and says what happens until then where that is long.
+    """
+    at_s, error.retryable = cursor.asked_for_s, error.retryable or refusal is Refusal.TO_COME
+    if at_s is None or not error.retryable or at_s - now_s <= TO_COME_MAX_S:
+        return error
+    error.service_message = (
+        f"it begins at {dt.datetime.fromtimestamp(at_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}, which is {at_s - now_s:,.0f} s "
+        f"ahead of the service's clock. The shard waits until then, and nothing that arrives before is read. Where a "
+        f"wrong clock wrote this time, move the shard with `shardway app seek` ({error.service_message})"
+    )
+    return error
 
 
 class PollingFeed:
@@ -227,8 +245,7 @@ class PollingFeed:
         except InvalidArgumentError as error:
             refusal = cursor.take_refusal(source.now_s)
             if refusal is not Refusal.TRIMMED:
-                error.retryable = refusal is Refusal.TO_COME
-                raise
+                raise refused_start(error, refusal, cursor, source.now_s) from None
         return await source.iterator(cursor.shard_id, cursor.start(source.now_s))
 
 
