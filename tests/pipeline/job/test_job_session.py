@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import SparkContext
 
+from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
+from shardway.pipeline.job.session import java as session_java
 from shardway.pipeline.job.session import session
 from shardway.pipeline.job.session.java import java_version, why_java_ended
 from shardway.pipeline.job.session.packages import OPTIONS, packages_named
@@ -63,6 +68,29 @@ def test_what_is_said_of_a_java_that_ended() -> None:
     assert why_java_ended(11, []).endswith("; here it is Java 11")
     assert "look at the packages first: a:b:1, c:d:2." in why_java_ended(17, ["a:b:1", "c:d:2"])
     assert "does not take one of the settings under [spark]" in why_java_ended(21, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "doing"),
+    [({}, "it has nothing to fetch"), ({"spark.jars.packages": "a:b:1"}, r"it may be fetching packages \(a:b:1\)")],
+)
+def test_a_java_that_never_answers_is_told_and_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: dict[str, str], doing: str
+) -> None:
+    hangs, ended = threading.Event(), list[bool]()
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: hangs.wait())
+    monkeypatch.setattr(session_java._JavaProcesses, "end", lambda processes: ended.append(True))
+    monkeypatch.setattr(session_java, "TOLD_EVERY_S", 0.05)
+    for name in ("START_MAX_S", "PACKAGES_START_MAX_S"):
+        monkeypatch.setattr(session_java, name, 0.2)
+    check: Any = SimpleNamespace(mistake=Future(), raise_mistake=lambda: None)
+    check.mistake.set_result(None)
+    with pytest.raises(StepError, match=f"has not answered for 0 s; {doing}.* It was ended") as told:
+        session_java.start_java(settings, check)
+    hangs.set()
+    assert told.value.code is ExitCode.NOT_READY
+    assert ended == [True]
+    assert "has not answered for 0 s" in caplog.text
 
 
 def test_packages_are_found_wherever_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

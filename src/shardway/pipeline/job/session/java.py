@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext, java_gateway
 
-from shardway.pipeline.job.errors.exit_codes import StepError
+from shardway.pipeline.job.errors.exit_codes import ExitCode, StepError
 from shardway.pipeline.job.run.stream_check import in_thread
+from shardway.pipeline.job.session.packages import packages_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,12 +26,19 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30.0
+TOLD_EVERY_S = 60.0
+"""Seconds after each of which a start that is not done is told."""
+START_MAX_S = 600.0
+PACKAGES_START_MAX_S = 3600.0
+"""Seconds after which a Java that has not answered is ended; it may fetch packages first, over any line."""
 _STANDARD_ERROR = 2
+log = logging.getLogger("shardway.pipeline")
 
 
 def start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
     """Start Spark's Java, which may fetch packages first, and wait for it, or for a mistake that ``check`` finds: that
-    is raised at once, and the Java is ended.
+    is raised at once, and the Java is ended. A Java that does not answer is told every minute, and ended after
+    `START_MAX_S`, or `PACKAGES_START_MAX_S`. Raises StepError.
     """
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
@@ -41,14 +51,27 @@ def start_java(settings: Mapping[str, str], check: StreamCheck) -> None:
     java = in_thread(start, "shardway-java")
     try:
         either: list[Future[Any]] = [java, check.mistake]
-        wait(either, return_when=FIRST_COMPLETED)
+        wait(either, TOLD_EVERY_S, FIRST_COMPLETED)
         check.raise_mistake()
-        wait([java])
+        _wait(java, packages_named(settings))
         java.result()
         check.raise_mistake()
     except StepError:
         processes.end()
         raise
+
+
+def _wait(java: Future[None], packages: list[str]) -> None:
+    """Wait for a Java that starts. Raises StepError (NOT_READY) where it takes too long."""
+    begun_s, max_s = time.monotonic(), PACKAGES_START_MAX_S if packages else START_MAX_S
+    while not wait([java], min(TOLD_EVERY_S, max_s)).done:
+        passed_s = time.monotonic() - begun_s
+        doing = f"it may be fetching packages ({', '.join(packages)})" if packages else "it has nothing to fetch"
+        told = f"Spark's Java has not answered for {passed_s:.0f} s; {doing}, and what it said stands above"
+        if passed_s >= max_s:
+            ended = f"{told}. It was ended. See whether {_java()} -version answers, and the machine's memory"
+            raise StepError(ended, step="spark", code=ExitCode.NOT_READY)
+        log.warning("%s. It is ended after %.0f s", told, max_s)
 
 
 class _JavaProcesses:
@@ -95,16 +118,20 @@ class _JavaProcesses:
 
 def java_version() -> int | None:
     """Return the major version of the Java that Spark would start; None where there is none that runs."""
-    home = os.environ.get("JAVA_HOME")
     try:
         said = subprocess.run(  # noqa: S603
-            [os.path.join(home, "bin", "java") if home else "java", "-version"],
+            [_java(), "-version"],
             capture_output=True, text=True, errors="replace", timeout=JAVA_TIMEOUT_S, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     return int(found[1]) if found else None
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else "java"
 
 
 def why_java_ended(version: int | None, packages: list[str]) -> str:
