@@ -20,7 +20,7 @@ import msgspec
 from shardway import events
 from shardway.core.signatures import UNITS
 from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
-from shardway.options import MIB, ProducerOptions
+from shardway.options.producer import MIB, ProducerOptions
 from shardway.runtime.producer import meter as producer_meter
 from shardway.telemetry.log import LINES
 

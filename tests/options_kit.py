@@ -12,10 +12,10 @@ from shardway.options import (
     ConsumerOptions,
     HandoffOptions,
     LeaseOptions,
-    WorkerTimes,
-    consumer_options,
 )
+from shardway.options.times import WorkerTimes
 from shardway.policies import SettlingOptions
+from shardway.runtime.consumer.arguments import consumer_options
 
 if TYPE_CHECKING:
     from shardway.core.options.base import Options

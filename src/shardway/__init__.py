@@ -29,14 +29,9 @@ if TYPE_CHECKING:
         TransportError,
     )
     from shardway.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartingPosition
-    from shardway.options import (
-        BufferOptions,
-        CheckpointOptions,
-        FanOutOptions,
-        HandoffOptions,
-        LeaseOptions,
-        ProducerOptions,
-    )
+    from shardway.options.consumer import BufferOptions, CheckpointOptions, FanOutOptions, HandoffOptions
+    from shardway.options.leases import LeaseOptions
+    from shardway.options.producer import ProducerOptions
     from shardway.policies import (
         AnyOrder,
         ByKey,
@@ -135,10 +130,10 @@ _HOMES = {
     "AssignedShard": "shardway.runtime.consumer.lifecycle",
     "Batch": "shardway.runtime.shard.batch",
     "BufferFullError": "shardway.errors",
-    "BufferOptions": "shardway.options",
+    "BufferOptions": "shardway.options.consumer",
     "ByKey": "shardway.policies",
     "CheckpointError": "shardway.errors",
-    "CheckpointOptions": "shardway.options",
+    "CheckpointOptions": "shardway.options.consumer",
     "Collection": "shardway.runtime.consumer.collection",
     "ConnectionOptions": "shardway.wiring",
     "Consumer": "shardway.runtime.consumer.consumer",
@@ -148,11 +143,11 @@ _HOMES = {
     "Deduplicate": "shardway.core.shard.duplicates",
     "Deliver": "shardway.policies",
     "Delivered": "shardway.runtime.shard.batch",
-    "FanOutOptions": "shardway.options",
+    "FanOutOptions": "shardway.options.consumer",
     "GiveUp": "shardway.policies",
-    "HandoffOptions": "shardway.options",
+    "HandoffOptions": "shardway.options.consumer",
     "InOrder": "shardway.policies",
-    "LeaseOptions": "shardway.options",
+    "LeaseOptions": "shardway.options.leases",
     "OneByOne": "shardway.runtime.consumer.concurrency",
     "OptionError": "shardway.errors",
     "OutRecord": "shardway.model",
@@ -161,7 +156,7 @@ _HOMES = {
     "PollingOptions": "shardway.core.log.pace",
     "Position": "shardway.model",
     "Producer": "shardway.runtime.producer.producer",
-    "ProducerOptions": "shardway.options",
+    "ProducerOptions": "shardway.options.producer",
     "PutError": "shardway.errors",
     "PutHandle": "shardway.runtime.producer.handles",
     "PutResult": "shardway.model",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from shardway.events.consumer_snapshot import ConsumerSnapshot
     from shardway.events.producer_snapshot import ProducerSnapshot
     from shardway.events.query_snapshot import QuerySnapshot
-    from shardway.options import MetricsOptions
+    from shardway.options.metrics import MetricsOptions
     from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 _HOMES = {
     "ConsumerSnapshot": "shardway.events.consumer_snapshot",
     "ConsumerStatistics": "shardway.runtime.consumer.statistics",
-    "MetricsOptions": "shardway.options",
+    "MetricsOptions": "shardway.options.metrics",
     "ProducerSnapshot": "shardway.events.producer_snapshot",
     "QuerySnapshot": "shardway.events.query_snapshot",
     "ShardStatistics": "shardway.runtime.consumer.statistics",

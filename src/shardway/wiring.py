@@ -13,7 +13,7 @@ from shardway.errors import OptionError
 from shardway.model import StreamName
 
 if TYPE_CHECKING:
-    from shardway.options import LeaseOptions
+    from shardway.options.leases import LeaseOptions
     from shardway.ports import LeaseTable, Poster, RecordSink, RecordSource
 
 __all__ = [

@@ -18,12 +18,9 @@ from shardway import (
     SyncConsumer,
     SyncProducer,
 )
-from shardway.options import (
-    ConsumerArguments,
-    ConsumerOptions,
-    ProducerArguments,
-    SyncConsumerArguments,
-)
+from shardway.options.consumer import ConsumerOptions
+from shardway.runtime.consumer.arguments import ConsumerArguments, SyncConsumerArguments
+from shardway.runtime.producer.arguments import ProducerArguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,7 @@ from shardway.errors import (
     ShardwayError,
     TransportError,
 )
-from shardway.options import LeaseOptions
+from shardway.options.leases import LeaseOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence

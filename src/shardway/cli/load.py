@@ -26,7 +26,7 @@ from shardway.cli.producing import (
 )
 from shardway.cli.workload import Size, Workload
 from shardway.errors import OptionError
-from shardway.options import ProducerOptions
+from shardway.options.producer import ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

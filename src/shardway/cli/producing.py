@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardway.events import Event
     from shardway.events.producer_snapshot import ProducerSnapshot
-    from shardway.options import ProducerOptions
+    from shardway.options.producer import ProducerOptions
     from shardway.runtime.producer.producer import Producer
 
 
@@ -95,7 +95,7 @@ class Run:
         """Put all batches, and return what was done since the start. Raises ShardwayError when the stream cannot be
         reached.
         """
-        from shardway.options import MetricsOptions
+        from shardway.options.metrics import MetricsOptions
         from shardway.runtime.producer.producer import Producer
 
         producer: Producer[Any] = Producer(

@@ -31,7 +31,7 @@ from shardway.cli.producing import (
 from shardway.cli.progress import progress
 from shardway.cli.put_lines import BadLineError, Form, Line, Lines, read_chunks, record_maker
 from shardway.errors import OptionError
-from shardway.options import ProducerOptions
+from shardway.options.producer import ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator

@@ -16,14 +16,8 @@ from shardway.kclpy.daemon import DaemonOptions
 from shardway.kclpy.known_properties import remarks_on
 from shardway.kclpy.session import OnError, SessionOptions
 from shardway.model import StartingPosition
-from shardway.options import (
-    BufferOptions,
-    CheckpointOptions,
-    ConsumerOptions,
-    FanOutOptions,
-    HandoffOptions,
-    LeaseOptions,
-)
+from shardway.options.consumer import BufferOptions, CheckpointOptions, ConsumerOptions, FanOutOptions, HandoffOptions
+from shardway.options.leases import LeaseOptions
 from shardway.policies import Retry, SettlingOptions
 from shardway.telemetry.cloudwatch_datums import DIMENSIONS, LEVELS, CloudWatchChoice
 from shardway.wiring import ConnectionOptions

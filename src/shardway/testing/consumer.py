@@ -18,7 +18,9 @@ from shardway.core.log.pace import PollingOptions
 from shardway.core.shard.checkpoints import Prompt
 from shardway.events import BatchFailed, RecordsSkipped
 from shardway.model import Position, Record, StartingPosition
-from shardway.options import CheckpointOptions, LeaseOptions, WorkerTimes
+from shardway.options.consumer import CheckpointOptions
+from shardway.options.leases import LeaseOptions
+from shardway.options.times import WorkerTimes
 from shardway.policies import DeadLettersTo
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.session import ConsumerSession

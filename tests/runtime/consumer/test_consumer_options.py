@@ -13,9 +13,9 @@ from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.shard.checkpoints import Every, Prompt
 from shardway.core.shard.machine import LETTERS_AT_ONCE_MAX
 from shardway.errors import OptionError
-from shardway.options import ConsumerArguments, ConsumerOptions, LeaseOptions, SyncConsumerArguments
+from shardway.options import ConsumerOptions, LeaseOptions
 from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-from shardway.runtime.consumer.spec import OWN
+from shardway.runtime.consumer.arguments import OWN, ConsumerArguments, SyncConsumerArguments
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, fleet_of
@@ -83,8 +83,12 @@ def test_a_policy_is_checked_as_options_are(kind: Any, given: dict[str, Any], to
 
 
 def test_a_table_of_another_kind_takes_nothing_that_is_for_dynamodb() -> None:
-    with pytest.raises(OptionError, match="owner_index is for a table in DynamoDB"):
-        LeaseOptions(table=MemoryLeaseTable(), owner_index=True)
+    with pytest.raises(OptionError) as told:
+        LeaseOptions(table=MemoryLeaseTable(), owner_index=True, tags={"team": "billing"})
+    assert told.value.faults == [
+        "tags is for a table in DynamoDB, and table is another kind",
+        "owner_index is for a table in DynamoDB, and table is another kind",
+    ]
 
 
 def test_a_name_that_never_was_is_no_argument() -> None:

@@ -54,10 +54,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
     def __post_init__(self) -> None:
         kind = type(self)
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        check(values, _hints_of(kind), self._rules, names_none=_none_is_a_choice(kind))
+        check(values, hints_of(kind), self._rules, names_none=_none_is_a_choice(kind))
 
     def __repr__(self) -> str:
-        defaults, hints = self._defaults(), _hints_of(type(self))
+        defaults, hints = self._defaults(), hints_of(type(self))
         values = {name: getattr(self, name) for name, hint in hints.items() if SECRET not in remarks(hint)}
         chosen = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
         return f"{type(self).__name__}({', '.join(chosen)})"
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
 
 
 @cache
-def _hints_of(kind: type[Options]) -> dict[str, Any]:
+def hints_of(kind: type[Options]) -> dict[str, Any]:
     """Return the type hint of each option."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hints[name] for name in kind.__struct_fields__}

@@ -9,7 +9,8 @@ import signal
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from shardway.core.signatures import shows_arguments
-from shardway.options import ConsumerArguments, ConsumerOptions
+from shardway.options.consumer import ConsumerOptions
+from shardway.runtime.consumer.arguments import ConsumerArguments
 from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.consumer.shards import Shard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.core.options.check import check
 from shardway.errors import ConsumerClosedError, OptionError
-from shardway.options import LATEST_WINS_BY_KEY
+from shardway.options.consumer import LATEST_WINS_BY_KEY
 from shardway.policies import ByKey
 from shardway.runtime.consumer.concurrency import Concurrency, OneByOne, order_of, promised
 from shardway.runtime.consumer.handlers import drive

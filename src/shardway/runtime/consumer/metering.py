@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.events import ConsumerMetrics
 from shardway.events.consumer_snapshot import ShardLevels, WorkerLevels
-from shardway.options import metrics_for
+from shardway.options.metrics import metrics_for
 from shardway.ports import EventExporter, SharedExporter
 from shardway.runtime.shard.listener import ShardListener
 from shardway.telemetry.consumer_meter import ConsumerMeter
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shardway.events.consumer_snapshot import ConsumerSnapshot
-    from shardway.options import MetricsOptions
+    from shardway.options.metrics import MetricsOptions
     from shardway.runtime.consumer.statistics import ConsumerStatistics
     from shardway.runtime.shard.shard_reader import ShardReader
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.options.check import check
 from shardway.model import Position, StartingPosition
-from shardway.options import start_of
+from shardway.runtime.consumer.arguments import start_of
 
 if TYPE_CHECKING:
     from shardway.runtime.consumer.held_shards import HeldShards

@@ -12,9 +12,10 @@ from msgspec import Meta
 
 from shardway.core.options.check import check
 from shardway.errors import OptionError
-from shardway.options import CALLBACKS, ConsumerOptions, MetricsOptions, consumer_options
+from shardway.options.metrics import MetricsOptions
 from shardway.policies import DeadLettersToStream
-from shardway.ports import RecordSource, Tracer, UsableOnAnyLoop
+from shardway.ports import RecordSource, UsableOnAnyLoop
+from shardway.runtime.consumer.arguments import OWN, consumer_options
 from shardway.runtime.consumer.lifecycle import ShardChange
 from shardway.wiring import ConnectionOptions
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from shardway.model import Record
-    from shardway.options import ConsumerArguments, SyncConsumerArguments
+    from shardway.options.consumer import ConsumerOptions
+    from shardway.ports import Tracer
+    from shardway.runtime.consumer.arguments import ConsumerArguments, SyncConsumerArguments
     from shardway.runtime.consumer.lifecycle import Callback
 
 
@@ -31,8 +34,6 @@ Streams = Annotated[
     str | RecordSource | list[Stream] | tuple[Stream, ...],
     Meta(title="a name, an ARN, a RecordSource or a list of them"),
 ]
-OWN = ("worker_id", "connection", "metrics", "tracing", "rng", "on_event", *CALLBACKS)
-"""The arguments that are no `ConsumerOptions`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +126,9 @@ def _check_types(
     stream: object, application: object, deserializer: object, arguments: ConsumerArguments | SyncConsumerArguments
 ) -> None:
     """Raise OptionError for arguments of wrong types, before anything is made of them."""
-    own: dict[str, object] = {name: arguments.get(name) for name in OWN}
-    given = {"stream": stream, "application": application, "deserializer": deserializer, **own}
-    hints: dict[str, Any] = {
-        "stream": Streams, "application": str, "worker_id": str | None, "connection": ConnectionOptions | None,
-        "rng": random.Random | None, "metrics": MetricsOptions | None, "tracing": Tracer | None,
-        **dict.fromkeys(("deserializer", "on_event", *CALLBACKS), Callable | None),
-    }  # fmt: skip
-    check(given, hints)
+    given = {"stream": stream, "application": application, "deserializer": deserializer}
+    hints = {"stream": Streams, "application": str, "deserializer": Callable | None}
+    check(given | {name: arguments.get(name) for name in OWN}, hints | OWN)
 
 
 def _check_names(application: str, streams: Sequence[Any]) -> None:

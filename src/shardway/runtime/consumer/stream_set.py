@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shardway.core.log.buffer import Buffer
 from shardway.errors import OptionError
 from shardway.events import KeysIgnored
-from shardway.options import FanOutOptions
+from shardway.options.consumer import FanOutOptions
 from shardway.runtime.consumer.concurrency import promised
 from shardway.runtime.consumer.counted_source import CountedSource
 from shardway.runtime.consumer.streams import OpenStream

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardway.core.log.buffer import Buffer
     from shardway.core.log.pages import StreamFacts
     from shardway.model import ListedShard, StartingPosition
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
     from shardway.ports import RecordSource
     from shardway.runtime.consumer.statistics import ShardStatistics
     from shardway.runtime.shard.shard_reader import ShardReader

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from shardway.core.signatures import shows_arguments
 from shardway.errors import CheckpointError
-from shardway.options import ConsumerOptions, SyncConsumerArguments
+from shardway.options.consumer import ConsumerOptions
+from shardway.runtime.consumer.arguments import SyncConsumerArguments
 from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.iterations import closed_error
 from shardway.runtime.consumer.session import ConsumerSession

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardway.core.producer.chunk import Owner
     from shardway.core.producer.lanes import Lanes
     from shardway.model import Tags
-    from shardway.options import ProducerOptions
+    from shardway.options.producer import ProducerOptions
     from shardway.ports import Tracer
 
 CHUNK_RECORDS_MAX = 2_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardway.core.producer.batcher import Batcher
     from shardway.events import Event
-    from shardway.options import ProducerOptions
+    from shardway.options.producer import ProducerOptions
     from shardway.ports import RecordSink
     from shardway.runtime.producer.reporter import Reporter
     from shardway.runtime.producer.send_loop import SendLoop

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
-from shardway.options import ProducerArguments
+from shardway.runtime.producer.arguments import ProducerArguments
 from shardway.runtime.producer.handles import PutHandle, Puts
 from shardway.runtime.producer.room import Claim
 from shardway.runtime.producer.session import ProducerSession

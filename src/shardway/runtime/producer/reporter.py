@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from shardway.events import AggregationOff, PaceChanged, ProducerMetrics, PutRecordsDone
-from shardway.options import metrics_for
+from shardway.options.metrics import metrics_for
 from shardway.runtime.producer.meter import ProducerMeter, event_of
 
 if TYPE_CHECKING:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
+from shardway.core.options.base import known_names
+from shardway.core.options.check import check
 from shardway.core.producer.limits import BatchLimits, PaceLimits
-from shardway.options import MetricsOptions, ProducerOptions, check_producer
+from shardway.options.metrics import MetricsOptions
+from shardway.options.producer import ProducerOptions
+from shardway.runtime.producer.arguments import ProducerArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardway.events import Event
-    from shardway.options import ProducerArguments
     from shardway.ports import RecordSink, Tracer
 
 
@@ -55,11 +58,12 @@ def producer_spec(stream: str | RecordSink, arguments: ProducerArguments) -> Pro
     """Return the specification that the arguments of a producer make. Raises OptionError."""
     from shardway.wiring import sink_for
 
-    options = arguments.get("options") or ProducerOptions()
-    check_producer(arguments, options)
+    known_names("Producer", arguments, ProducerArguments.__annotations__)
+    hints = get_type_hints(ProducerArguments, include_extras=True)
+    check({name: arguments.get(name) for name in hints}, hints)
     return ProducerSpec(
         sink=sink_for(stream, arguments.get("connection")),
-        options=options,
+        options=arguments.get("options") or ProducerOptions(),
         metrics=arguments.get("metrics") or MetricsOptions(),
         on_event=arguments.get("on_event"),
         rng=arguments.get("rng") or random.Random(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
-from shardway.options import ProducerArguments
+from shardway.runtime.producer.arguments import ProducerArguments
 from shardway.runtime.producer.errands import Errands
 from shardway.runtime.producer.handles import SyncPutHandle, SyncPuts
 from shardway.runtime.producer.room import Claim

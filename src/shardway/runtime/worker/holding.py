@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardway.core.log.pages import ChildShard
     from shardway.core.worker.state import WorkerState
     from shardway.model import Position
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
     from shardway.runtime.background import Chores
     from shardway.runtime.dead_letters.writers import LetterSink
     from shardway.runtime.shard.reader_context import ReaderContext

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.log.feed_cursor import PageMeaning
     from shardway.model import Position
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
     from shardway.runtime.background import Chores
     from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.shard.window_reading import WindowRead

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.worker_row import WorkerRow
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
     from shardway.ports import LeaseTable
     from shardway.runtime.shard.shard_reader import ShardReader
     from shardway.runtime.worker.holding import Readers

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.errors import ShardwayError
-from shardway.options import ProducerOptions
+from shardway.options.producer import ProducerOptions
 from shardway.runtime.producer.sync_producer import SyncProducer
 
 if TYPE_CHECKING:

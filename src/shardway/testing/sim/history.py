@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardway.core.leases import LeaseRow
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
 
 # --- a shard --------------------------------------------------------------------------------------
 # A shard of a simulation has records, which are done up to somewhere.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from shardway.core.ledger.letter import Letter
-    from shardway.options import ConsumerOptions
+    from shardway.options.consumer import ConsumerOptions
     from shardway.policies import FoundPending
     from shardway.runtime.consumer.collection import Collection
     from shardway.runtime.consumer.concurrency import Concurrency

@@ -15,14 +15,8 @@ from shardway.core.leases.row import LeaseRow
 from shardway.core.shard.checkpoints import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import StartingPosition
-from shardway.options import (
-    BufferOptions,
-    CheckpointOptions,
-    ConsumerOptions,
-    FanOutOptions,
-    HandoffOptions,
-    LeaseOptions,
-)
+from shardway.options.consumer import BufferOptions, CheckpointOptions, ConsumerOptions, FanOutOptions, HandoffOptions
+from shardway.options.leases import LeaseOptions
 from shardway.policies import DeadLettersTo, Redeliver, Retry, SettlingOptions
 from shardway.testing.sim.history import BAD, STREAM, BrokenRule, History, Promises
 from shardway.testing.sim.loop import VirtualTime

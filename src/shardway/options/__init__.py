@@ -1,0 +1,59 @@
+"""The options of services: frozen values, each option declared once with its type, its bounds and its meaning.
+
+The modules, in the order in which to read them:
+
+- `producer`: `ProducerOptions`.
+- `leases`: `LeaseOptions`, of consumers, and of other programs that reach their tables.
+- `consumer`: `ConsumerOptions`, which has all that a consumer does as options, and its smaller groups.
+- `metrics`: `MetricsOptions`, of both.
+- `times`: the times of a worker that no option sets.
+
+`shardway.core.options` says how options are declared and checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardway.public import loaded_from
+
+if TYPE_CHECKING:
+    from shardway.options.consumer import (
+        BufferOptions,
+        CheckpointOptions,
+        ConsumerOptions,
+        FanOutOptions,
+        HandoffOptions,
+    )
+    from shardway.options.leases import LeaseOptions
+    from shardway.options.metrics import MetricsOptions
+    from shardway.options.producer import ProducerOptions
+
+__all__ = [
+    "BufferOptions",
+    "CheckpointOptions",
+    "ConsumerOptions",
+    "FanOutOptions",
+    "HandoffOptions",
+    "LeaseOptions",
+    "MetricsOptions",
+    "ProducerOptions",
+]
+
+_HOMES = {
+    "BufferOptions": "shardway.options.consumer",
+    "CheckpointOptions": "shardway.options.consumer",
+    "ConsumerOptions": "shardway.options.consumer",
+    "FanOutOptions": "shardway.options.consumer",
+    "HandoffOptions": "shardway.options.consumer",
+    "LeaseOptions": "shardway.options.leases",
+    "MetricsOptions": "shardway.options.metrics",
+    "ProducerOptions": "shardway.options.producer",
+}
+"""The module of each name: that one is loaded for it, and no other."""
+
+__getattr__ = loaded_from(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

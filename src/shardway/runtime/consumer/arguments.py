@@ -1,0 +1,118 @@
+"""The arguments of consumers: their options, and what does not say how the work is done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
+
+from shardway.core.log.pace import PollingOptions
+from shardway.core.shard.duplicates import Deduplicate
+from shardway.errors import OptionError
+from shardway.events import Event
+from shardway.model import OutsidePolicy, StartingPosition
+from shardway.options.consumer import (
+    BufferOptions,
+    CheckpointOptions,
+    ConsumerOptions,
+    FanOutOptions,
+    HandoffOptions,
+)
+from shardway.options.leases import LeaseOptions
+from shardway.options.metrics import MetricsOptions
+from shardway.policies import DeadLetterChoice, OrderPolicy, Retry, SettlingOptions, UnreadablePolicy
+from shardway.ports import LeaseTable, Tracer
+from shardway.runtime.consumer.lifecycle import AssignedShard
+from shardway.wiring import ConnectionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class _Arguments(TypedDict, total=False):
+    """The arguments that both consumers are given by name, beside the application, callbacks, and the two functions
+    that make the values (the deserializer, ``split``): the fields of `ConsumerOptions`, and what does not say how the
+    work is done. The types of the fields stand in both, because no type checker can make either of the other.
+    """
+
+    starting_position: StartingPosition | str | dt.datetime
+    order: OrderPolicy | None
+    accept_ignored_keys: bool
+    retry: Retry | None
+    dead_letters: DeadLetterChoice | None
+    deduplicate: Deduplicate | None
+    unreadable: UnreadablePolicy
+    aggregates_outside_range: OutsidePolicy
+    leases: LeaseOptions | LeaseTable
+    handoff: HandoffOptions
+    checkpoints: CheckpointOptions
+    settling: SettlingOptions
+    buffer: BufferOptions
+    polling: PollingOptions
+    fan_out: FanOutOptions | None
+    own_thread: bool
+    worker_id: str | None
+    connection: ConnectionOptions | None
+    metrics: MetricsOptions | None
+    tracing: Tracer | None
+    on_event: Callable[[Event], None] | None
+    rng: random.Random | None
+
+
+class ConsumerArguments(_Arguments, total=False):
+    """The arguments that a `Consumer` is given by name."""
+
+    on_shards_assigned: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
+    on_shards_ended: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
+    on_shards_revoked: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
+    on_shards_lost: Callable[[Sequence[AssignedShard]], Awaitable[object]] | None
+
+
+class SyncConsumerArguments(_Arguments, total=False):
+    """The arguments that a `SyncConsumer` is given by name."""
+
+    on_shards_assigned: Callable[[Sequence[AssignedShard]], object] | None
+    on_shards_ended: Callable[[Sequence[AssignedShard]], object] | None
+    on_shards_revoked: Callable[[Sequence[AssignedShard]], object] | None
+    on_shards_lost: Callable[[Sequence[AssignedShard]], object] | None
+
+
+OWN = {
+    name: hint
+    for name, hint in get_type_hints(ConsumerArguments, include_extras=True).items()
+    if name not in ConsumerOptions.__struct_fields__
+}
+"""The type hints of the arguments that are no `ConsumerOptions`."""
+
+
+def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
+    """Return the options among a consumer's arguments: a start may be a text or a time, and leases a table. Raises
+    OptionError for all faults at once.
+    """
+    options = dict(given)
+    if "starting_position" in options:
+        options["starting_position"] = start_of(options["starting_position"])
+    leases = options.get("leases", LeaseOptions())
+    if isinstance(leases, str):  # As the name of a table in DynamoDB, the path of a file would make two tables.
+        raise OptionError(
+            "leases is LeaseOptions or a lease table, not a str: SqliteLeaseTable(path) keeps leases in a file, "
+            "PostgresLeaseTable(url) in PostgreSQL, LeaseOptions(table=name) in a table of DynamoDB of that name"
+        )
+    if not isinstance(leases, LeaseOptions):
+        options["leases"] = LeaseOptions(table=leases)
+    return ConsumerOptions(**options)
+
+
+def start_of(given: Any) -> Any:
+    """Return a starting position, from its text or a time as well. Raises OptionError."""
+    if isinstance(given, str) and given in (StartingPosition.TRIM_HORIZON.kind, StartingPosition.LATEST.kind):
+        return StartingPosition(given)
+    if isinstance(given, str):
+        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartingPosition.at_timestamp(...), not {given!r}")
+    if isinstance(given, dt.datetime):
+        try:
+            return StartingPosition.at_timestamp(given)
+        except ValueError as fault:
+            raise OptionError(f"a start: {fault}") from fault
+    return given
