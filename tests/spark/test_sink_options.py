@@ -98,6 +98,14 @@ def test_faults_come_all_at_once() -> None:
     assert len(faults(aggregation="yes", bufferBytesMax="1", stampz="x")) == 4
 
 
+def used(options: SinkOptions) -> list[object]:
+    """Return what a task of the sink takes from the options."""
+    return [
+        options.stream, options.connection("sink"), options.aggregation, options.ordered_by_key, options.stamps,
+        options.stamp_index, options.buffer_bytes_max, options.write_timeout_s,
+    ]  # fmt: skip
+
+
 def test_every_option_of_the_table_is_read() -> None:
     samples = {
         "streamName": "p",
@@ -118,12 +126,12 @@ def test_every_option_of_the_table_is_read() -> None:
     }
     assert {option.name for option in SINK_OPTIONS} == {*samples, *after}
     for name, value in samples.items():
-        assert parse(**{"streamName": "o", name: value}) != parse(streamName="o"), name
+        assert used(parse(**{"streamName": "o", name: value})) != used(parse(streamName="o")), name
     for name, (base, value) in after.items():
         if name == "streamARN":
             assert parse(streamARN=value).stream == StreamName(arn=ARN)
         else:
-            assert parse(**base, **{name: value}) != parse(**base), name
+            assert used(parse(**base, **{name: value})) != used(parse(**base)), name
 
 
 def test_options_of_a_source_and_of_a_sink_are_both_let_pass_before_the_use_is_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
@@ -49,8 +49,8 @@ class Declaration(NamedTuple):
 class GivenOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options as a user gave them. A field without an `Option` in its hint is none of them."""
 
-    def rules(self, given: Set[str]) -> Iterator[str]:  # noqa: ARG002 - the rules of each struct have one signature
-        """Yield what is wrong with the options together. ``given``: the names of the fields that were given."""
+    def rules(self, given: Mapping[str, str]) -> Iterator[str]:  # noqa: ARG002 - the rules of each struct have one signature
+        """Yield what is wrong with the options together. ``given`` has the names of those that were given, by field."""
         return iter(())
 
 

@@ -93,9 +93,9 @@ def _parse(kind: type[G], given: Mapping[str, str], use: Use, *, streaming: bool
     found = [_Given(key, str(text), use.options.get(_lower_name(key))) for key, text in given.items()]
     faults = [*_faults_of_names(found, use), *_faults_of_use(found, streaming)]
     values: dict[str, Any] = {} if use is _WRITING else {"streaming": streaming}
-    fields = set()
+    names: dict[str, str] = {}
     for option, text in _firsts(found, streaming):
-        fields.add(option.field)
+        names[option.field] = option.name
         try:
             value = option.parse(text)
         except ValueError as error:
@@ -106,7 +106,7 @@ def _parse(kind: type[G], given: Mapping[str, str], use: Use, *, streaming: bool
         if not wrong:
             values[option.field] = value
     options = kind(**values)
-    faults += options.rules(fields)
+    faults += options.rules(names)
     if faults:
         raise OptionError(faults)
     return options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,14 +15,8 @@ from shardway.spark.options.option import Option
 from shardway.spark.options.stream_options import StreamOptions
 from shardway.spark.options.texts import parse_position, parse_url
 
-_OF_LEASES = {
-    "lease_table": "leaseTable",
-    "continue_from_leases": "continueFromLeases",
-    "lease_interval_ms": "leaseIntervalMs",
-    "lease_failover_ms": "leaseFailoverMs",
-    "dynamodb_endpoint_url": "dynamodbEndpointUrl",
-}
-"""The options that say nothing without an application, by field."""
+_OF_LEASES = ("lease_table", "continue_from_leases", "lease_interval_ms", "lease_failover_ms", "dynamodb_endpoint_url")
+"""The fields that say nothing without an application."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +241,7 @@ class ReadOptions(StreamOptions, frozen=True, kw_only=True):
             endpoint_url=self.dynamodb_endpoint_url,
         )
 
-    def rules(self, given: Set[str]) -> Iterator[str]:
+    def rules(self, given: Mapping[str, str]) -> Iterator[str]:
         """Yield what is wrong with the stream, the start, and leases without an application."""
         yield from super().rules(given)
         kind, moment, ending = self.starting_position, self.starting_timestamp, self.ending_timestamp
@@ -260,5 +254,5 @@ class ReadOptions(StreamOptions, frozen=True, kw_only=True):
         elif kind == "LATEST" and not self.streaming:
             yield "a batch read from LATEST has no rows: give TRIM_HORIZON or a startingTimestamp"
         if self.application_name is None:
-            names = (name for field, name in _OF_LEASES.items() if field in given)
+            names = (given[field] for field in _OF_LEASES if field in given)
             yield from (f"{name} is given without applicationName: it has no meaning alone" for name in names)

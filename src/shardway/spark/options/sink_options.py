@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -81,7 +81,7 @@ class SinkOptions(StreamOptions, frozen=True, kw_only=True):
         """Seconds after which a task fails if none of its rows is written."""
         return self.write_timeout_ms / 1000
 
-    def rules(self, given: Set[str]) -> Iterator[str]:
+    def rules(self, given: Mapping[str, str]) -> Iterator[str]:
         """Yield what is wrong with the stream and the stamps."""
         yield from super().rules(given)
         if self.stamp_index is not None and self.stamps != BY_POSITION:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from shardway.aws.options import ConnectionOptions
@@ -12,9 +12,8 @@ from shardway.spark.options.option import GivenOptions, Option
 from shardway.spark.options.texts import parse_region, parse_url
 
 _STREAM_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_OF_A_ROLE = {"role_session_name": "roleSessionName", "role_external_id": "roleExternalId"} | {
-    "sts_endpoint_url": "stsEndpointUrl"
-}
+_OF_A_ROLE = ("role_session_name", "role_external_id", "sts_endpoint_url")
+"""The fields that say nothing without a role."""
 
 
 class StreamOptions(GivenOptions, frozen=True, kw_only=True):
@@ -79,10 +78,10 @@ class StreamOptions(GivenOptions, frozen=True, kw_only=True):
             user_agent_tag=tag,
         )
 
-    def rules(self, given: Set[str]) -> Iterator[str]:
+    def rules(self, given: Mapping[str, str]) -> Iterator[str]:
         """Yield what is wrong with the stream, and options of a role without one."""
         if self.role_arn is None and "role_arn" not in given:
-            names = (name for field, name in _OF_A_ROLE.items() if field in given)
+            names = (given[field] for field in _OF_A_ROLE if field in given)
             yield from (f"{name} is given without roleArn: it has no meaning alone" for name in names)
         if self.stream_name and self.stream_arn:
             yield "streamName and streamARN contradict each other: give one of them"
