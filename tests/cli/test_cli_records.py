@@ -67,6 +67,21 @@ def test_records_are_shown_with_what_is_inside(run: Run, kinesis: Any) -> None:
     assert [step["kind"] for step in line["decoded"]["steps"]] == ["gzip", "json"]
 
 
+@pytest.mark.parametrize("filters", [(), ("--where", 'key startswith "k"')], ids=["all", "filtered"])
+def test_half_an_emoji_in_a_record_hides_no_row(run: Run, kinesis: Any, filters: tuple[str, ...]) -> None:
+    """JSON may write a letter in two halves. One half alone is valid JSON, and no text."""
+    given = [b'{"n": 1}', b'"\\ud83d"', b'{"name": "cut \\ud83d", "\\ude00": 2}', b'"\\ud83d\\ude00"', b'{"n": 5}']
+    numbers = [put(kinesis, data, f"k-{place}", hash_key=0) for place, data in enumerate(given)]
+    done = read_all(run, "--decode", "-o", "jsonl", *filters)
+    found = lines(done)
+    assert done.status == 0
+    assert [line["sequence_number"] for line in found] == numbers
+    assert [line["data"].encode() for line in found] == given, "what was put can be put again"
+    assert [line["decoded"]["value"] for line in found] == [
+        {"n": 1}, "\ufffd", {"name": "cut \ufffd", "\ufffd": 2}, "\U0001f600", {"n": 5}
+    ]  # fmt: skip
+
+
 def test_an_escape_sequence_and_a_script_stay_text(run: Run, kinesis: Any) -> None:
     put(kinesis, b"\x1b]0;boo\x07<script>alert(1)</script>", "\x1b[31mred\n")
     for shape in ("table", "jsonl"):
