@@ -13,10 +13,12 @@ from shardway.core.hashkeys import even_ranges
 from shardway.inspect import (
     ApplicationView,
     ConsumerView,
+    HeatReport,
     LagReport,
     LeaseView,
     Look,
     Missing,
+    ShardHeat,
     ShardLag,
     Snapshot,
     State,
@@ -72,6 +74,20 @@ LAG = LagReport(
 SOUND = Snapshot(taken_at=NOW, stream=STREAM, application=APPLICATION, lag=LAG)
 
 
+def heat(**more: Any) -> ShardHeat:
+    values: dict[str, Any] = {
+        "shard_id": SHARDS[0], "span_s": 60.0, "complete": True, "covered": 1.0, "records": 60_000,
+        "user_records": 60_000, "payload_bytes": 6_000_000, "records_per_s": 1000.0, "bytes_per_s": 100_000.0,
+        "utilization": 1.0, "share": 0.9, "hot": True, "hot_keys": [], "split_at": None, "split_share": None,
+        "advice": None,
+    }  # fmt: skip
+    return ShardHeat(**{**values, **more})
+
+
+def of_heat(*shards: ShardHeat) -> Snapshot:
+    return replace(SOUND, heat=HeatReport(stream="orders", since=NOW, shards=list(shards), missing=[], calls={}))
+
+
 def of_application(**more: Any) -> Snapshot:
     return replace(SOUND, application=replace(APPLICATION, **more))
 
@@ -112,6 +128,12 @@ ILL: list[tuple[str, Snapshot, str]] = [
         f"{SHARDS[0]}: it begins at 2026-11-23T15:00:00Z, which is 3 h ahead",
     ),
     ("SHW-D047", IN_STATE[State.FAR_BEHIND], "1 m 30 s behind; it is far behind"),
+    ("SHW-D009", of_heat(heat(), heat(shard_id=SHARDS[1], hot=False)), "takes 100% of its limit, 90% of all load"),
+    (
+        "SHW-D009",
+        of_heat(heat(complete=False, covered=0.37, span_s=22.2)),
+        f"{SHARDS[0]} takes 100% of its limit, 90% of all load (bound: the first 37%, 22 s)",
+    ),
     ("SHW-D006", of_lag([shard_lag(may_have_lost=True)]), "behind the horizon"),
     (
         "SHW-D012",

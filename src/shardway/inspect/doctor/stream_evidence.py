@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardway.inspect.doctor.facts import counted_metric, is_on_demand, stream_view_of
 from shardway.inspect.heat import ONE_KEY_SHARE
+from shardway.inspect.moments import span_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +52,8 @@ def hot_shards(snapshot: Snapshot) -> Iterable[str]:
     for one in snapshot.heat.shards if snapshot.heat else ():
         if one.hot:
             most = f"; one partition key has {one.hot_keys[0].share:.0%} of it" if _one_key(one) else ""
-            yield f"{one.shard_id} takes {one.utilization:.0%} of its limit, {one.share:.0%} of all load{most}"
+            read = "" if one.complete else f" (bound: the first {one.covered:.0%}, {span_text(one.span_s)})"
+            yield f"{one.shard_id} takes {one.utilization:.0%} of its limit, {one.share:.0%} of all load{most}{read}"
     if not is_on_demand(snapshot):
         yield from counted_metric(snapshot, "WriteProvisionedThroughputExceeded")
 
