@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
     from shardway.spark.driver.planner import Planner
     from tests.spark.querying import Stream
+
+
+HOSTILE = Path(__file__).resolve().parents[1] / "fixtures" / "kpl" / "hostile.json"
 
 
 def record(number: int, data: bytes = b"data") -> WireRecord:
@@ -275,11 +280,16 @@ def aggregates(count: int) -> list[bytes]:
     return [encode_aggregate((f"key-{n}", b"%d of %d" % (n, one), None) for n in range(3)) for one in range(count)]
 
 
+def hostile() -> list[bytes]:
+    """Aggregates that are broken, or that name what they do not have: each is opened, or is one plain record."""
+    return [base64.b64decode(case["data"]) for case in json.loads(HOSTILE.read_text(encoding="utf-8"))["cases"]]
+
+
 def scattered(scene: Scene) -> tuple[list[tuple[ShardRange, ...]], dict[str, tuple[WireRecord, ...]]]:
     """Plain records and aggregates in three shards, in chains, and all of them as the driver would carry them."""
     for shard in range(3):
         scene.put(shard, *[b"%08d" % n + bytes(1000 * shard) for n in range(30 + 50 * shard)], *aggregates(20))
-        scene.put(shard, *[b"%08d" % n for n in range(7)])
+        scene.put(shard, *[b"%08d" % n for n in range(7)], *hostile(), b"last")
     logs = [scene.log(shard) for shard in range(3)]
     ranges = [range_of(0, logs[0], EndKind.EXCLUSIVE, logs[0][40]), whole(1, logs[1]), whole(2, logs[2])]
     carried = {one.shard_id: tuple(log) for one, log in zip(ranges, logs, strict=True)}
