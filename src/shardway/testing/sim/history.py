@@ -813,17 +813,22 @@ class History:
             self.fault("a letter of another record", f"{who}: that of {_shown(position)} of {shard_id}")
         story.settle([position], None if part is None else [part])
 
-    def put_out(self, who: str, shard_id: str, name: str, positions: list[Position]) -> bool:
+    def put_out(self, who: str, shard_id: str, token: int, name: str, positions: list[Position]) -> bool:
         """Note a transaction with the outputs of records, under a name. Return False where it was given up before."""
         self.note("put out", who, shard_id, name, positions[0], len(positions))
         if self._transactions.setdefault(name, True) is False:
             return False
+        is_asked_for = self.was_sought(shard_id, token)
         for position in positions:
-            if (shard_id, position) in self._put_out:
+            if (shard_id, position) in self._put_out and not is_asked_for:
                 self.fault("put out twice", f"{who}: {_shown(position)} of {shard_id}, in two transactions")
             self._put_out.add((shard_id, position))
         self.shards[shard_id].settle(positions)
         return True
+
+    def was_sought(self, shard_id: str, token: int) -> bool:
+        """Return whether the program has sought in a tenure: then records come again that it has put out."""
+        return self.shards[shard_id].stint(token).seeks > 0
 
     def is_put_out(self, shard_id: str, name: str, position: Position | None) -> bool:
         """Return whether a transaction was done that the former owner prepared; if not, it is given up."""

@@ -261,7 +261,7 @@ class FaultPlan:
 def _with_seeks(plan: FaultPlan) -> FaultPlan:
     """Let the programs of some plans seek. This has a seed of its own: what else a plan holds stays as it is."""
     rng = random.Random(f"seeks {plan.seed}")
-    if rng.random() >= 0.2 or plan.program == "two_phase":  # No checkpoint is prepared before the one that is stored.
+    if rng.random() >= 0.2:
         return plan
     seeks = [
         Seek(

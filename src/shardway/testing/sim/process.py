@@ -225,7 +225,13 @@ class Process:
 
     def put_out(self, batch: Batch[Any], name: str) -> bool:
         """Put out a batch's outputs, in a transaction of this name. Return False where it was given up meanwhile."""
-        return self.alive and self.history.put_out(self.name, self.key_of(batch), name, _positions(batch, ()))
+        return self.alive and self.history.put_out(
+            self.name, self.key_of(batch), batch.token, name, _positions(batch, ())
+        )
+
+    def has_sought(self, batch: Batch[Any]) -> bool:
+        """Return whether the program has sought in the batch's tenure."""
+        return self.history.was_sought(self.key_of(batch), batch.token)
 
     # --- what happens to it ---------------------------------------------------------------------
 
@@ -531,8 +537,12 @@ async def two_phase(consumer: Consumer[Any], process: Process) -> None:
         async for batch in shard:
             try:
                 await work(batch)
-            except CheckpointError:
-                batch.nack(delay_s=0.5)
+            except CheckpointError as error:
+                # What a seek has brought back lies before the stored checkpoint: it was put out, or passed over.
+                if "would go back" in str(error) and process.has_sought(batch):
+                    batch.ack()
+                else:
+                    batch.nack(delay_s=0.5)
 
     async with asyncio.TaskGroup() as group:
         async for shard in consumer.shards():
