@@ -855,6 +855,19 @@ FOUND["a program sought in a shard whose lease its worker had lost while its mac
     ),
 )
 FOUND["a drain came to its deadline while the program was at work"] = SHORT_DRAIN
+FOUND["a program prepared a checkpoint before the one that was found pending and done was stored"] = FaultPlan(
+    seed=86000275,
+    shards=2,
+    handle_s=0.5,
+    program="two_phase",
+    options={"drain_deadline_s": 2.0, "batch_records_max": 3},
+    faults=(
+        SlowHandler(at_s=14.17, worker=2, lasts_s=13.97, handle_s=12.65),
+        SlowHandler(at_s=15.33, worker=0, lasts_s=19.58, handle_s=3.32),
+        Leave(at_s=17.458, worker=0),
+        Leave(at_s=29.66, worker=2),
+    ),
+)
 FOUND["a machine's clock was set an hour ahead while a page was asked for"] = FaultPlan(
     seed=78013380,
     workers=3,

@@ -583,13 +583,27 @@ def test_a_pending_one_that_says_what_is_stored_already_is_removed_by_its_commit
     assert driver.row.pending is None
 
 
+@pytest.mark.parametrize("seconds", [0.0, TIMES.renew_interval_s], ids=["it is on its way", "a renewal is on its way"])
+def test_what_is_pending_and_to_be_committed_is_stored_before_another_one_becomes_pending(seconds: float) -> None:
+    driver = held(row=replace(FREE, checkpoint=at(2), pending=at(3)))
+    driver.handle(events.TimerFired(), after_s=seconds)
+    driver.handle(events.StoreCheckpoint(at(3), commit=True))
+    driver.handle(events.StorePending(at(7), b"s"))
+    if seconds:
+        assert driver.answer() == []
+    assert driver.answer() == [commands.CheckpointStored(at(3))], "overwritten, a next owner would begin before it"
+    assert driver.answer() == [commands.PendingStored(at(7))]
+    assert (driver.row.checkpoint, driver.row.pending, driver.row.pending_state) == (at(3), at(7), b"s")
+    assert driver.tenure.wish == state.WantedWrites()
+
+
 def test_a_wish_to_commit_ends_with_the_checkpoint_that_it_was_for() -> None:
     driver = held(row=replace(FREE, checkpoint=at(2), pending=at(3)))
     driver.handle(events.TimerFired(), after_s=TIMES.renew_interval_s)
-    driver.handle(events.StoreCheckpoint(at(5), commit=True))
+    driver.handle(events.StoreCheckpoint(at(2), commit=True))
     driver.handle(events.StorePending(at(7), b"s"))
-    assert driver.answer() == [], "the renewal was on its way"
-    assert driver.answer() == [commands.PendingStored(at(7))]
+    assert driver.answer() == [commands.CheckpointStored(at(2), pending=True)], "the renewal was on its way"
+    assert driver.answer() == [commands.PendingStored(at(7))], "what was found pending is given up: it is overwritten"
     assert driver.waiting == [], "a checkpoint would clear what was prepared"
     driver.handle(events.TimerFired(), after_s=TIMES.renew_interval_s)
     assert driver.answer() == []

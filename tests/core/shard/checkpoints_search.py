@@ -139,6 +139,11 @@ class Search:
             assert one.pending is not None
             if (row.pending, row.pending_state) != one.pending:
                 raise BrokenRuleError("a checkpoint that counts as pending is not in the table")
+        found = self.bounds.found
+        if found is not None and self.bounds.choice is PendingChoice.COMMIT:
+            is_pending = (row.pending, row.pending_state) == found
+            if not is_pending and row.checkpoint < found.checkpoint:
+                raise BrokenRuleError("a next owner would not learn that what was found pending is done")
         if one.told < one.stored:
             raise BrokenRuleError("more is stored than was told")
         if one.stored > row.checkpoint:

@@ -367,6 +367,10 @@ def a_wish_to_commit_outlives_what_it_was_for(patch: pytest.MonkeyPatch) -> None
     _swap(patch, lease_machine.TABLE, (LeaseState.HELD, tenure_events.StorePending), prepared)
 
 
+def what_is_to_be_committed_is_overwritten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_machine, "_commits_first", lambda tenure: False)
+
+
 def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
     def tell(one: Any, to: Checkpoint, *, at_once: bool) -> Any:
         return one._replace(told=to), (
@@ -406,6 +410,11 @@ def a_commit_is_not_held_against_what_is_settled(patch: pytest.MonkeyPatch) -> N
     ("take_away", "bounds", "broken"),
     [
         (a_wish_to_commit_outlives_what_it_was_for, Bounds(position=1, found=KEPT), "counts as pending is not in"),
+        (
+            what_is_to_be_committed_is_overwritten,
+            Bounds(position=1, found=KEPT, choice=PendingChoice.COMMIT),
+            "would not learn that what was found pending is done",
+        ),
         (what_was_told_goes_back, Bounds(position=1, cadence=Riding(), seeks=1), "cannot do as it is told"),
         (only_its_own_writes_count_as_stored, Bounds(lost=0), "not on its way"),
         (what_is_settled_is_stored_while_one_is_pending, Bounds(position=1), "counts as pending is not in the table"),

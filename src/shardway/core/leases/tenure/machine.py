@@ -110,7 +110,7 @@ def _next_write(tenure: Tenure) -> Write:
         if wish.to is None:
             return writes.free(row, to, wish.read_until_ms)
         return writes.give(row, wish.to, to, wish.process, wish.read_until_ms)
-    if wish.prepare is not None:
+    if wish.prepare is not None and not _commits_first(tenure):
         return writes.prepare(row, wish.prepare.checkpoint, wish.prepare.state)
     if to is not None:
         return writes.checkpoint(row, to, wish.throughput_kib_s, wish.read_until_ms)
@@ -122,6 +122,15 @@ def _storable(tenure: Tenure) -> Checkpoint | None:
     decide.
     """
     return tenure.wish.checkpoint if tenure.row.pending is None or tenure.wish.commit else None
+
+
+def _commits_first(tenure: Tenure) -> bool:
+    """Return whether a checkpoint that is pending in the row has to be committed before another one becomes pending.
+    Its transaction is done. The columns have room for one: overwritten, a next owner would begin before it, and do it
+    again.
+    """
+    wish, row = tenure.wish, tenure.row
+    return wish.commit and row.pending is not None and wish.checkpoint is not None and wish.checkpoint > row.checkpoint
 
 
 def _is_due(tenure: Tenure, now_s: float) -> bool:
@@ -275,9 +284,13 @@ def _fulfil(wish: WantedWrites, row: LeaseRow, kind: Kind) -> tuple[WantedWrites
         if wish.prepare is None or wish.prepare.checkpoint != row.pending:
             return wish, ()  # Another one was asked for meanwhile.
         return replace(wish, prepare=None), (commands.PendingStored(wish.prepare.checkpoint),)
-    left = replace(wish, throughput_kib_s=None, read_until_ms=None) if kind in (Kind.RENEW, Kind.CHECKPOINT) else wish
+    # Nothing is left to be committed where nothing is pending: the wish must not outlast that, as it would be taken for
+    # one to commit what is prepared next.
+    left = replace(wish, commit=wish.commit and row.pending is not None)
+    if kind in (Kind.RENEW, Kind.CHECKPOINT):
+        left = replace(left, throughput_kib_s=None, read_until_ms=None)
     stored = (commands.CheckpointStored(row.checkpoint, row.pending is not None),)
-    if wish.checkpoint is None or not _is_stored(wish, row) or (wish.commit and row.pending is not None):
+    if wish.checkpoint is None or not _is_stored(wish, row) or left.commit:
         return left, stored if kind is Kind.CHECKPOINT else ()
     return replace(left, checkpoint=None, at_once=False, commit=False), stored
 
@@ -338,9 +351,10 @@ def _store_pending(tenure: Tenure, event: events.StorePending, now_s: float) -> 
     floor = max(tenure.row.checkpoint, tenure.wish.checkpoint or tenure.row.checkpoint)
     if event.checkpoint < floor:
         raise ValueError(f"{event.checkpoint.text} of {tenure.row.key} cannot be prepared: {floor.text} is settled")
-    # A wish to commit was for the checkpoint that was pending before this one. Kept, it would clear this one with the
-    # write after next: the next owner would not be told of what was prepared, and a commit would wait for ever.
-    return _work(replace(tenure, wish=replace(tenure.wish, prepare=event, commit=False)), now_s)
+    # A wish to commit was for the checkpoint that was pending before this one. It is kept only where that one is stored
+    # first. Else it would clear this one with the write after next: the next owner would not be told of what was
+    # prepared, and a commit would wait for ever.
+    return _work(replace(tenure, wish=replace(tenure.wish, prepare=event, commit=_commits_first(tenure))), now_s)
 
 
 def _store_measurements(tenure: Tenure, event: events.StoreMeasurements, now_s: float) -> Result:
