@@ -11,6 +11,7 @@ import json
 import logging
 import socket
 import ssl
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +157,8 @@ def test_odd_requests_get_an_answer(endpoint: PrometheusExporter, sent: bytes, s
     assert answer.split()[1] == status
 
 
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
+def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0))
 
 
 @pytest.mark.parametrize("count", [1, 16, 64, 512])
@@ -169,6 +170,21 @@ def test_clients_that_say_nothing_keep_no_probe_and_no_scrape_out(count: int) ->
             for path in ("/health/live", "/metrics"):
                 assert get(exporter.port, path)[0] == 200, (turn, path)
         assert len(exporter._waiting) <= WAITING_MAX
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+@pytest.mark.parametrize("addresses", [1, 16, 127])
+def test_silent_clients_cut_off_no_probe_that_has_not_said_its_word_yet(addresses: int) -> None:
+    """On a busy machine a probe may speak only when many others have connected since it did."""
+    with PrometheusExporter(0) as exporter, contextlib.ExitStack() as silent:
+        probe = silent.enter_context(connected(exporter.port))
+        until(lambda: exporter._waiting)
+        for number in range(512):
+            source = f"127.0.1.{1 + number % addresses}"
+            silent.enter_context(connected(exporter.port, source))
+        until(lambda: len(exporter._waiting) == WAITING_MAX)
+        probe.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+        assert probe.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_a_head_that_comes_a_byte_at_a_time_is_cut_off_and_one_that_is_whole_in_time_is_answered() -> None:

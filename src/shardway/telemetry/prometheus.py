@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -34,11 +35,14 @@ HEAD_S = 2.0
 CLIENT_S = 10.0
 """Seconds that a client has to take the answer."""
 WAITING_MAX = 128
-"""The clients that have not sent their request yet, and those of the probes. One more cuts off the oldest of them, so
-that clients which say nothing keep no probe out.
+"""The clients that have not sent their request yet, and those of the probes. One more cuts off the oldest client of the
+address that has most of them, so that clients which say nothing keep no probe out.
 """
 CLOSE_S = 1.0
-BACKLOG = 64
+BACKLOG = 1024
+"""The connections that the kernel keeps while the thread is busy. Where it has no place it drops the client's first
+packet, and the client tries again after a second, which is as long as a probe waits.
+"""
 
 
 class Answer(NamedTuple):
@@ -90,7 +94,8 @@ class PrometheusExporter(Exporter):
             )
         self._clients_max = clients_max
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._waiting: dict[asyncio.StreamWriter, str] = {}
+        """The address of each client, the oldest client first."""
         self._scraping: set[asyncio.StreamWriter] = set()
         self._health = Health(unready_after_s)
         self._tls = _tls(certificate, key)
@@ -151,11 +156,13 @@ class PrometheusExporter(Exporter):
         """Begin to serve a client. The connection is noted at once: were this a coroutine, the end of the loop could
         come before its first step, and would leave a client that has just connected without an answer or an end.
         """
-        while len(self._waiting) >= WAITING_MAX:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.transport.abort()
-        self._waiting[writer] = None
+        peer = writer.get_extra_info("peername")
+        self._waiting[writer] = str(peer[0]) if peer else ""  # One that is gone already has no address.
+        if len(self._waiting) > WAITING_MAX:
+            of_address = Counter(self._waiting.values())
+            gone = max(self._waiting, key=lambda one: of_address[self._waiting[one]])  # The oldest of equals.
+            del self._waiting[gone]
+            gone.transport.abort()
         task = spawn(self._serve(reader, writer), logged("a client of /metrics or /health was not answered"))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
