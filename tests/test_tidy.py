@@ -154,7 +154,8 @@ def telemetry_sees_only_events(importer: str, imported: str) -> bool:
     """What subscribes to events knows no part that emits them, so that it serves all of them."""
     values = (
         "shardway.telemetry", "shardway.events", "shardway.model", "shardway.errors", "shardway.shown",
-        "shardway.core.histogram", "shardway.tasks", "shardway.wiring", "shardway.ports", "shardway.public",
+        "shardway.core.histogram", "shardway.core.options", "shardway.tasks", "shardway.wiring", "shardway.ports",
+        "shardway.public",
     )  # fmt: skip
     if not (within(importer, "shardway.telemetry") and within(imported, "shardway")):
         return True

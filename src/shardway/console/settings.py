@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
+from shardway.core.options.base import Options
+from shardway.core.options.hints import SECRET
 from shardway.errors import OptionError
 from shardway.inspect.applications.stores import Store
 from shardway.inspect.jobs.jobs import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PORT = 4568
 """The default port, one above the local Kinesis's."""
@@ -21,20 +28,20 @@ MASK = re.compile(r"key|(\.[A-Za-z_*][\w-]*|\[\*\])+", re.ASCII)
 """The form of a mask: ``key``, or a path into JSON: ``.customer.email``, ``.items[*].card``, ``.*.secret``."""
 
 
-class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConsoleSettings(Options, frozen=True, kw_only=True):
     """The settings that a console is started with. Raises OptionError, which names each fault."""
 
-    token: str
+    token: Annotated[str, SECRET]
     """The token that signs a browser or a program in as a writer. It is never shown, and reaches no log."""
     audit: str
     """The file of the audit log, which has a line of JSON for each write, and for each view of payloads."""
     host: str = "127.0.0.1"
-    port: int = PORT
+    port: Annotated[int, Meta(ge=0, le=65_535, description="0 takes a free one")] = PORT
     host_names: tuple[str, ...] = ()
     """Names that browsers may know the console by, besides those of loopback."""
     base_path: str = ""
     """The path below which a proxy serves the console: ``/shardway``."""
-    viewer_token: str | None = None
+    viewer_token: Annotated[str | None, SECRET] = None
     """The token that signs in as a viewer; None: there is none."""
     allow_writes: bool = False
     show_payloads: bool = True
@@ -55,7 +62,7 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """
     store: Store = Store()
     """The store in which applications keep their leases."""
-    streams: dict[str, str] = {}
+    streams: dict[str, str] = msgspec.field(default_factory=dict)
     """Streams by applications, where leases do not name them."""
     letters: tuple[str, ...] = ()
     """Places of dead letters: files, or ``stream:NAME``."""
@@ -64,66 +71,52 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     local_url: str | None = None
     """The URL of the local Kinesis that this console shows, with its clock and its faults; None: it shows none."""
 
-    def __post_init__(self) -> None:
-        faults = [*self._address_faults(), *self._identity_faults()]
-        faults += [
-            f"mask {one!r}: write key, or a path like .customer.email or .items[*].card"
-            for one in self.masks
-            if not MASK.fullmatch(one)
-        ]
+    def _rules(self) -> Iterator[str]:
+        yield from self._address_faults()
+        yield from self._identity_faults()
+        for one in self.masks:
+            if not MASK.fullmatch(one):
+                yield f"mask {one!r}: write key, or a path like .customer.email or .items[*].card"
         for one in self.jobs:
             try:
                 place_of(one)
             except OptionError as fault:
-                faults.append(str(fault))
+                yield str(fault)
         if self.base_path and not _BASE_PATH.fullmatch(self.base_path):
-            faults.append(
-                f"base_path {self.base_path!r}: a path begins with / and does not end with it, as in /shardway"
-            )
-        if faults:
-            raise OptionError(faults)
+            yield f"base_path {self.base_path!r}: a path begins with / and does not end with it, as in /shardway"
 
-    def _address_faults(self) -> list[str]:
-        faults = []
-        if not 0 <= self.port <= 65_535:
-            faults.append(f"port {self.port}: a port is 1 to 65535, or 0 for a free one")
-        faults += [
-            f"host name {one!r}: write NAME or NAME:PORT" for one in self.host_names if not _HOST_NAME.fullmatch(one)
-        ]
+    def _address_faults(self) -> Iterator[str]:
+        for one in self.host_names:
+            if not _HOST_NAME.fullmatch(one):
+                yield f"host name {one!r}: write NAME or NAME:PORT"
         if (self.certificate is None) != (self.key is None):
-            faults.append("a certificate and its key go together")
+            yield "a certificate and its key go together"
         if self.hsts and (self.base_path or not (self.secure or self.proxies)):
-            faults.append(
-                "hsts holds for a whole host: it needs HTTPS, and a host of the console's own, without a base path"
-            )
+            yield "hsts holds for a whole host: it needs HTTPS, and a host of the console's own, without a base path"
         if not self.on_loopback:
             if self.certificate is None:
-                faults.append(f"{self.host} may be reached from other machines: the console needs TLS there")
+                yield f"{self.host} may be reached from other machines: the console needs TLS there"
             if not self.host_names:
-                faults.append(f"{self.host} may be reached from other machines: name the host that browsers ask for")
-        return faults
+                yield f"{self.host} may be reached from other machines: name the host that browsers ask for"
 
-    def _identity_faults(self) -> list[str]:
-        faults = [
-            f"the {name} is short: it needs {TOKEN_CHARACTERS_MIN} characters or more"
-            for name, one in (("token", self.token), ("viewer's token", self.viewer_token))
-            if one is not None and (len(one) < TOKEN_CHARACTERS_MIN or not one.isascii() or not one.isprintable())
-        ]
+    def _identity_faults(self) -> Iterator[str]:
+        for name, one in (("token", self.token), ("viewer's token", self.viewer_token)):
+            if one is not None and (len(one) < TOKEN_CHARACTERS_MIN or not one.isascii() or not one.isprintable()):
+                yield f"the {name} is short: it needs {TOKEN_CHARACTERS_MIN} characters or more"
         if self.viewer_token == self.token:
-            faults.append("the viewer's token is the writer's: take another")
+            yield "the viewer's token is the writer's: take another"
         if self.user_header is not None and not self.proxies:
-            faults.append("a user header counts only from proxies, and none is named")
+            yield "a user header counts only from proxies, and none is named"
         if self.user_header is not None and not _HEADER.fullmatch(self.user_header):
-            faults.append(f"user header {self.user_header!r}: no header is written so")
+            yield f"user header {self.user_header!r}: no header is written so"
         if self.writers and self.user_header is None:
-            faults.append("writers are users that a proxy names: name its header too")
+            yield "writers are users that a proxy names: name its header too"
         for one in self.proxies:
             try:
                 if ipaddress.ip_network(one).prefixlen == 0:
-                    faults.append(f"proxy {one}: that is every address there is")
+                    yield f"proxy {one}: that is every address there is"
             except ValueError:
-                faults.append(f"proxy {one!r}: that is no address and no network")
-        return faults
+                yield f"proxy {one!r}: that is no address and no network"
 
     @property
     def on_loopback(self) -> bool:

@@ -206,9 +206,10 @@ def _metrics(given: _Properties) -> CloudWatchChoice | None:
     """Return what goes to CloudWatch. Where nothing is said, the KCL sends all there is, which costs; here nothing is
     sent.
     """
-    level = (given.text("metricsLevel") or "NONE").upper()
-    if level not in LEVELS:
-        given.faults.append(f"metricsLevel is {', '.join(LEVELS)}, not {level}")
+    wanted = (given.text("metricsLevel") or "NONE").upper()
+    level = next((name for name in LEVELS if name == wanted), None)
+    if level is None:
+        given.faults.append(f"metricsLevel is {', '.join(LEVELS)}, not {wanted}")
         return None
     named = [one.strip() for one in (given.text("metricsEnabledDimensions") or "").split(",") if one.strip()]
     chosen = tuple(name for name in DIMENSIONS if "ALL" in named or name in named)

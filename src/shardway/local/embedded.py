@@ -7,8 +7,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from shardway.local.counters import Stats
 from shardway.local.options import LocalOptions, environment
 from shardway.local.server import LocalServer
@@ -30,9 +28,16 @@ T = TypeVar("T")
 
 
 def options_of(values: dict[str, Any]) -> LocalOptions:
-    """Return options from keyword arguments; a path may be any path-like value. Raises msgspec.ValidationError."""
-    plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
-    return msgspec.convert(plain, LocalOptions)
+    """Return options from keyword arguments; a path may be any path-like value, and a tuple a list. Raises
+    OptionError.
+    """
+    plain = dict(values)
+    for name, value in values.items():
+        if isinstance(value, os.PathLike):
+            plain[name] = os.fspath(value)
+        elif isinstance(value, list):
+            plain[name] = tuple(value)
+    return LocalOptions(**plain)
 
 
 class _Life:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from shardway.errors import OptionError
+from shardway.core.options.base import Options
+from shardway.core.options.hints import SECRET
 from shardway.local.model.limits import PAGE_SPAN_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PORT_MAX = 65_535
 DEFAULT_REGION = "us-east-1"
@@ -25,11 +30,11 @@ def is_region(name: str) -> bool:
     return len(name) <= 63 and re.fullmatch(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*", name, re.ASCII) is not None
 
 
-class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LocalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of a local service. ``port`` 0 lets the system choose a port."""
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: Annotated[int, Meta(ge=0, le=PORT_MAX, description="0 takes a free one")] = 0
     region: str = DEFAULT_REGION
     """The home region: ``streams`` are made in it, and calls without a region are for it. Calls that are signed for
     another region find the streams of that region.
@@ -37,14 +42,14 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     account_id: str = DEFAULT_ACCOUNT_ID
     limits: bool = False
     """True: AWS's limits per shard (reads, writes) and per operation are enforced. It can be switched later."""
-    page_span_s: Annotated[float, msgspec.Meta(gt=0)] = PAGE_SPAN_S
+    page_span_s: Annotated[float, Meta(gt=0)] = PAGE_SPAN_S
     """The seconds of a shard's log that one GetRecords crosses at most, in the time of the arrivals: silence is
     answered by empty pages that are behind, as AWS does. It can be switched later (``set_limits``).
     """
-    shard_quota: int = 1000
-    stream_settle_s: float = 0.0
+    shard_quota: Annotated[int, Meta(ge=0)] = 1000
+    stream_settle_s: Annotated[float, Meta(ge=0)] = 0.0
     """How long a stream stays CREATING, UPDATING or DELETING, in the service's time."""
-    streams: dict[str, int] = {}
+    streams: dict[str, int] = msgspec.field(default_factory=dict)
     """Streams to create at the start unless they exist: name to number of shards."""
     data: str | None = None
     """The folder that keeps the streams across restarts; None: they are in memory only. Data of the services for which
@@ -61,15 +66,15 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """True: the service speaks HTTP/2, too (with h2 installed): over TLS to clients that ask for it (ALPN), without TLS
     to clients that begin with its preface.
     """
-    http2_streams_max: int = HTTP2_STREAMS_MAX
+    http2_streams_max: Annotated[int, Meta(ge=0)] = HTTP2_STREAMS_MAX
     """The streams that each HTTP/2 connection may have (SETTINGS_MAX_CONCURRENT_STREAMS); further streams are refused
     (REFUSED_STREAM).
     """
-    clock_start_s: float | None = None
+    clock_start_s: Annotated[float, Meta(ge=0)] | None = None
     """The time at which the service's clock begins, in epoch seconds; None: now."""
     clock_running: bool = True
     """False: the clock moves only when it is advanced."""
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=0)] | None = None
     """The seed of the service's random choices (stream ids); faults have seeds of their own."""
     neighbour_endpoint_url: str | None = None
     """The endpoint that answers for DynamoDB, CloudWatch and STS; None: moto does, started at the first use."""
@@ -79,25 +84,18 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The origins of web pages that may call the service (``http://localhost:3000``); ``*``: any. Without an origin no
     page may: else a page of any site that is open in a browser on this machine could read and write all of the service.
     """
-    credentials: dict[str, str] = {}
+    credentials: Annotated[dict[str, str], SECRET] = msgspec.field(default_factory=dict)
     """Access keys and their secrets. With any, only these are accepted, and signature, region and date of each Kinesis
     call are verified. Without, any credentials will do.
     """
 
-    def __post_init__(self) -> None:
-        faults = []
-        if not 0 <= self.port <= PORT_MAX:
-            faults.append(f"port {self.port}: a port is 1 to {PORT_MAX}, or 0 for a free one")
+    def _rules(self) -> Iterator[str]:
         if not re.fullmatch(r"[0-9]{12}", self.account_id, re.ASCII):
-            faults.append("account_id: an account is twelve digits")
+            yield "account_id: an account is twelve digits"
         if not is_region(self.region):
-            faults.append(f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)")
-        if not 0 <= self.stream_settle_s < float("inf"):
-            faults.append(f"stream_settle_s {self.stream_settle_s}: a time is wanted, from 0 on")
+            yield f"region {self.region!r}: no AWS region is written so (they look like eu-west-1)"
         if self.key is not None and self.certificate is None:
-            faults.append("key is given without certificate")
-        if faults:
-            raise OptionError(faults)
+            yield "key is given without certificate"
 
     @property
     def secure(self) -> bool:

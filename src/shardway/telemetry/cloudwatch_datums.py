@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
+from msgspec import Meta
 
 from shardway import events
 from shardway.core.histogram import BUCKETS_PER_DOUBLING, RELATIVE_ERROR_MAX, Histogram
-from shardway.errors import OptionError
+from shardway.core.options.base import Options
 from shardway.events.consumer_snapshot import OTHERS, Spread
 from shardway.telemetry.metric_table import TABLE
 from shardway.telemetry.metrics import CloudWatchName, Kind, Level, Metric
@@ -25,16 +26,18 @@ VALUES_MAX = 150
 DIMENSION_BYTES_MAX = 1024
 KPL_NAMESPACE = "KinesisProducerLibrary"
 SHARD_ID, WORKER_ID = "ShardId", "WorkerIdentifier"
-LEVELS = ("NONE", "SUMMARY", "DETAILED")
-DIMENSIONS = (SHARD_ID, WORKER_ID)
+LevelName: TypeAlias = Literal["NONE", "SUMMARY", "DETAILED"]
+DimensionName: TypeAlias = Literal["ShardId", "WorkerIdentifier"]
+LEVELS: tuple[LevelName, ...] = get_args(LevelName)
+DIMENSIONS: tuple[DimensionName, ...] = get_args(DimensionName)
 
 
-class CloudWatchChoice(msgspec.Struct, frozen=True, kw_only=True):
+class CloudWatchChoice(Options, frozen=True, kw_only=True):
     """What is sent to CloudWatch, which bills for each metric by its name and dimensions. Raises OptionError."""
 
-    level: str = "SUMMARY"
+    level: LevelName = "SUMMARY"
     """NONE, SUMMARY or DETAILED, which mean what they mean in the KCL's ``metricsLevel``."""
-    dimensions: tuple[str, ...] = ()
+    dimensions: tuple[DimensionName, ...] = ()
     """The dimensions beside those that are always there: ``ShardId`` (each metric once for each shard) and
     ``WorkerIdentifier`` (once for each worker id that there ever was).
     """
@@ -42,22 +45,8 @@ class CloudWatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The namespace. None: the application's name for consumers, as the KCL has it, and KinesisProducerLibrary for
     producers.
     """
-    shards_max: int = 1000
+    shards_max: Annotated[int, Meta(ge=0)] = 1000
     """The shards that are told apart; all further shards are one, with the name ``others``."""
-
-    def __post_init__(self) -> None:
-        faults = []
-        if self.level not in LEVELS:
-            faults.append(f"level is one of {', '.join(LEVELS)}, not {self.level!r}")
-        faults += [
-            f"dimensions may hold {' and '.join(DIMENSIONS)}, not {name!r}"
-            for name in self.dimensions
-            if name not in DIMENSIONS
-        ]
-        if self.shards_max < 0:
-            faults.append(f"shards_max must be at least 0, not {self.shards_max}")
-        if faults:
-            raise OptionError(faults)
 
 
 class Datum(msgspec.Struct, frozen=True):

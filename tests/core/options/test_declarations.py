@@ -16,8 +16,9 @@ from shardway.core.options.base import Options
 from shardway.core.options.hints import alternatives, metas
 from shardway.errors import OptionError
 
-HOMES = ("aws.options", "core", "kclpy", "options", "policies", "runtime.consumer")
+HOMES = ("aws", "console", "core", "kclpy", "local", "options", "policies", "runtime", "telemetry")
 REQUIRED: dict[str, dict[str, Any]] = {
+    "ConsoleSettings": {"token": 32 * "t", "audit": "audit"},
     "DaemonOptions": {"target": "module:name"},
     "DeadLettersToFile": {"path": "letters"},
     "DeadLettersToStream": {"stream": "letters"},
