@@ -133,6 +133,24 @@ def test_the_check_ends_where_a_spark_has_no_package(
     assert packages.unpublished("delta", given, later) == "", "one that comes later is taken at its word"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/guides/first-pipeline.md",
+        "docs/guides/pipeline.md",
+        "docs/guides/deploy/README.md",
+        "docs/reference/job.md",
+    ],
+)
+def test_the_pages_name_the_newest_pyspark_that_both_formats_have_a_package_for(page: str) -> None:
+    numbers = [{tuple(map(int, one.split("."))) for one in by_spark} for by_spark in TABLE_PACKAGES.values()]
+    major, minor = max(set.intersection(*numbers))
+    text = (ROOT / page).read_text()
+    assert set(re.findall(r"pyspark<([\d.]*\d)", text)) == {f"{major}.{minor + 1}"}
+    assert f"{major}.{minor}" in text
+
+
 def test_packages_of_a_cluster_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)

@@ -1,8 +1,7 @@
 """The versions of Spark for which a table's format has no package: the package registry is asked whether it has one.
 
 The test fails on the day on which one is published. Then `TABLE_PACKAGES` of `pipeline/job/session/packages.py` gets
-it, and the pages that name the version of PySpark to install for tables (README, first-pipeline, reference/job) say
-what is so.
+it. `tests/pipeline/job/test_job_tables.py` then names the pages that say which PySpark to install for tables.
 """
 
 from __future__ import annotations
