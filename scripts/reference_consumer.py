@@ -82,6 +82,7 @@ CONSTANTS = {
     "shardway.core.assignment.kcl.fleet": "beside the KCL",
     "shardway.core.assignment.kcl.rows": "beside the KCL",
     "shardway.core.assignment.kcl.kcl2": "beside the KCL",
+    "shardway.core.shard.drain": "shards",
     "shardway.core.shard.machine": "shards",
     "shardway.core.shard.checkpoints": "checkpoints",
     "shardway.core.ledger.ledger_events": "events",

@@ -158,7 +158,7 @@ async def test_plain_functions_will_do_too(local: LocalKinesis, kinesis: Any) ->
 async def test_what_a_handoff_waits_for_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("shardway.core.shard.drain.DRAIN_TOLD_AFTER_S", 0.01)
     put(kinesis, range(5))
     heard: list[Any] = []
     going_on = asyncio.Event()
@@ -187,7 +187,7 @@ async def test_what_a_handoff_waits_for_is_told(
 async def test_a_callback_that_is_awaited_before_the_one_of_the_handoff_is_named(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("shardway.core.shard.drain.DRAIN_TOLD_AFTER_S", 0.01)
     heard: list[Any] = []
     came, going_on = asyncio.Event(), asyncio.Event()
 
@@ -213,7 +213,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
     local: LocalKinesis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop with many shards to let go was late, and each shard was said to wait for the program."""
-    monkeypatch.setattr("shardway.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("shardway.core.shard.drain.DRAIN_TOLD_AFTER_S", 0.01)
     heard: list[Any] = []
     went: list[Any] = []
     looks = 0
@@ -245,7 +245,7 @@ async def test_the_way_to_a_callback_is_not_told_as_waiting_for_it(
 async def test_a_handler_that_hangs_at_the_end_is_told(
     local: LocalKinesis, kinesis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardway.core.shard.machine.DRAIN_TOLD_AFTER_S", 0.01)
+    monkeypatch.setattr("shardway.core.shard.drain.DRAIN_TOLD_AFTER_S", 0.01)
     put(kinesis, range(5))
     heard: list[Any] = []
     async with consumer_of(local, MemoryLeaseTable(), drain_deadline_s=0.5, on_event=heard.append) as consumer:

@@ -17,35 +17,28 @@ of the module `commands`, in this order. Records are settled in `ShardMachine.le
 `HandOver` has the last checkpoint stored in each stage, also in the stage `OVER`: the tenure may outlive the reading,
 where a record cannot be read. `Seek` begins another ledger in the same stage.
 
-A drain is in one of the stages but the first. The drain is over, and `Drained` says so, when its deadline comes, or
-when the listeners have had their last words and nothing is waited for any more (`ShardMachine.waits_for`):
-
-| a drain | becomes | by |
-|---|---|---|
-| the listeners have their last words (`Revoking`) | what is in flight is waited for | `RevokingDone` |
-| | over, not in time | `RevokingFailed` |
-| what is in flight is waited for | over, in time | nothing is waited for |
-| either | over, in time if nothing is waited for | the deadline |
-
-A drain depends on two things that tell nothing when they change: which callers there are, and which function of the
-program runs. Where they matter, `AskForCallers` asks for them, and `CallersSeen` has them.
-
 | the end of a shard | becomes | by |
 |---|---|---|
 | `FREE`: it is stored when all is settled | HELD | `HoldEnd` |
 | `HELD`: the program is told before that | TELLING | all is settled: `TellEnd` |
 | `TELLING`: the program is being told | FREE | `EndTold` |
 
+A drain (`shardway.core.shard.drain`) is in one of the stages but the first.
+
 A dead letter that is due is given out (`WriteLetter`) while fewer than `LETTERS_AT_ONCE_MAX` are on their way, and
 waits for its turn in the ledger otherwise. A drain makes all of them due. Its record counts as settled by
 `LetterWritten`; by `LetterNotWritten` it is due again later.
+
+A rule yields the commands that follow from its event, and changes the machine as it goes, so only `handle` runs it: at
+once, and to its end. What follows a `Look` is made as a list: a look comes with each record that is settled alone, and
+a generator adds 3 % to what such a record costs.
 """
 
 from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.ledger.ledger import MayDeliver
@@ -53,12 +46,13 @@ from shardway.core.ledger.page import R
 from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import commands, events
 from shardway.core.shard.checkpoints import Abandon, Close, Commit, Flush, Look, Prepare, Progress, SetBound
+from shardway.core.shard.drain import GAPS_LOOK_S, Awaited, Drain
 from shardway.core.shard.duplicates import Admit, PageRead
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from shardway.core.leases.tenure.state import Loss
     from shardway.core.ledger.failures import GiveUpReason
@@ -72,10 +66,6 @@ if TYPE_CHECKING:
 
 ALARM_S_MIN = 0.01
 """The least time between two looks at what is due."""
-DRAIN_TOLD_AFTER_S = 1.0
-"""An event reports what a drain waits for when the drain has taken this long."""
-GAPS_LOOK_S = 0.1
-"""The interval at which a drain that waits for callers to take the rest looks whether these are still there."""
 LETTERS_AT_ONCE_MAX = 16
 """The most dead letters of a shard that are written side by side: a failing dependency can make thousands."""
 
@@ -108,20 +98,6 @@ class End(StrEnum):
 LOOK = Look()
 
 
-class Draining(NamedTuple):
-    """A drain that is under way."""
-
-    until_s: float
-    tell_at_s: float
-    """The time at which an event says what is waited for; infinity when that was emitted."""
-    is_said: bool = False
-    """True when the listeners have had their last words."""
-
-    def next_at_s(self, now_s: float) -> float:
-        """Return the next time at which time alone leads to something; infinity when there is none."""
-        return min((at_s for at_s in (self.until_s, self.tell_at_s) if at_s > now_s), default=math.inf)
-
-
 class ShardMachine(Generic[R]):
     """The machine of the module's docstring. What happened is in the attributes; only `handle` changes them."""
 
@@ -141,7 +117,7 @@ class ShardMachine(Generic[R]):
         """The ledger that has what was delivered and settled. After each `Seek` it is another one."""
         self.checkpoints = checkpoints
         self.duplicates = duplicates
-        self.drain: Draining | None = None
+        self.drain: Drain | None = None
         self.end = End.FREE
         self.over_because = ""
         """The reason why nothing more is delivered, once the stage is `OVER`."""
@@ -178,118 +154,104 @@ class ShardMachine(Generic[R]):
             safe = reached.safe_record
         return Progress(safe, self._records_before + reached.settled_records if self.checkpoints.counts else 0)
 
-    def waits_for(self, *, is_asked: bool) -> str | None:
-        """Return what a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that
-        were delivered; a drain waits for these only where there is such a caller.
-        """
-        if self.stage is Stage.OVER:  # What is in flight counts for nothing any more.
-            return None
-        if self.ledger.out:
-            return "handlers"
-        if not self.ledger.drained:
-            return "dead letters"
-        if not self.checkpoints.idle:
-            return "a pending checkpoint"
-        return "callers" if is_asked and self.ledger.has_gaps else None
-
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """Handle an event, and return what is to be done. Raises CheckpointError for what a caller may not ask
         for now.
         """
-        results: list[Command] = []
         ledger = self.ledger  # A `Seek` puts another ledger in its place, and this one says what was left unsettled.
-        _RULES[type(event)](self, event, now_s, results)
-        return [*map(commands.Emit, ledger.take_events()), *results] if ledger.events else results
+        follows = list(_RULES[type(event)](self, event, now_s))
+        return [*map(commands.Emit, ledger.take_events()), *follows] if ledger.events else follows
 
     def look(self, now_s: float) -> list[Command]:
         """Handle a `Look`, which comes with each record that is settled alone, as `handle` does. The ledger makes no
         event by it.
         """
-        results: list[Command] = []
-        self._looked(LOOK, now_s, results)
-        return results
-
-    # --- in, and out ------------------------------------------------------------------------------
-
-    def _page_read(self, event: PageRead, now_s: float, results: list[Command]) -> None:
-        if self.duplicates is not None:
-            admitted = self.duplicates.read(event, self.ledger.held)
-            results += map(commands.Emit, self.duplicates.take_events())
-            results += admitted
-        elif len(event.records) or event.ends_at is not None:
-            results.append(Admit(event.records, event.ends_at, event.held_bytes))
-
-    def _window_known(self, event: events.WindowKnown, now_s: float, results: list[Command]) -> None:
-        if self.duplicates is not None:
-            admitted = self.duplicates.go_on(self.ledger.held)
-            results += map(commands.Emit, self.duplicates.take_events())
-            results += admitted
-        self._looked(LOOK, now_s, results)
-
-    def _page_came(self, event: events.PageCame, now_s: float, results: list[Command]) -> None:
-        event.into(self.ledger, now_s)
-        if event.settled or event.unreadable:
-            self._looked(LOOK, now_s, results)
-        elif event.records:
-            results.append(commands.WAKE)
+        follows: list[Command] = []
+        if self.stage is not Stage.OVER:
+            ledger = self.ledger
+            if self._letters_at_once_max and ledger.letters.next_at_s() < math.inf:
+                follows += self._write_letters(now_s)
+            if ledger.ending is not None:
+                follows += self._give_up(ledger.ending)
+            if self.end is End.HELD and ledger.progress.safe.is_end:
+                self.end = End.TELLING
+                follows.append(commands.TellEnd())
+            follows += self._store(LOOK, now_s)
+        if self.drain is not None:
+            follows += self._look_at_drain(self.drain, now_s)
+        follows.append(commands.WAKE)
+        return follows
 
     def take(self, records_max: int, now_s: float) -> tuple[Delivery[R] | None, list[Command]]:
         """Return the next records for a caller, if there are any to be had now, and what is to be done. The latter has
         no `Wake`: that would have the caller ask again.
         """
-        results: list[Command] = []
+        follows: list[Command] = []
         if self.stage is Stage.OVER:
-            return None, results
+            return None, follows
         ledger = self.ledger
         ledger.check(now_s)
         if ledger.events:
-            results += map(commands.Emit, ledger.take_events())
+            follows += map(commands.Emit, ledger.take_events())
         if ledger.ending is not None:
-            self._gives_up(ledger.ending, results)
-            return None, results
+            follows += self._give_up(ledger.ending)
+            return None, follows
         delivery = ledger.deliver(now_s, records_max)
         if delivery is not None:  # What is in flight may stall, though no caller asks for more.
-            results.append(commands.Alarm(ledger.next_check_at_s()))
+            follows.append(commands.Alarm(ledger.next_check_at_s()))
         elif not ledger.draining:  # In a drain what waits for its retry is due, and stays so.
-            results.append(
+            follows.append(
                 commands.Alarm(min(ledger.next_turn_at_s(), ledger.next_check_at_s(), self._next_letter_at_s))
             )
-        return delivery, results
+        return delivery, follows
 
-    def _cannot_read(self, event: events.CannotRead, now_s: float, results: list[Command]) -> None:
+    # --- pages ------------------------------------------------------------------------------------
+
+    def _read_page(self, event: PageRead, now_s: float) -> Iterator[Command]:
+        if self.duplicates is not None:
+            admitted = self.duplicates.read(event, self.ledger.held)
+            yield from map(commands.Emit, self.duplicates.take_events())
+            yield from admitted
+        elif len(event.records) or event.ends_at is not None:
+            yield Admit(event.records, event.ends_at, event.held_bytes)
+
+    def _go_on_with_pages(self, event: events.WindowKnown, now_s: float) -> Iterator[Command]:
+        if self.duplicates is not None:
+            admitted = self.duplicates.go_on(self.ledger.held)
+            yield from map(commands.Emit, self.duplicates.take_events())
+            yield from admitted
+        yield from self.look(now_s)
+
+    def _admit_page(self, event: events.PageCame, now_s: float) -> Iterator[Command]:
+        event.into(self.ledger, now_s)
+        if event.settled or event.unreadable:
+            yield from self.look(now_s)
+        elif event.records:
+            yield commands.WAKE
+
+    def _leave_out_unreadable(self, event: events.CannotRead, now_s: float) -> Iterator[Command]:
         ledger, ticket = event.ledger, event.ticket
         for place, error in event.left_out:
             if event.skips:
                 ledger.skip(ticket, [place], reason=f"unreadable: {type(error).__name__}")
             else:
                 ledger.dead_letter(ticket, now_s, [place], error=error, reason="unreadable")
-        results += map(commands.Emit, ledger.take_events())
+        yield from map(commands.Emit, ledger.take_events())
         # No look follows: this may be another thread's call, and what follows is done on the reader's loop.
 
     # --- what is settled --------------------------------------------------------------------------
 
-    def _looked(self, event: Look, now_s: float, results: list[Command]) -> None:
-        if self.stage is not Stage.OVER:
-            ledger = self.ledger
-            if self._letters_at_once_max and ledger.letters.next_at_s() < math.inf:
-                self._write_letters(now_s, results)
-            if ledger.ending is not None:
-                self._gives_up(ledger.ending, results)
-            if self.end is End.HELD and ledger.progress.safe.is_end:
-                self.end = End.TELLING
-                results.append(commands.TellEnd())
-            self._store(event, now_s, results)
-        if self.drain is not None:
-            self._look_at_drain(self.drain, now_s, results)
-        results.append(commands.WAKE)
+    def _look(self, event: Look, now_s: float) -> list[Command]:
+        return self.look(now_s)
 
-    def _write_letters(self, now_s: float, results: list[Command]) -> None:
+    def _write_letters(self, now_s: float) -> Iterator[Command]:
         out = self._letters_out
         due = self.ledger.letters.take(now_s, self._letters_at_once_max - len(out))
         out.update(due)
-        results += [commands.WriteLetter(self.ledger, letter) for letter in due]
+        for letter in due:
+            yield commands.WriteLetter(self.ledger, letter)
         if (letter_s := self._next_letter_at_s) < math.inf:
-            results.append(commands.Alarm(letter_s))
+            yield commands.Alarm(letter_s)
 
     @property
     def _next_letter_at_s(self) -> float:
@@ -299,55 +261,54 @@ class ShardMachine(Generic[R]):
         has_turn = len(self._letters_out) < self._letters_at_once_max
         return self.ledger.letters.next_at_s() if has_turn else math.inf
 
-    def _letter_written(self, event: events.LetterWritten, now_s: float, results: list[Command]) -> None:
+    def _settle_letter(self, event: events.LetterWritten, now_s: float) -> Iterator[Command]:
         event.ledger.letters.written(event.letter)
-        self._letter_back(event, now_s, results)
+        yield from self._take_letter_back(event, now_s)
 
-    def _letter_not_written(self, event: events.LetterNotWritten, now_s: float, results: list[Command]) -> None:
+    def _put_letter_off(self, event: events.LetterNotWritten, now_s: float) -> Iterator[Command]:
         ledger = event.ledger
         ledger.letters.not_written(event.letter, event.error, now_s, hurries=ledger.draining)
-        self._letter_back(event, now_s, results)
+        yield from self._take_letter_back(event, now_s)
 
-    def _letter_back(
-        self, event: events.LetterWritten | events.LetterNotWritten, now_s: float, results: list[Command]
-    ) -> None:
-        results += map(commands.Emit, event.ledger.take_events())  # The ledger may be a former one.
+    def _take_letter_back(
+        self, event: events.LetterWritten | events.LetterNotWritten, now_s: float
+    ) -> Iterator[Command]:
+        yield from map(commands.Emit, event.ledger.take_events())  # The ledger may be a former one.
         self._letters_out.discard(event.letter)
-        self._looked(LOOK, now_s, results)
+        yield from self.look(now_s)
 
-    def _gives_up(self, ending: GiveUpReason, results: list[Command]) -> None:
+    def _give_up(self, ending: GiveUpReason) -> Iterator[Command]:
         if ending is not self._gave_up:
             self._gave_up = ending
-            results.append(commands.GaveUp(ending))
+            yield commands.GaveUp(ending)
 
-    def _rang(self, event: events.TimerFired, now_s: float, results: list[Command]) -> None:
+    def _look_at_time(self, event: events.TimerFired, now_s: float) -> Iterator[Command]:
         self.ledger.check(now_s)
-        self._looked(LOOK, now_s, results)
+        yield from self.look(now_s)
         due_s = math.inf if self.drain is None else self.drain.next_at_s(now_s)
         if self.stage is not Stage.OVER:
             stores_s = self.checkpoints.wake_at_s(self.progress)
             due_s = min(due_s, self.ledger.next_check_at_s(), stores_s, self._next_letter_at_s)
         if due_s < math.inf:
-            results.append(commands.Alarm(max(due_s, now_s + ALARM_S_MIN)))
+            yield commands.Alarm(max(due_s, now_s + ALARM_S_MIN))
 
-    def _store(self, event: storing.Input, now_s: float, results: list[Command]) -> None:
+    def _store(self, event: storing.Input, now_s: float) -> Sequence[Command]:
         progress = self.progress
-        self.checkpoints, outputs = storing.step(self.checkpoints, event, progress, now_s)
-        if outputs:
-            results += outputs
-            if (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
-                results.append(commands.Alarm(at_s))
+        self.checkpoints, follows = storing.step(self.checkpoints, event, progress, now_s)
+        if follows and (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
+            return *follows, commands.Alarm(at_s)
+        return follows
 
-    def _stored(self, event: tenure_commands.CheckpointStored, now_s: float, results: list[Command]) -> None:
-        self._store(event, now_s, results)
+    def _note_stored(self, event: tenure_commands.CheckpointStored, now_s: float) -> Iterator[Command]:
+        yield from self._store(event, now_s)
         if event.checkpoint.is_end:
             self.has_ended = True
-            self._stop(events.Stop("the shard has ended"), now_s, results)
+            yield from self._stop(events.Stop("the shard has ended"), now_s)
         else:
-            self._looked(LOOK, now_s, results)
+            yield from self.look(now_s)
             # What was settled while the write was on its way got no alarm then: it is due by the time of this answer.
             if (at_s := self.checkpoints.wake_at_s(self.progress)) < math.inf:
-                results.append(commands.Alarm(at_s))
+                yield commands.Alarm(at_s)
 
     # --- from stage to stage ----------------------------------------------------------------------
 
@@ -358,167 +319,186 @@ class ShardMachine(Generic[R]):
         is_drained = stage is Stage.DRAINING and self.drain is None
         self.ledger.may_deliver = MayDeliver.NOTHING if is_drained else MAY_DELIVER[stage]
 
-    def _resume(self, event: events.Resume, now_s: float, results: list[Command]) -> None:
+    def _resume(self, event: events.Resume, now_s: float) -> Iterator[Command]:
         self.drain = None
         if self.stage is Stage.DRAINING:
             self._enter(Stage.READING)
-            results += (commands.Resumed(), commands.WAKE)
+            yield commands.Resumed()
+            yield commands.WAKE
 
-    def _hand_over(self, event: events.HandOver, now_s: float, results: list[Command]) -> None:
+    def _hand_over(self, event: events.HandOver, now_s: float) -> Sequence[Command]:
         if self.stage is not Stage.OVER:
             self._enter(Stage.LEAVING)
-        self._store(Flush(), now_s, results)
+        return self._store(Flush(), now_s)
 
-    def _stop(self, event: events.Stop, now_s: float, results: list[Command]) -> None:
-        if self.stage is not Stage.OVER:
-            self.stage, self.over_because = Stage.OVER, event.reason
-            self.ledger.close(event.reason)
-            self._store(Close(event.reason), now_s, results)
-            results += (commands.OVER, commands.WAKE)
-            if self.drain is not None:
-                self._look_at_drain(self.drain, now_s, results)
-            if self.drain is not None:
-                results.append(commands.Alarm(self.drain.next_at_s(now_s)))  # `Over` has ended the alarm that was set.
+    def _stop(self, event: events.Stop, now_s: float) -> Iterator[Command]:
+        if self.stage is Stage.OVER:
+            return
+        self.stage, self.over_because = Stage.OVER, event.reason
+        self.ledger.close(event.reason)
+        yield from self._store(Close(event.reason), now_s)
+        yield commands.OVER
+        yield commands.WAKE
+        if self.drain is not None:
+            yield from self._look_at_drain(self.drain, now_s)
+        if self.drain is not None:
+            yield commands.Alarm(self.drain.next_at_s(now_s))  # `Over` has ended the alarm that was set.
 
-    def _lost(self, event: tenure_commands.LeaseLost, now_s: float, results: list[Command]) -> None:
+    def _lose(self, event: tenure_commands.LeaseLost, now_s: float) -> Iterator[Command]:
         if self.stage is not Stage.OVER:
             self.lost = event.why
-        self._stop(events.Stop(f"the lease was lost: {event.why.value}"), now_s, results)
+        yield from self._stop(events.Stop(f"the lease was lost: {event.why.value}"), now_s)
 
-    def _fence(
-        self, event: tenure_commands.FenceFell | tenure_commands.FenceLifted, now_s: float, results: list[Command]
-    ) -> None:
-        results += (commands.FenceMoved(isinstance(event, tenure_commands.FenceFell)), commands.WAKE)
+    def _move_fence(
+        self, event: tenure_commands.FenceFell | tenure_commands.FenceLifted, now_s: float
+    ) -> Iterator[Command]:
+        yield commands.FenceMoved(isinstance(event, tenure_commands.FenceFell))
+        yield commands.WAKE
 
     # --- a drain ----------------------------------------------------------------------------------
 
-    def _drain(self, event: events.Drain, now_s: float, results: list[Command]) -> None:
-        self.drain = Draining(event.until_s, now_s + DRAIN_TOLD_AFTER_S)
+    def waits_for(self, *, is_asked: bool) -> Awaited | None:
+        """Return what a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that
+        were delivered; a drain waits for these only where there is such a caller.
+        """
+        if self.stage is Stage.OVER:  # What is in flight counts for nothing any more.
+            return None
+        if self.ledger.out:
+            return Awaited.HANDLERS
+        if not self.ledger.drained:
+            return Awaited.LETTERS
+        if not self.checkpoints.idle:
+            return Awaited.CHECKPOINT
+        return Awaited.CALLERS if is_asked and self.ledger.has_gaps else None
+
+    def _begin_drain(self, event: events.Drain, now_s: float) -> Iterator[Command]:
+        self.drain = Drain.begun(event.until_s, now_s)
         if self.stage in (Stage.READING, Stage.DRAINING):
             self._enter(Stage.DRAINING)
-        results += (commands.Revoking(), commands.Alarm(self.drain.next_at_s(now_s)))
+        yield commands.Revoking()
+        yield commands.Alarm(self.drain.next_at_s(now_s))
         if self._letters_at_once_max and self.stage is Stage.DRAINING:
             self.ledger.letters.hurry(now_s)
-            self._write_letters(now_s, results)
+            yield from self._write_letters(now_s)
 
-    def _last_words_said(self, event: events.RevokingDone, now_s: float, results: list[Command]) -> None:
+    def _note_last_words(self, event: events.RevokingDone, now_s: float) -> Iterator[Command]:
         if self.drain is not None:
             self.drain = self.drain._replace(is_said=True)
-            self._look_at_drain(self.drain, now_s, results)
+            yield from self._look_at_drain(self.drain, now_s)
 
-    def _last_words_failed(self, event: events.RevokingFailed, now_s: float, results: list[Command]) -> None:
+    def _end_without_last_words(self, event: events.RevokingFailed, now_s: float) -> Iterator[Command]:
         if self.drain is not None:
-            self._drained(results, in_time=False)
+            yield self._end_drain(in_time=False)
 
-    def _look_at_drain(self, drain: Draining, now_s: float, results: list[Command]) -> None:
-        is_late = now_s >= drain.until_s
-        if drain.is_said or is_late:
+    def _look_at_drain(self, drain: Drain, now_s: float) -> Iterator[Command]:
+        if drain.may_be_over(now_s):
             waits_for = self.waits_for(is_asked=True)
-            if waits_for is None or (is_late and waits_for != "callers"):
-                self._drained(results, in_time=waits_for is None)
+            if waits_for is None or (now_s >= drain.until_s and waits_for is not Awaited.CALLERS):
+                yield self._end_drain(in_time=waits_for is None)
                 return
-            if waits_for == "callers":
-                results.append(commands.ASK_FOR_CALLERS)
+            if waits_for is Awaited.CALLERS:
+                yield commands.ASK_FOR_CALLERS
                 return
         if now_s >= drain.tell_at_s:
-            results.append(commands.ASK_FOR_CALLERS)
+            yield commands.ASK_FOR_CALLERS
 
-    def _looked_around(self, event: events.CallersSeen, now_s: float, results: list[Command]) -> None:
+    def _see_callers(self, event: events.CallersSeen, now_s: float) -> Iterator[Command]:
         drain = self.drain
         if drain is None:
             return
-        waits_for, is_late = self.waits_for(is_asked=event.is_asked), now_s >= drain.until_s
-        if is_late or (drain.is_said and waits_for is None):
-            self._drained(results, in_time=waits_for is None)
+        waits_for = self.waits_for(is_asked=event.is_asked)
+        if now_s >= drain.until_s or (drain.is_said and waits_for is None):
+            yield self._end_drain(in_time=waits_for is None)
             return
         if now_s >= drain.tell_at_s:
+            what = "" if waits_for is None else waits_for.value
             if not drain.is_said:
                 # A loop with a thousand shards to let go takes seconds to come to the call, and back from it. That is
                 # not the program's.
-                waits_for, for_s = event.calling or ("", 0.0)
-                if for_s < DRAIN_TOLD_AFTER_S:
-                    at_s = now_s + DRAIN_TOLD_AFTER_S - for_s
-                    self.drain = drain._replace(tell_at_s=at_s)
-                    results.append(commands.Alarm(at_s))
+                what, for_s = event.calling or ("", 0.0)
+                drain = self.drain = drain.told_when_program_took(for_s, now_s)
+                if drain.tell_at_s > now_s:
+                    yield commands.Alarm(drain.tell_at_s)
                     return
             self.drain = drain._replace(tell_at_s=math.inf)
-            results.append(commands.Emit(self._handoff_waits(waits_for or "", drain.until_s - now_s)))
-        if drain.is_said and waits_for == "callers":
+            yield commands.Emit(self._handoff_waits(what, drain.until_s - now_s))
+        if drain.is_said and waits_for is Awaited.CALLERS:
             # Nothing tells when a task or a thread ends that was expected to ask again.
-            results.append(commands.Alarm(now_s + GAPS_LOOK_S))
+            yield commands.Alarm(now_s + GAPS_LOOK_S)
 
     def _handoff_waits(self, waits_for: str, left_s: float) -> HandoffWaits:
         ledger = self.ledger
         return HandoffWaits(ledger.stream, ledger.shard_id, waits_for, ledger.out, ledger.progress.oldest, left_s)
 
-    def _drained(self, results: list[Command], *, in_time: bool) -> None:
+    def _end_drain(self, *, in_time: bool) -> Command:
         self.drain = None
         if self.stage is Stage.DRAINING:
             self._enter(self.stage)
-        results.append(commands.Drained(in_time))
+        return commands.Drained(in_time)
 
     # --- another ledger, and the end --------------------------------------------------------------
 
-    def _seek(self, event: events.Seek, now_s: float, results: list[Command]) -> None:
-        if self.stage is not Stage.OVER and not self.checkpoints.idle:
-            raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
-        if self.stage is not Stage.OVER and self.duplicates is not None:
-            self.duplicates.forget()  # Its records are delivered again, and those that came before are among them.
+    def _seek(self, event: events.Seek, now_s: float) -> Iterator[Command]:
         if self.stage is Stage.OVER:
             return
+        if not self.checkpoints.idle:
+            raise CheckpointError(f"{self.checkpoints.where}: commit or abandon the pending checkpoint before a seek")
+        if self.duplicates is not None:
+            self.duplicates.forget()  # Its records are delivered again, and those that came before are among them.
         former, self.ledger = self.ledger, event.ledger
         self._records_before += former.progress.settled_records
         former.close("the shard is read from another place on (seek)")
         if self._letters_out:
             self._letters_out.clear()
-            results.append(commands.DropLetters())
+            yield commands.DropLetters()
         self._enter(self.stage)
-        self._looked(LOOK, now_s, results)
+        yield from self.look(now_s)
 
-    def _reorder(self, event: events.Reorder, now_s: float, results: list[Command]) -> None:
+    def _reorder(self, event: events.Reorder, now_s: float) -> list[Command]:
         self.ledger.reorder(event.order)
-        self._looked(LOOK, now_s, results)
+        return self.look(now_s)
 
-    def _fetched(self, event: events.Fetched, now_s: float, results: list[Command]) -> None:
+    def _end_pages(self, event: events.Fetched, now_s: float) -> list[Command]:
         self.ledger.end()
-        self._looked(LOOK, now_s, results)
+        return self.look(now_s)
 
-    def _hold_end(self, event: events.HoldEnd, now_s: float, results: list[Command]) -> None:
+    def _hold_end(self, event: events.HoldEnd, now_s: float) -> Sequence[Command]:
         if self.end is End.FREE:
             self.end = End.HELD
+        return ()
 
-    def _end_told(self, event: events.EndTold, now_s: float, results: list[Command]) -> None:
+    def _free_end(self, event: events.EndTold, now_s: float) -> list[Command]:
         self.end = End.FREE
-        self._looked(LOOK, now_s, results)
+        return self.look(now_s)
 
 
-_RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float, list[Command]], None]] = {
-    Look: ShardMachine._looked,
-    events.TimerFired: ShardMachine._rang,
-    PageRead: ShardMachine._page_read,
-    events.WindowKnown: ShardMachine._window_known,
-    events.PageCame: ShardMachine._page_came,
-    events.CannotRead: ShardMachine._cannot_read,
+_RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float], Iterable[Command]]] = {
+    Look: ShardMachine._look,
+    events.TimerFired: ShardMachine._look_at_time,
+    PageRead: ShardMachine._read_page,
+    events.WindowKnown: ShardMachine._go_on_with_pages,
+    events.PageCame: ShardMachine._admit_page,
+    events.CannotRead: ShardMachine._leave_out_unreadable,
     **dict.fromkeys(
         (Flush, SetBound, Prepare, Commit, Abandon, Close, tenure_commands.PendingStored), ShardMachine._store
     ),
-    tenure_commands.CheckpointStored: ShardMachine._stored,
-    events.Drain: ShardMachine._drain,
-    events.RevokingDone: ShardMachine._last_words_said,
-    events.RevokingFailed: ShardMachine._last_words_failed,
-    events.CallersSeen: ShardMachine._looked_around,
+    tenure_commands.CheckpointStored: ShardMachine._note_stored,
+    events.Drain: ShardMachine._begin_drain,
+    events.RevokingDone: ShardMachine._note_last_words,
+    events.RevokingFailed: ShardMachine._end_without_last_words,
+    events.CallersSeen: ShardMachine._see_callers,
     events.Resume: ShardMachine._resume,
     events.HandOver: ShardMachine._hand_over,
     events.Stop: ShardMachine._stop,
-    tenure_commands.LeaseLost: ShardMachine._lost,
-    tenure_commands.FenceFell: ShardMachine._fence,
-    tenure_commands.FenceLifted: ShardMachine._fence,
+    tenure_commands.LeaseLost: ShardMachine._lose,
+    tenure_commands.FenceFell: ShardMachine._move_fence,
+    tenure_commands.FenceLifted: ShardMachine._move_fence,
     events.Seek: ShardMachine._seek,
     events.Reorder: ShardMachine._reorder,
-    events.Fetched: ShardMachine._fetched,
+    events.Fetched: ShardMachine._end_pages,
     events.HoldEnd: ShardMachine._hold_end,
-    events.EndTold: ShardMachine._end_told,
-    events.LetterWritten: ShardMachine._letter_written,
-    events.LetterNotWritten: ShardMachine._letter_not_written,
+    events.EndTold: ShardMachine._free_end,
+    events.LetterWritten: ShardMachine._settle_letter,
+    events.LetterNotWritten: ShardMachine._put_letter_off,
 }
 """The rules of the machine, which are complete: there is a rule for every event."""
