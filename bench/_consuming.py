@@ -21,7 +21,7 @@ import msgspec
 from bench._dynamo import table
 from bench._form import cpu_s
 from bench._producing import resident_bytes, wire
-from shardway.core.shard.checkpoints import Prompt, Riding
+from shardway.core.shard.checkpoints.cadence import Prompt, Riding
 from shardway.model import StartingPosition
 from shardway.options import BufferOptions, CheckpointOptions, FanOutOptions, LeaseOptions
 from shardway.runtime.consumer.consumer import Consumer

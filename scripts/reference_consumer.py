@@ -22,7 +22,7 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.log.pace import PollingOptions
 from shardway.core.options.base import Options
-from shardway.core.shard.checkpoints import Every, Prompt, Riding
+from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.options import (
     BufferOptions,
@@ -84,7 +84,7 @@ CONSTANTS = {
     "shardway.core.assignment.kcl.kcl2": "beside the KCL",
     "shardway.core.shard.drain": "shards",
     "shardway.core.shard.machine": "shards",
-    "shardway.core.shard.checkpoints": "checkpoints",
+    "shardway.core.shard.checkpoints.cadence": "checkpoints",
     "shardway.core.ledger.ledger_events": "events",
     "shardway.core.ledger.letter": "dead letters",
     "shardway.aws.record_streams": "fan-out",

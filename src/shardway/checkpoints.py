@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardway.public import loaded_from
 
 if TYPE_CHECKING:
-    from shardway.core.shard.checkpoints import Every, Prompt, Riding
+    from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
     from shardway.policies import FoundPending, PendingChoice
     from shardway.runtime.shard.pending import PendingCheckpoint
 
@@ -21,12 +21,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Every": "shardway.core.shard.checkpoints",
+    "Every": "shardway.core.shard.checkpoints.cadence",
     "FoundPending": "shardway.policies",
     "PendingCheckpoint": "shardway.runtime.shard.pending",
     "PendingChoice": "shardway.policies",
-    "Prompt": "shardway.core.shard.checkpoints",
-    "Riding": "shardway.core.shard.checkpoints",
+    "Prompt": "shardway.core.shard.checkpoints.cadence",
+    "Riding": "shardway.core.shard.checkpoints.cadence",
 }
 """The module of each name: that one is loaded for it, and no other."""
 

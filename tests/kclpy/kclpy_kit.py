@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.core.log.pace import PollingOptions
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.kclpy.daemon import Daemon, DaemonOptions
 from shardway.kclpy.session import SessionOptions
 from shardway.model import StartingPosition

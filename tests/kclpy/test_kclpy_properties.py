@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import OptionError
 from shardway.kclpy.known_properties import IGNORED, READ, WITHOUT_MEANING
 from shardway.kclpy.properties import KclOptions, options_of

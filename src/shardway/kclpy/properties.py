@@ -10,7 +10,7 @@ import msgspec
 
 from shardway.core.leases.tenure.times import FAILOVER_S
 from shardway.core.log.pace import PollingOptions
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import OptionError
 from shardway.kclpy.daemon import DaemonOptions
 from shardway.kclpy.known_properties import remarks_on

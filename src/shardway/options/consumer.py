@@ -17,7 +17,7 @@ from shardway.core.ledger.policy import SHARD_BUFFER_BYTES_MAX, SHARD_RECORDS_MA
 from shardway.core.log.buffer import BUFFER_BYTES_MAX
 from shardway.core.log.pace import PollingOptions
 from shardway.core.options.base import Options
-from shardway.core.shard.checkpoints import Cadence, Riding
+from shardway.core.shard.checkpoints.cadence import Cadence, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import OutsidePolicy, Record, StartingPosition
 from shardway.options.leases import LeaseOptions

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from shardway.core.leases import writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.pace import PollingOptions
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.events import BatchFailed, RecordsSkipped
 from shardway.model import Position, Record, StartingPosition
 from shardway.options.consumer import CheckpointOptions

@@ -18,24 +18,11 @@ from shardway.core.leases.tenure.machine import claim
 from shardway.core.leases.tenure.machine import step as lease_step
 from shardway.core.leases.tenure.state import Tenure
 from shardway.core.leases.tenure.times import LeaseTimes
-from shardway.core.shard import checkpoints as machine
-from shardway.core.shard.checkpoints import (
-    ASKED,
-    Abandon,
-    Answer,
-    Cadence,
-    Checkpoints,
-    Close,
-    Commit,
-    Flush,
-    Look,
-    Pending,
-    Prepare,
-    Progress,
-    Prompt,
-    SetBound,
-    State,
-)
+from shardway.core.shard.checkpoints import commands as checkpoint_commands
+from shardway.core.shard.checkpoints import events as checkpoint_events
+from shardway.core.shard.checkpoints import machine
+from shardway.core.shard.checkpoints.cadence import Cadence, Prompt
+from shardway.core.shard.checkpoints.state import ASKED, Checkpoints, Pending, Progress, State
 from shardway.errors import CheckpointError
 from shardway.policies import PendingChoice
 from tests.core.leases.exploring import BrokenRuleError, explore
@@ -121,7 +108,7 @@ class Search:
         )
         after = begun.settled.position.sequence_number
         world = _plain(World(begun.checkpoints, tenure, tenure.row, after, after, after))
-        return self._given(world, Flush(at_once=True)) if begun.settled > row.checkpoint else world
+        return self._given(world, checkpoint_events.Flush(at_once=True)) if begun.settled > row.checkpoint else world
 
     def run(self) -> Search:
         """Raise BrokenRuleError for the first world that breaks a rule."""
@@ -158,7 +145,7 @@ class Search:
             if one.idle and one.told != one.stored:
                 raise BrokenRuleError("what was told is not stored, and is not on its way")
 
-    def _said(self, before: Checkpoints, world: World, answer: Answer) -> None:
+    def _said(self, before: Checkpoints, world: World, answer: checkpoint_commands.Answer) -> None:
         """A caller has its answer: what it asked for has to be in the table."""
         row, pending = world.row, before.pending
         if answer.error is not None:
@@ -188,25 +175,32 @@ class Search:
         if world.safe < world.came:
             safe = world.safe + 1
             settled = world._replace(safe=safe, settled=max(safe, world.settled))
-            yield "a record is settled", self._given(settled, Look())
+            yield "a record is settled", self._given(settled, checkpoint_events.Look())
         if one.idle and world.seeks < bounds.seeks:
             for place in range(world.came + 1):
                 sought = world._replace(
                     safe=place, came=place, settled=max(place, world.settled), seeks=world.seeks + 1
                 )
-                yield f"seek {place}", self._given(sought, Look())
-        asked: list[Any] = [Prepare(at(place), bytes([place]), at(world.came)) for place in range(bounds.position + 1)]
+                yield f"seek {place}", self._given(sought, checkpoint_events.Look())
+        asked: list[Any] = [
+            checkpoint_events.Prepare(at(place), bytes([place]), at(world.came)) for place in range(bounds.position + 1)
+        ]
         if one.pending is not None:
-            asked += [Commit(one.pending), Abandon(one.pending)]
+            asked += [checkpoint_events.Commit(one.pending), checkpoint_events.Abandon(one.pending)]
         if bounds.bounds:
-            asked += [SetBound(at(place)) for place in range(bounds.position + 1)]
-        for given in (*asked, Look(), Flush(), Flush(at_once=True)):
+            asked += [checkpoint_events.SetBound(at(place)) for place in range(bounds.position + 1)]
+        for given in (
+            *asked,
+            checkpoint_events.Look(),
+            checkpoint_events.Flush(),
+            checkpoint_events.Flush(at_once=True),
+        ):
             try:
                 yield f"{given}", self._given(world, given)
             except CheckpointError:
                 continue
         if bounds.ends:
-            ending = self._given(world, Flush())
+            ending = self._given(world, checkpoint_events.Flush())
             yield "is let go", ending._replace(queue=(*ending.queue, tenure_events.EndTenure(None)), is_ending=True)
 
     def _of_the_tenure(self, world: World) -> Iterator[tuple[str, World]]:
@@ -242,9 +236,9 @@ class Search:
             if isinstance(command, tenure_commands.CheckpointStored | tenure_commands.PendingStored):
                 world = self._given(world, command)
                 if isinstance(command, tenure_commands.CheckpointStored):
-                    world = self._given(world, Look())
+                    world = self._given(world, checkpoint_events.Look())
             elif isinstance(command, tenure_commands.TenureEnded):
-                world = self._given(world, Close("let go"))._replace(is_over=True)
+                world = self._given(world, checkpoint_events.Close("let go"))._replace(is_over=True)
         return world
 
     def _given(self, world: World, given: Any) -> World:
@@ -252,7 +246,7 @@ class Search:
         after, outputs = machine.step(before, given, world.progress, 0.0)
         world = world._replace(checkpoints=after)
         for output in outputs:
-            if isinstance(output, Answer):
+            if isinstance(output, checkpoint_commands.Answer):
                 self._said(before, world, output)
             else:
                 world = world._replace(queue=_queued(world.queue, output))

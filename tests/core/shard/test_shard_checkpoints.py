@@ -17,26 +17,12 @@ from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure import machine as lease_machine
 from shardway.core.leases.tenure.state import State as LeaseState
-from shardway.core.shard import checkpoints as machine
-from shardway.core.shard.checkpoints import (
-    TABLE,
-    Abandon,
-    Answer,
-    Cadence,
-    Close,
-    Commit,
-    Every,
-    Flush,
-    Look,
-    Output,
-    Pending,
-    Prepare,
-    Progress,
-    Prompt,
-    Riding,
-    SetBound,
-    State,
-)
+from shardway.core.shard.checkpoints import commands as checkpoint_commands
+from shardway.core.shard.checkpoints import events as checkpoint_events
+from shardway.core.shard.checkpoints import machine, state
+from shardway.core.shard.checkpoints.cadence import Cadence, Every, Prompt, Riding
+from shardway.core.shard.checkpoints.machine import TABLE
+from shardway.core.shard.checkpoints.state import Pending, Progress, State
 from shardway.errors import CheckpointError, OptionError
 from shardway.policies import PendingChoice
 from tests.core.leases.exploring import BrokenRuleError
@@ -62,38 +48,38 @@ class Driven:
         self.progress = Progress(self.begun.settled, 0)
         self.came_to = at(20)
 
-    def handle(self, given: Any) -> list[Output]:
+    def handle(self, given: Any) -> list[checkpoint_commands.Command]:
         self.one, outputs = machine.step(self.one, given, self.progress, self.now_s)
         return list(outputs)
 
-    def settle(self, safe: Checkpoint, records: int = 0, *, after_s: float = 0.0) -> list[Output]:
+    def settle(self, safe: Checkpoint, records: int = 0, *, after_s: float = 0.0) -> list[checkpoint_commands.Command]:
         self.now_s += after_s
         self.progress = Progress(safe, records)
-        return self.handle(Look())
+        return self.handle(checkpoint_events.Look())
 
-    def prepare(self, to: Checkpoint, state: bytes | None = None) -> Prepare:
-        return Prepare(to, state, self.came_to)
+    def prepare(self, to: Checkpoint, state: bytes | None = None) -> checkpoint_events.Prepare:
+        return checkpoint_events.Prepare(to, state, self.came_to)
 
     def prepared(self, to: Checkpoint, state: bytes | None = None) -> Pending:
         assert self.handle(self.prepare(to, state)) == [tenure_events.StorePending(to, state)]
-        assert self.handle(tenure_commands.PendingStored(to)) == [Answer()]
+        assert self.handle(tenure_commands.PendingStored(to)) == [checkpoint_commands.Answer()]
         assert self.one.pending is not None
         return self.one.pending
 
 
 def test_the_table_is_complete() -> None:
     inputs = {
-        Look,
-        Flush,
-        SetBound,
-        Prepare,
-        Commit,
-        Abandon,
+        checkpoint_events.Look,
+        checkpoint_events.Flush,
+        checkpoint_events.SetBound,
+        checkpoint_events.Prepare,
+        checkpoint_events.Commit,
+        checkpoint_events.Abandon,
         tenure_commands.CheckpointStored,
         tenure_commands.PendingStored,
-        Close,
+        checkpoint_events.Close,
     }
-    assert set(get_args(machine.Input)) == inputs
+    assert set(get_args(checkpoint_events.Event)) == inputs
     assert set(TABLE) == set(itertools.product(State, inputs))
 
 
@@ -102,7 +88,7 @@ def test_the_table_is_complete() -> None:
 
 def test_by_default_they_ride() -> None:
     driven = Driven(Riding())
-    assert driven.handle(Look()) == []
+    assert driven.handle(checkpoint_events.Look()) == []
     assert driven.settle(at(5), 1_000_000, after_s=1e9) == [tenure_events.StoreCheckpoint(at(5))]
     assert driven.settle(at(5)) == [], "the lease's machine knows"
     assert driven.one.wake_at_s(driven.progress) == math.inf
@@ -114,7 +100,7 @@ def test_by_default_they_ride() -> None:
 
 def test_promptly_means_one_write_at_a_time() -> None:
     driven = Driven(Prompt())
-    assert driven.handle(Look()) == []
+    assert driven.handle(checkpoint_events.Look()) == []
     assert driven.settle(at(5), 1) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
     assert driven.settle(at(9), 5) == [tenure_events.StoreCheckpoint(at(9))]
     driven.handle(tenure_commands.CheckpointStored(at(5)))
@@ -167,13 +153,13 @@ def test_a_renewal_that_was_due_anyway_counts_as_a_checkpoint() -> None:
 
 def test_a_bound_is_never_passed_and_what_was_told_never_goes_back() -> None:
     driven = Driven(Riding())
-    driven.handle(SetBound(at(3)))
+    driven.handle(checkpoint_events.SetBound(at(3)))
     assert driven.settle(at(5)) == [tenure_events.StoreCheckpoint(at(3))]
-    driven.handle(SetBound(at(2)))
+    driven.handle(checkpoint_events.SetBound(at(2)))
     assert driven.settle(END) == []
     assert driven.one.told == at(3)
-    driven.handle(SetBound(END))
-    assert driven.handle(Look()) == [tenure_events.StoreCheckpoint(END, at_once=True)]
+    driven.handle(checkpoint_events.SetBound(END))
+    assert driven.handle(checkpoint_events.Look()) == [tenure_events.StoreCheckpoint(END, at_once=True)]
 
 
 def test_after_a_seek_back_the_stored_checkpoint_stands_until_what_is_settled_passes_it() -> None:
@@ -188,11 +174,13 @@ def test_after_a_seek_back_the_stored_checkpoint_stands_until_what_is_settled_pa
 
 def test_what_is_settled_goes_at_once_when_the_program_leaves_and_with_the_last_write() -> None:
     driven = Driven(Riding())
-    assert driven.handle(Flush()) == []
+    assert driven.handle(checkpoint_events.Flush()) == []
     driven.settle(at(5))
-    assert driven.handle(Flush(at_once=True)) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
-    driven.handle(Close("a record cannot be read"))
-    assert driven.handle(Flush()) == [tenure_events.StoreCheckpoint(at(5))], "also once reading has ended"
+    assert driven.handle(checkpoint_events.Flush(at_once=True)) == [tenure_events.StoreCheckpoint(at(5), at_once=True)]
+    driven.handle(checkpoint_events.Close("a record cannot be read"))
+    assert driven.handle(checkpoint_events.Flush()) == [tenure_events.StoreCheckpoint(at(5))], (
+        "also once reading has ended"
+    )
 
 
 # --- two phases -----------------------------------------------------------------------------------
@@ -205,13 +193,13 @@ def test_others_hold_still_until_it_is_committed() -> None:
     pending = driven.prepared(at(9), b"file 7")
     assert pending == Pending(at(9), b"file 7")
     assert driven.settle(at(15), 15, after_s=100) == []
-    assert driven.handle(Flush(at_once=True)) == []
+    assert driven.handle(checkpoint_events.Flush(at_once=True)) == []
     assert driven.one.wake_at_s(driven.progress) == math.inf
-    assert driven.handle(Commit(pending)) == [tenure_events.StoreCheckpoint(at(9), commit=True)]
-    assert driven.handle(Look()) == []
-    assert driven.handle(tenure_commands.CheckpointStored(at(9))) == [Answer()]
+    assert driven.handle(checkpoint_events.Commit(pending)) == [tenure_events.StoreCheckpoint(at(9), commit=True)]
+    assert driven.handle(checkpoint_events.Look()) == []
+    assert driven.handle(tenure_commands.CheckpointStored(at(9))) == [checkpoint_commands.Answer()]
     assert (driven.one.stored, driven.one.pending, driven.one.state) == (at(9), None, State.FREE)
-    assert driven.handle(Look()) == [tenure_events.StoreCheckpoint(at(15), at_once=True)]
+    assert driven.handle(checkpoint_events.Look()) == [tenure_events.StoreCheckpoint(at(15), at_once=True)]
 
 
 def test_a_commit_never_lies() -> None:
@@ -219,20 +207,20 @@ def test_a_commit_never_lies() -> None:
     driven.handle(driven.prepare(at(9, 3)))
     pending = driven.one.pending
     assert pending is not None
-    for asked in (Commit(pending), Abandon(pending)):
+    for asked in (checkpoint_events.Commit(pending), checkpoint_events.Abandon(pending)):
         with pytest.raises(CheckpointError, match=r"is on its way \(preparing\)"):
             driven.handle(asked)
     driven.handle(tenure_commands.PendingStored(at(9, 3)))
     driven.settle(at(9, 2))
     with pytest.raises(CheckpointError, match="records up to 9/3 were prepared, but only those up to 9/2 are settled"):
-        driven.handle(Commit(pending))
+        driven.handle(checkpoint_events.Commit(pending))
     driven.settle(at(9, 3))
-    driven.handle(Commit(pending))
+    driven.handle(checkpoint_events.Commit(pending))
     with pytest.raises(CheckpointError, match=r"is on its way \(committing\)"):
         driven.handle(driven.prepare(at(10)))
     assert driven.handle(tenure_commands.CheckpointStored(at(9, 2))) == [], "another write was meant"
     assert driven.handle(tenure_commands.CheckpointStored(at(9, 3), pending=True)) == []
-    assert driven.handle(tenure_commands.CheckpointStored(at(9, 3))) == [Answer()]
+    assert driven.handle(tenure_commands.CheckpointStored(at(9, 3))) == [checkpoint_commands.Answer()]
 
 
 def test_one_that_goes_back_or_ahead_is_refused() -> None:
@@ -260,15 +248,15 @@ def test_one_that_is_abandoned_lets_the_others_go_on() -> None:
     first = driven.prepared(at(9))
     second = driven.prepared(at(10), b"second")
     with pytest.raises(CheckpointError, match="not pending any more"):
-        driven.handle(Abandon(first))
-    assert driven.handle(Abandon(second)) == [tenure_events.StoreCheckpoint(at(5), commit=True)], (
+        driven.handle(checkpoint_events.Abandon(first))
+    assert driven.handle(checkpoint_events.Abandon(second)) == [tenure_events.StoreCheckpoint(at(5), commit=True)], (
         "the columns are to be cleared"
     )
     with pytest.raises(CheckpointError, match="is being abandoned"):
         driven.handle(driven.prepare(at(11)))
     assert driven.one.idle
     assert driven.settle(at(7)) == [tenure_events.StoreCheckpoint(at(7), commit=True)]
-    assert driven.handle(tenure_commands.CheckpointStored(at(7))) == [Answer()]
+    assert driven.handle(tenure_commands.CheckpointStored(at(7))) == [checkpoint_commands.Answer()]
     assert driven.settle(at(8)) == [tenure_events.StoreCheckpoint(at(8))]
 
 
@@ -278,13 +266,13 @@ def test_the_caller_that_waits_is_told_of_the_tenures_end(state: State) -> None:
     pending = Pending(at(9), None)
     driven.settle(at(9))
     driven.one = driven.one._replace(state=state, pending=pending)
-    answers = driven.handle(Close("the lease was lost: taken"))
-    assert [type(one) for one in answers] == [Answer] * (state is not State.PREPARED)
+    answers = driven.handle(checkpoint_events.Close("the lease was lost: taken"))
+    assert [type(one) for one in answers] == [checkpoint_commands.Answer] * (state is not State.PREPARED)
     for one in answers:
-        assert isinstance(one, Answer)
+        assert isinstance(one, checkpoint_commands.Answer)
         assert "not held any more (the lease was lost: taken)" in str(one.error)
-    assert driven.handle(Close("again")) == []
-    for asked in (driven.prepare(at(9)), Commit(pending), Abandon(pending)):
+    assert driven.handle(checkpoint_events.Close("again")) == []
+    for asked in (driven.prepare(at(9)), checkpoint_events.Commit(pending), checkpoint_events.Abandon(pending)):
         with pytest.raises(CheckpointError, match="not held any more"):
             driven.handle(asked)
 
@@ -305,11 +293,13 @@ LEFT = LeaseRow(key="a", checkpoint=at(2), pending=at(6), pending_state=b"s")
 def test_an_abandoned_one_of_the_former_owner_goes_with_the_next_write() -> None:
     driven = Driven(Riding(), LEFT)
     assert (driven.begun.settled, driven.begun.wanted) == (at(2), at(2))
-    assert driven.handle(Look()) == []
+    assert driven.handle(checkpoint_events.Look()) == []
     assert driven.settle(at(3)) == [tenure_events.StoreCheckpoint(at(3), commit=True)]
     driven.handle(tenure_commands.CheckpointStored(at(3)))
     assert driven.one.state is State.FREE
-    assert Driven(Prompt(), LEFT).handle(Look()) == [tenure_events.StoreCheckpoint(at(2), at_once=True, commit=True)]
+    assert Driven(Prompt(), LEFT).handle(checkpoint_events.Look()) == [
+        tenure_events.StoreCheckpoint(at(2), at_once=True, commit=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +308,9 @@ def test_an_abandoned_one_of_the_former_owner_goes_with_the_next_write() -> None
 def test_a_committed_one_of_the_former_owner_is_where_reading_goes_on(pending: Checkpoint, settled: Checkpoint) -> None:
     driven = Driven(Riding(), replace(LEFT, pending=pending), PendingChoice.COMMIT)
     assert (driven.begun.settled, driven.begun.wanted) == (settled, max(pending, at(2)))
-    assert driven.handle(Flush(at_once=True)) == [tenure_events.StoreCheckpoint(settled, at_once=True, commit=True)]
+    assert driven.handle(checkpoint_events.Flush(at_once=True)) == [
+        tenure_events.StoreCheckpoint(settled, at_once=True, commit=True)
+    ]
 
 
 def test_a_kept_one_of_the_former_owner_waits_for_the_program() -> None:
@@ -326,7 +318,9 @@ def test_a_kept_one_of_the_former_owner_waits_for_the_program() -> None:
     assert (driven.begun.settled, driven.one.pending) == (at(2), (at(6), b"s"))
     assert driven.settle(at(9)) == []
     assert driven.one.pending is not None
-    assert driven.handle(Commit(driven.one.pending)) == [tenure_events.StoreCheckpoint(at(6), commit=True)]
+    assert driven.handle(checkpoint_events.Commit(driven.one.pending)) == [
+        tenure_events.StoreCheckpoint(at(6), commit=True)
+    ]
 
 
 # --- all that can happen --------------------------------------------------------------------------
@@ -374,14 +368,14 @@ def what_is_to_be_committed_is_overwritten(patch: pytest.MonkeyPatch) -> None:
 def what_was_told_goes_back(patch: pytest.MonkeyPatch) -> None:
     def tell(one: Any, to: Checkpoint, *, at_once: bool) -> Any:
         return one._replace(told=to), (
-            tenure_events.StoreCheckpoint(to, at_once=at_once, commit=one.state in machine.CLEARS),
+            tenure_events.StoreCheckpoint(to, at_once=at_once, commit=one.state in state.CLEARS),
         )
 
-    patch.setattr(machine, "_tell", tell)
+    patch.setattr(machine, "_ask_to_store", tell)
 
 
 def only_its_own_writes_count_as_stored(patch: pytest.MonkeyPatch) -> None:
-    real = machine._stored
+    real = machine._note_stored
 
     def stored(one: Any, said: tenure_commands.CheckpointStored, progress: Progress, now_s: float) -> Any:
         if one.writing is not None and one.writing.checkpoint <= said.checkpoint:
@@ -392,18 +386,20 @@ def only_its_own_writes_count_as_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_settled_is_stored_while_one_is_pending(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "IDLE", frozenset(State))
-    _swap(patch, TABLE, (State.PREPARED, Look), machine._look)
-    patch.setattr(machine, "CLEARS", frozenset({*machine.CLEARS, State.PREPARED}))
+    clears = frozenset({*state.CLEARS, State.PREPARED})
+    patch.setattr(state, "IDLE", frozenset(State))
+    _swap(patch, TABLE, (State.PREPARED, checkpoint_events.Look), machine._look)
+    patch.setattr(state, "CLEARS", clears)
+    patch.setattr(machine, "CLEARS", clears)
 
 
 def a_commit_is_not_held_against_what_is_settled(patch: pytest.MonkeyPatch) -> None:
-    def commit(one: Any, said: Commit, progress: Progress, now_s: float) -> Any:
+    def commit(one: Any, said: checkpoint_events.Commit, progress: Progress, now_s: float) -> Any:
         return one._replace(state=State.COMMITTING), (
             tenure_events.StoreCheckpoint(said.pending.checkpoint, commit=True),
         )
 
-    _swap(patch, TABLE, (State.PREPARED, Commit), commit)
+    _swap(patch, TABLE, (State.PREPARED, checkpoint_events.Commit), commit)
 
 
 @pytest.mark.parametrize(

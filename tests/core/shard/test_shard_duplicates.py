@@ -9,9 +9,9 @@ from shardway.core.leases import LeaseRow
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policy import LedgerPolicy
-from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import commands, events
-from shardway.core.shard.checkpoints import Riding
+from shardway.core.shard.checkpoints.cadence import Riding
+from shardway.core.shard.checkpoints.machine import begin
 from shardway.core.shard.duplicates import Admit, Deduplicate, Duplicates, KeyedRecord, PageRead, Window
 from shardway.core.shard.machine import ShardMachine
 from shardway.events import DedupeWindowCut, DedupeWindowRebuilding, DuplicatesLeftOut
@@ -36,9 +36,7 @@ class Driven:
     def __init__(self, *, wait: bool, **choice: Any) -> None:
         self.duplicates = Duplicates(Deduplicate(key=lambda record: record.data, wait=wait, **choice), *WHERE)
         row = LeaseRow(key="a", checkpoint=at(0))
-        begun = storing.begin(
-            row, PendingChoice.ABANDON, where="orders, shard-0", cadence=Riding(), bound=None, now_s=0.0
-        )
+        begun = begin(row, PendingChoice.ABANDON, where="orders, shard-0", cadence=Riding(), bound=None, now_s=0.0)
         self.shard: ShardMachine[Rec] = ShardMachine(new_ledger(at(0)), begun.checkpoints, duplicates=self.duplicates)
         self.events: list[Any] = []
         self.admitted: list[list[int]] = []

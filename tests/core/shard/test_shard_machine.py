@@ -18,20 +18,12 @@ from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.leases.tenure.state import Loss
 from shardway.core.ledger.ledger import Ledger, MayDeliver
 from shardway.core.ledger.policy import LedgerPolicy
-from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import commands, events, machine
-from shardway.core.shard.checkpoints import (
-    Answer,
-    Commit,
-    Every,
-    Flush,
-    Look,
-    Pending,
-    Prepare,
-    Prompt,
-    Riding,
-    SetBound,
-)
+from shardway.core.shard.checkpoints import commands as checkpoint_commands
+from shardway.core.shard.checkpoints import events as checkpoint_events
+from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
+from shardway.core.shard.checkpoints.machine import begin
+from shardway.core.shard.checkpoints.state import Pending
 from shardway.core.shard.machine import End, ShardMachine, Stage
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
@@ -41,7 +33,7 @@ from tests.core.ledger.ledger_kit import Rec, at, numbers, recs
 
 if TYPE_CHECKING:
     from shardway.core.ledger.ticket import Delivery
-    from shardway.core.shard.checkpoints import Cadence
+    from shardway.core.shard.checkpoints.cadence import Cadence
 
 END = Checkpoint.SHARD_END
 DRAIN = events.Drain(2_000.0)
@@ -61,7 +53,7 @@ class Driven:
         self.now_s = 1_000.0
         self.events: list[Any] = []
         self.settings = LedgerPolicy(**given)
-        begun = storing.begin(
+        begun = begin(
             LeaseRow(key="a", checkpoint=after),
             PendingChoice.ABANDON,
             where="orders, shard-0",
@@ -98,7 +90,7 @@ class Driven:
 
     def ack(self, delivery: Delivery[Rec], *places: int) -> list[commands.Command]:
         self.shard.ledger.ack(delivery.ticket, places or None)
-        return self.handle(Look())
+        return self.handle(checkpoint_events.Look())
 
 
 def named(said: list[commands.Command]) -> list[str]:
@@ -197,8 +189,15 @@ def test_what_the_ledger_tells_is_emitted_before_all_else_that_follows() -> None
     shard, first = driven.shard, driven.taken(1)
     assert named(shard.take(1, driven.now_s + 60.0)[1]) == ["RecordsStalled", "Alarm"]
     shard.ledger.fail(first.ticket, ValueError("bad"), driven.now_s)
-    assert named(shard.handle(Look(), driven.now_s)) == ["BatchFailed", "ShardGivenUp", "GaveUp", "Wake"]
-    assert named(shard.handle(Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Wake"], "each is told once"
+    assert named(shard.handle(checkpoint_events.Look(), driven.now_s)) == [
+        "BatchFailed",
+        "ShardGivenUp",
+        "GaveUp",
+        "Wake",
+    ]
+    assert named(shard.handle(checkpoint_events.Look(), driven.now_s)) == named(shard.look(driven.now_s)) == ["Wake"], (
+        "each is told once"
+    )
     former = shard.ledger
     assert named(shard.handle(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON)), driven.now_s)) == [
         "RecordsUnsettled",
@@ -215,7 +214,7 @@ def test_records_that_the_program_cannot_read_are_skipped_or_become_dead_letters
     assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(0, ValueError("bad"))], skips=True)) == []
     assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(2, ValueError("bad"))], skips=False)) == []
     assert [event.reason for event in driven.events] == ["unreadable: ValueError"]
-    assert named(driven.handle(Look())) == ["WriteLetter", "StoreCheckpoint", "Wake"]
+    assert named(driven.handle(checkpoint_events.Look())) == ["WriteLetter", "StoreCheckpoint", "Wake"]
     driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.handle(events.CannotRead(ledger, delivery.ticket, [(1, ValueError("bad"))], skips=True)) == []
     assert type(driven.events[-1]).__name__ == "LateSettlement", "it is of the former ledger"
@@ -233,9 +232,9 @@ def test_so_many_letters_are_written_at_once_and_one_that_comes_back_makes_room(
     driven.admit(1, 3)
     ledger = driven.shard.ledger
     ledger.dead_letter(driven.taken().ticket, driven.now_s)
-    one, two = given_out(driven.handle(Look()))
+    one, two = given_out(driven.handle(checkpoint_events.Look()))
     assert [given.letter.position for given in (one, two)] == [Position(1), Position(2)]
-    assert driven.handle(Look()) == [commands.Wake()], "the third waits for its turn"
+    assert driven.handle(checkpoint_events.Look()) == [commands.Wake()], "the third waits for its turn"
     assert driven.handle(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)], (
         "and not for a time that has passed"
     )
@@ -284,7 +283,7 @@ def test_a_letter_whose_record_is_settled_while_it_waits_for_its_turn_is_not_wri
     driven.admit(1, 2)
     ledger, delivery = driven.shard.ledger, driven.taken()
     ledger.dead_letter(delivery.ticket, driven.now_s)
-    (one,) = given_out(driven.handle(Look()))
+    (one,) = given_out(driven.handle(checkpoint_events.Look()))
     ledger.ack(delivery.ticket, [1])
     assert driven.handle(events.LetterWritten(ledger, one.letter)) == [
         tenure_events.StoreCheckpoint(at(2)),
@@ -297,14 +296,14 @@ def test_letters_of_a_former_ledger_are_dropped_and_count_for_nothing() -> None:
     driven.admit(1, 1)
     former = driven.shard.ledger
     former.dead_letter(driven.taken().ticket, driven.now_s)
-    (late,) = given_out(driven.handle(Look()))
+    (late,) = given_out(driven.handle(checkpoint_events.Look()))
     assert driven.handle(events.Seek(driven.new_ledger(Checkpoint.TRIM_HORIZON))) == [
         commands.DropLetters(),
         commands.Wake(),
     ]
     driven.admit(1, 1)
     driven.shard.ledger.dead_letter(driven.taken().ticket, driven.now_s)
-    (again,) = given_out(driven.handle(Look()))
+    (again,) = given_out(driven.handle(checkpoint_events.Look()))
     assert again.letter is not late.letter
     assert driven.handle(events.LetterWritten(former, late.letter)) == [commands.Wake()]
     assert driven.shard.ledger.progress.safe == Checkpoint.TRIM_HORIZON
@@ -315,7 +314,7 @@ def test_where_no_letters_are_written_none_is_given_out() -> None:
     driven = Driven(letters_max=0, retry=Retry(batch_failures_max=1, failures_max=1, then=DeadLetters()))
     driven.admit(1, 1)
     driven.shard.ledger.fail(driven.taken().ticket, ValueError("bad"), driven.now_s)
-    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(checkpoint_events.Look()) == [commands.Wake()]
     assert driven.handle(events.TimerFired()) == [commands.Wake(), commands.Alarm(1_300.0)]
 
 
@@ -362,7 +361,7 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     driven = Driven()
     driven.admit(1, 2)
     delivery = driven.taken()
-    driven.handle(Prepare(at(2), None, at(2)))
+    driven.handle(checkpoint_events.Prepare(at(2), None, at(2)))
     driven.handle(tenure_commands.PendingStored(at(2)))
     driven.handle(DRAIN)
     assert driven.shard.waits_for(is_asked=False) == "handlers"
@@ -370,8 +369,8 @@ def test_a_pending_checkpoint_and_letters_are_waited_for() -> None:
     assert driven.shard.waits_for(is_asked=False) == "a pending checkpoint"
     pending = driven.shard.checkpoints.pending
     assert pending is not None
-    driven.handle(Commit(pending))
-    assert driven.handle(tenure_commands.CheckpointStored(at(2)))[0] == Answer()
+    driven.handle(checkpoint_events.Commit(pending))
+    assert driven.handle(tenure_commands.CheckpointStored(at(2)))[0] == checkpoint_commands.Answer()
     assert driven.shard.waits_for(is_asked=False) is None
 
 
@@ -497,7 +496,7 @@ def test_what_is_put_off_last_in_a_drain_is_left_to_the_next_owner() -> None:
     driven.handle(DRAIN)
     assert driven.handle(SPOKEN) == []
     driven.shard.ledger.nack(held.ticket, driven.now_s)
-    assert driven.handle(Look()) == [commands.Drained(True), commands.Wake()]
+    assert driven.handle(checkpoint_events.Look()) == [commands.Drained(True), commands.Wake()]
     assert driven.take() is None
     driven.handle(events.Seek(driven.new_ledger(at(0))))
     driven.admit(1, 1)
@@ -522,7 +521,7 @@ def test_the_last_checkpoint_is_told_also_once_reading_is_over() -> None:
     driven.admit(1, 2)
     driven.ack(driven.taken(1))
     assert driven.handle(events.Stop("a record cannot be read")) == [commands.Over(), commands.Wake()]
-    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(checkpoint_events.Look()) == [commands.Wake()]
     assert driven.handle(events.HandOver()) == [tenure_events.StoreCheckpoint(at(1))]
     assert (driven.shard.stage, driven.shard.over_because) == (Stage.OVER, "a record cannot be read")
 
@@ -555,7 +554,7 @@ def test_a_shard_that_is_given_up_is_told_once() -> None:
     driven.shard.ledger.take_events()
     assert driven.shard.take(10, driven.now_s) == (None, [commands.GaveUp(ending)])
     assert driven.shard.take(10, driven.now_s) == (None, [])
-    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(checkpoint_events.Look()) == [commands.Wake()]
     driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.shard.take(10, driven.now_s) == (None, [commands.Alarm(math.inf)]), "another ledger has not given up"
 
@@ -588,7 +587,7 @@ def test_a_seek_is_refused_while_a_checkpoint_is_pending() -> None:
     driven = Driven()
     driven.admit(1, 2)
     former = driven.shard.ledger
-    driven.handle(Prepare(at(2), None, at(2)))
+    driven.handle(checkpoint_events.Prepare(at(2), None, at(2)))
     with pytest.raises(CheckpointError, match="commit or abandon the pending checkpoint before a seek"):
         driven.handle(events.Seek(driven.new_ledger(at(0))))
     assert driven.shard.ledger is former
@@ -619,7 +618,7 @@ def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> N
     assert driven.ack(driven.taken()) == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
     assert (
         driven.handle(events.Reorder(AnyOrder()))
-        == driven.handle(Look())
+        == driven.handle(checkpoint_events.Look())
         == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
     )
     assert driven.handle(tenure_commands.CheckpointStored(END)) == [commands.Over(), commands.Wake()]
@@ -629,7 +628,7 @@ def test_another_order_while_the_end_is_stored_changes_nothing_of_the_end() -> N
 def test_another_order_keeps_a_pending_checkpoint() -> None:
     driven = Driven()
     driven.admit(1, 2)
-    driven.handle(Prepare(at(2), None, at(2)))
+    driven.handle(checkpoint_events.Prepare(at(2), None, at(2)))
     driven.handle(events.Reorder(AnyOrder()))
     assert not driven.shard.checkpoints.idle
     assert numbers(driven.taken().records) == [1, 2]
@@ -651,7 +650,7 @@ def test_the_program_is_told_of_the_end_before_it_is_stored() -> None:
     driven.admit(1, 1)
     driven.handle(events.Fetched())
     assert driven.ack(driven.taken()) == [commands.TellEnd(), tenure_events.StoreCheckpoint(at(1)), commands.Wake()]
-    assert driven.handle(Look()) == [commands.Wake()]
+    assert driven.handle(checkpoint_events.Look()) == [commands.Wake()]
     assert driven.shard.end is End.TELLING
     assert driven.handle(events.HoldEnd()) == []
     assert driven.handle(events.EndTold()) == [tenure_events.StoreCheckpoint(END, at_once=True), commands.Wake()]
@@ -726,14 +725,14 @@ class Tenures(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         delivery = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         self.driven.shard.ledger.ack(delivery.ticket)
-        self.handle(Look())
+        self.handle(checkpoint_events.Look())
 
     @rule(
         given=st.sampled_from(
             [
                 events.Resume(),
-                Flush(),
-                Look(),
+                checkpoint_events.Flush(),
+                checkpoint_events.Look(),
                 events.TimerFired(),
                 tenure_commands.FenceFell(),
                 tenure_commands.FenceLifted(),
@@ -757,7 +756,7 @@ class Tenures(RuleBasedStateMachine):
     @rule()
     def writes_a_letter(self) -> None:
         self.driven.shard.ledger.dead_letter(self.out.pop().ticket, self.driven.now_s)
-        self.handle(Look())
+        self.handle(checkpoint_events.Look())
 
     @precondition(lambda self: self.letters)
     @rule(is_written=st.booleans())
@@ -775,7 +774,9 @@ class Tenures(RuleBasedStateMachine):
     @rule(back=st.integers(0, 4))
     def prepares(self, back: int) -> None:
         try:
-            self.handle(Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.progress.came_to))
+            self.handle(
+                checkpoint_events.Prepare(at(max(0, self.came - back)), None, self.driven.shard.ledger.progress.came_to)
+            )
         except CheckpointError:
             return
 
@@ -783,7 +784,7 @@ class Tenures(RuleBasedStateMachine):
     def decides(self, commits: bool) -> None:
         pending = self.driven.shard.checkpoints.pending or Pending(at(0), None)
         try:
-            self.handle(Commit(pending) if commits else storing.Abandon(pending))
+            self.handle(checkpoint_events.Commit(pending) if commits else checkpoint_events.Abandon(pending))
         except CheckpointError:
             return
 
@@ -803,8 +804,8 @@ class Tenures(RuleBasedStateMachine):
 
     @rule()
     def bounds(self) -> None:
-        self.handle(SetBound(at(self.came)))
-        self.handle(Look())
+        self.handle(checkpoint_events.SetBound(at(self.came)))
+        self.handle(checkpoint_events.Look())
 
     @precondition(lambda self: self.driven.shard.end is End.FREE and not self.ends)
     @rule()

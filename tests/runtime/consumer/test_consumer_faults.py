@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Done, writes
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import NotFoundError
 from shardway.events import LeaseUpkeepFailed
 from shardway.local import Fault, LocalKinesis

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.leases import Done, Kind, Unknown, Write
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.local import LocalKinesis
 from tests.runtime.consumer.faulty_tables import FaultyTable
 from tests.runtime.consumer.fleet_kit import DEADLINE_S, STREAM, fleet_of

@@ -10,7 +10,7 @@ import pytest
 from shardway import ByKey, GiveUp, Redeliver, Skip, Unordered
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.tenure.times import LeaseTimes
-from shardway.core.shard.checkpoints import Every, Prompt
+from shardway.core.shard.checkpoints.cadence import Every, Prompt
 from shardway.core.shard.machine import LETTERS_AT_ONCE_MAX
 from shardway.errors import OptionError
 from shardway.options import ConsumerOptions, LeaseOptions

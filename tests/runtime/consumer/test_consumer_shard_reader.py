@@ -14,7 +14,7 @@ from shardway.core.leases.tenure.state import Loss
 from shardway.core.leases.tenure.times import LeaseTimes
 from shardway.core.leases.writes import Done, Unknown
 from shardway.core.ledger.policy import LedgerPolicy
-from shardway.core.shard.checkpoints import Every, Prompt
+from shardway.core.shard.checkpoints.cadence import Every, Prompt
 from shardway.model import Position
 from shardway.policies import Retry
 from shardway.runtime.shard.listener import ShardListener

@@ -9,7 +9,7 @@ import pytest
 
 from shardway.core.leases import Done, writes
 from shardway.core.leases.writes import Kind
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.local import LocalKinesis
 from shardway.stores.memory import MemoryLeaseTable
 from tests.runtime.consumer.fleet_kit import STREAM, Fleet, fleet_of

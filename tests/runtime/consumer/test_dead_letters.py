@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway.core.ledger.letter import Letter
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import NotFoundError, OptionError
 from shardway.events import DeadLetterFailed, RecordDeadLettered
 from shardway.model import Position

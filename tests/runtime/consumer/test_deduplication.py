@@ -19,7 +19,8 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.feed_cursor import PageMeaning
 from shardway.core.log.user_records import ShardView, UserRecords
-from shardway.core.shard.checkpoints import Prompt, begin
+from shardway.core.shard.checkpoints.cadence import Prompt
+from shardway.core.shard.checkpoints.machine import begin
 from shardway.core.shard.duplicates import Admit, Deduplicate
 from shardway.core.shard.events import WindowKnown
 from shardway.core.shard.machine import ShardMachine

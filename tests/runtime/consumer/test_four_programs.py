@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.events import RecordsStalled, RecordsUnsettled
 from shardway.model import Position
 from shardway.policies import Redeliver

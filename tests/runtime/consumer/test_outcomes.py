@@ -11,7 +11,7 @@ import pytest
 from shardway.core.leases import writes
 from shardway.core.leases.writes import Done
 from shardway.core.ledger.parts import Part
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import OptionError, ShardReadError
 from shardway.events import LateSettlement, RecordsSkipped, RecordsUnsettled
 from shardway.model import Position

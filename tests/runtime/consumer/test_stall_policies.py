@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import ShardStoppedError
 from shardway.events import RecordsSkipped, RecordsStalled, RecordsUnsettled, ShardGivenUp
 from shardway.model import Position

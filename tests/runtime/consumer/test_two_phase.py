@@ -10,7 +10,7 @@ import pytest
 from shardway.core.leases import writes
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.writes import Done
-from shardway.core.shard.checkpoints import Prompt
+from shardway.core.shard.checkpoints.cadence import Prompt
 from shardway.errors import CheckpointError
 from shardway.events import PendingCheckpointFound
 from shardway.model import Position

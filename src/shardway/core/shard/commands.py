@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardway.core.leases.tenure import events as tenure_events
-from shardway.core.shard.checkpoints import Answer
+from shardway.core.shard.checkpoints import commands as checkpoint_commands
 from shardway.core.shard.duplicates import Admit
 
 if TYPE_CHECKING:
@@ -105,8 +104,8 @@ class Over:
 
 
 Command: TypeAlias = (
-    tenure_events.StoreCheckpoint | tenure_events.StorePending | Answer | Emit | Admit | Alarm | Wake | WriteLetter
-    | DropLetters | Revoking | AskForCallers | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
+    checkpoint_commands.Command | Emit | Admit | Alarm | Wake | WriteLetter | DropLetters | Revoking | AskForCallers
+    | Drained | TellEnd | GaveUp | FenceMoved | Resumed | Over
 )  # fmt: skip
 
 ASK_FOR_CALLERS = AskForCallers()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardway.core.leases.tenure import commands as tenure_commands
-from shardway.core.shard import checkpoints
+from shardway.core.shard.checkpoints import events as checkpoint_events
 from shardway.core.shard.duplicates import PageRead
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Stop:
 
 
 Event: TypeAlias = (
-    checkpoints.Input | PageRead | WindowKnown | PageCame | CannotRead | TimerFired | Drain | RevokingDone
+    checkpoint_events.Event | PageRead | WindowKnown | PageCame | CannotRead | TimerFired | Drain | RevokingDone
     | RevokingFailed | CallersSeen | Resume | HandOver | Seek | Reorder | Fetched | HoldEnd | EndTold | LetterWritten
     | LetterNotWritten | Stop | tenure_commands.FenceFell | tenure_commands.FenceLifted | tenure_commands.LeaseLost
 )  # fmt: skip

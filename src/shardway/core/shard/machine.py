@@ -43,9 +43,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.ledger.ledger import MayDeliver
 from shardway.core.ledger.page import R
-from shardway.core.shard import checkpoints as storing
 from shardway.core.shard import commands, events
-from shardway.core.shard.checkpoints import Abandon, Close, Commit, Flush, Look, Prepare, Progress, SetBound
+from shardway.core.shard.checkpoints import events as checkpoint_events
+from shardway.core.shard.checkpoints.machine import step
+from shardway.core.shard.checkpoints.state import Progress
 from shardway.core.shard.drain import GAPS_LOOK_S, Awaited, Drain
 from shardway.core.shard.duplicates import Admit, PageRead
 from shardway.errors import CheckpointError
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from shardway.core.ledger.ledger import Ledger
     from shardway.core.ledger.letters import DeadLetter
     from shardway.core.ledger.ticket import Delivery
-    from shardway.core.shard.checkpoints import Checkpoints
+    from shardway.core.shard.checkpoints.state import Checkpoints
     from shardway.core.shard.commands import Command
     from shardway.core.shard.duplicates import Duplicates
     from shardway.core.shard.events import Event
@@ -95,7 +96,7 @@ class End(StrEnum):
     TELLING = "telling"
 
 
-LOOK = Look()
+LOOK = checkpoint_events.Look()
 
 
 class ShardMachine(Generic[R]):
@@ -241,7 +242,7 @@ class ShardMachine(Generic[R]):
 
     # --- what is settled --------------------------------------------------------------------------
 
-    def _look(self, event: Look, now_s: float) -> list[Command]:
+    def _look(self, event: checkpoint_events.Look, now_s: float) -> list[Command]:
         return self.look(now_s)
 
     def _write_letters(self, now_s: float) -> Iterator[Command]:
@@ -292,9 +293,9 @@ class ShardMachine(Generic[R]):
         if due_s < math.inf:
             yield commands.Alarm(max(due_s, now_s + ALARM_S_MIN))
 
-    def _store(self, event: storing.Input, now_s: float) -> Sequence[Command]:
+    def _store(self, event: checkpoint_events.Event, now_s: float) -> Sequence[Command]:
         progress = self.progress
-        self.checkpoints, follows = storing.step(self.checkpoints, event, progress, now_s)
+        self.checkpoints, follows = step(self.checkpoints, event, progress, now_s)
         if follows and (at_s := self.checkpoints.wake_at_s(progress)) < math.inf:
             return *follows, commands.Alarm(at_s)
         return follows
@@ -329,14 +330,14 @@ class ShardMachine(Generic[R]):
     def _hand_over(self, event: events.HandOver, now_s: float) -> Sequence[Command]:
         if self.stage is not Stage.OVER:
             self._enter(Stage.LEAVING)
-        return self._store(Flush(), now_s)
+        return self._store(checkpoint_events.Flush(), now_s)
 
     def _stop(self, event: events.Stop, now_s: float) -> Iterator[Command]:
         if self.stage is Stage.OVER:
             return
         self.stage, self.over_because = Stage.OVER, event.reason
         self.ledger.close(event.reason)
-        yield from self._store(Close(event.reason), now_s)
+        yield from self._store(checkpoint_events.Close(event.reason), now_s)
         yield commands.OVER
         yield commands.WAKE
         if self.drain is not None:
@@ -473,14 +474,23 @@ class ShardMachine(Generic[R]):
 
 
 _RULES: Mapping[type[Any], Callable[[ShardMachine[Any], Any, float], Iterable[Command]]] = {
-    Look: ShardMachine._look,
+    checkpoint_events.Look: ShardMachine._look,
     events.TimerFired: ShardMachine._look_at_time,
     PageRead: ShardMachine._read_page,
     events.WindowKnown: ShardMachine._go_on_with_pages,
     events.PageCame: ShardMachine._admit_page,
     events.CannotRead: ShardMachine._leave_out_unreadable,
     **dict.fromkeys(
-        (Flush, SetBound, Prepare, Commit, Abandon, Close, tenure_commands.PendingStored), ShardMachine._store
+        (
+            checkpoint_events.Flush,
+            checkpoint_events.SetBound,
+            checkpoint_events.Prepare,
+            checkpoint_events.Commit,
+            checkpoint_events.Abandon,
+            checkpoint_events.Close,
+            tenure_commands.PendingStored,
+        ),
+        ShardMachine._store,
     ),
     tenure_commands.CheckpointStored: ShardMachine._note_stored,
     events.Drain: ShardMachine._begin_drain,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardway.core.leases.checkpoint import Checkpoint
-from shardway.core.shard.checkpoints import Abandon, Commit, Prepare, SetBound
+from shardway.core.shard.checkpoints import events as checkpoint_events
 from shardway.runtime.shard.pending import PendingCheckpoint
 
 if TYPE_CHECKING:
-    from shardway.core.shard.checkpoints import Pending
+    from shardway.core.shard.checkpoints.state import Pending
     from shardway.model import Position
     from shardway.runtime.shard.driver import ShardDriver
 
@@ -42,17 +42,17 @@ class Checkpointing:
 
     async def commit(self, pending: PendingCheckpoint) -> None:
         """Make a pending checkpoint the checkpoint, and wait until that is stored. Raises CheckpointError."""
-        await self._driver.host.run(lambda: self._driver.ask(Commit(pending._value)))
+        await self._driver.host.run(lambda: self._driver.ask(checkpoint_events.Commit(pending._value)))
 
     async def abandon(self, pending: PendingCheckpoint) -> None:
         """Let a pending checkpoint go, and wait until that is stored. Raises CheckpointError."""
-        await self._driver.host.run(lambda: self._driver.ask(Abandon(pending._value)))
+        await self._driver.host.run(lambda: self._driver.ask(checkpoint_events.Abandon(pending._value)))
 
     def checkpoint_to(self, checkpoint: Checkpoint) -> None:
         """Let checkpoints go up to this one, if all before is settled, and no further; a later call moves the bound."""
         driver = self._driver
         with driver.lock:
-            results = driver.machine.handle(SetBound(checkpoint), driver.now_s)
+            results = driver.machine.handle(checkpoint_events.SetBound(checkpoint), driver.now_s)
         driver.perform_soon(results)
         driver.touched()
 
@@ -67,4 +67,4 @@ class Checkpointing:
         return driver.stored >= checkpoint
 
     async def _prepare(self, to: Checkpoint, state: bytes | None) -> Pending | None:
-        return await self._driver.ask(Prepare(to, state, self._driver.ledger.progress.came_to))
+        return await self._driver.ask(checkpoint_events.Prepare(to, state, self._driver.ledger.progress.came_to))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardway.core.ledger.ledger_events import raised_at
 from shardway.core.ledger.page import payload_bytes_of_all
-from shardway.core.shard.checkpoints import Flush
+from shardway.core.shard.checkpoints import events as checkpoint_events
 from shardway.core.shard.events import CannotRead
 from shardway.errors import ShardStoppedError
 from shardway.policies import Skip
@@ -130,7 +130,7 @@ class Delivery:
 
     def _taken_back(self) -> None:
         if not self._driver.is_over:
-            self._driver.handle(Flush(at_once=True))
+            self._driver.handle(checkpoint_events.Flush(at_once=True))
             self._driver.stir()
 
     def pause(self, paused: bool = True) -> None:

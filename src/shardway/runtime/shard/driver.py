@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardway.core.leases.tenure import commands as tenure_commands
 from shardway.core.leases.tenure import events as tenure_events
 from shardway.core.shard import commands, events
-from shardway.core.shard.checkpoints import Answer
+from shardway.core.shard.checkpoints import commands as checkpoint_commands
 from shardway.core.shard.commands import WAKE
 from shardway.core.shard.duplicates import Admit
 from shardway.core.shard.machine import Stage
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from shardway.core.leases.checkpoint import Checkpoint
     from shardway.core.ledger.ledger import Ledger
-    from shardway.core.shard import checkpoints
-    from shardway.core.shard.checkpoints import Pending
+    from shardway.core.shard.checkpoints import events as checkpoint_events
+    from shardway.core.shard.checkpoints.state import Pending
     from shardway.core.shard.machine import ShardMachine
     from shardway.events import LedgerEvent
     from shardway.model import Record
@@ -179,11 +179,11 @@ class ShardDriver:
         if isinstance(command, tenure_commands.Departure):
             self.listeners.lease_goes(command)
 
-    async def ask(self, given: checkpoints.Input) -> Pending | None:
+    async def ask(self, event: checkpoint_events.Event) -> Pending | None:
         """Ask for a checkpoint in two phases, and wait until it is stored. Returns the checkpoint that is pending, or
         was until now. Raises CheckpointError.
         """
-        self.handle(given)
+        self.handle(event)
         pending, self._asked = self.machine.checkpoints.pending, self.loop.create_future()
         self._asked.add_done_callback(_seen)
         # The write goes on where the caller does not: a prepare that is cancelled is found in `pending`.
@@ -270,7 +270,7 @@ class ShardDriver:
                 self._ask_for_callers()
             case commands.Drained():
                 self.revocation.drained(command)
-            case Answer():
+            case checkpoint_commands.Answer():
                 self._answer(command)
             case commands.TellEnd():
                 self._ending = spawn(self._tell_end(), self.stops_by_failure("what is done before its end is stored"))
@@ -286,7 +286,7 @@ class ShardDriver:
         is_asked = not self.paused and (bool(self.asking) or self.listeners.are_asked)
         self.handle(events.CallersSeen(is_asked, self.listeners.calling()))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: checkpoint_commands.Answer) -> None:
         asked = self._asked
         if asked is None or asked.done():
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.checkpoint import Checkpoint
-    from shardway.core.shard.checkpoints import Pending
+    from shardway.core.shard.checkpoints.state import Pending
     from shardway.events import LedgerEvent
     from shardway.model import Position
     from shardway.policies import OnPending

@@ -16,8 +16,10 @@ from shardway.core.ledger.ledger import Ledger
 from shardway.core.ledger.page import payload_bytes_of
 from shardway.core.ledger.policy import LedgerPolicy
 from shardway.core.log.user_records import PLAIN_BYTES, RECORD_BYTES
-from shardway.core.shard import checkpoints, events, machine
-from shardway.core.shard.checkpoints import Flush, Riding
+from shardway.core.shard import events, machine
+from shardway.core.shard.checkpoints import events as checkpoint_events
+from shardway.core.shard.checkpoints.cadence import Riding
+from shardway.core.shard.checkpoints.machine import begin
 from shardway.core.shard.machine import ShardMachine
 from shardway.runtime.shard.checkpointing import Checkpointing
 from shardway.runtime.shard.delivery import Delivery
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow
     from shardway.core.leases.tenure.state import Loss
     from shardway.core.log.feed_cursor import FeedCursor
-    from shardway.core.shard.checkpoints import Cadence
+    from shardway.core.shard.checkpoints.cadence import Cadence
     from shardway.events import LedgerEvent
     from shardway.model import Record
     from shardway.policies import OnPending, OrderPolicy
@@ -91,7 +93,7 @@ class ShardReader:
         self._policy = choices.ledger
         self._rng = rng
         row = keeper.row
-        begins = checkpoints.begin(
+        begins = begin(
             row,
             choose(row, choices.on_pending, stream=self.stream, shard_id=self.shard_id, on_event=on_event),
             where=f"{self.stream}, {self.shard_id}",
@@ -115,7 +117,7 @@ class ShardReader:
         self.handle = ShardHandle(driver)
         pages.begin(begins.wanted)
         if begins.settled > row.checkpoint:
-            driver.handle(Flush(at_once=True))
+            driver.handle(checkpoint_events.Flush(at_once=True))
 
     def listen(self, listener: ShardListener) -> None:
         """Add a listener: it hears of the shard."""

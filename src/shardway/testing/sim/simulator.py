@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.row import LeaseRow
-from shardway.core.shard.checkpoints import Every, Prompt, Riding
+from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import StartingPosition
 from shardway.options.consumer import BufferOptions, CheckpointOptions, ConsumerOptions, FanOutOptions, HandoffOptions
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable
 
-    from shardway.core.shard.checkpoints import Cadence
+    from shardway.core.shard.checkpoints.cadence import Cadence
     from shardway.runtime.consumer.consumer import Consumer
     from shardway.testing.sim.plan import Fault
 
