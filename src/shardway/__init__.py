@@ -9,119 +9,7 @@ Names are loaded when first used, so that ``import shardway`` stays cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.core.ledger.parts import Part
-    from shardway.core.log.pace import PollingOptions
-    from shardway.core.shard.duplicates import Deduplicate
-    from shardway.errors import (
-        BufferFullError,
-        CheckpointError,
-        DataLossError,
-        OptionError,
-        PutError,
-        ServiceError,
-        ShardReadError,
-        ShardwayError,
-        TransportError,
-    )
-    from shardway.model import OutRecord, OutsidePolicy, Position, PutResult, Record, StartingPosition
-    from shardway.options.consumer import BufferOptions, CheckpointOptions, FanOutOptions, HandoffOptions
-    from shardway.options.leases import LeaseOptions
-    from shardway.options.producer import ProducerOptions
-    from shardway.policies import (
-        AnyOrder,
-        ByKey,
-        DeadLetters,
-        Deliver,
-        GiveUp,
-        InOrder,
-        Redeliver,
-        Retry,
-        SettlingOptions,
-        Skip,
-        Stop,
-        Warn,
-    )
-    from shardway.runtime.consumer.collection import Collection
-    from shardway.runtime.consumer.concurrency import OneByOne, Unordered, by_key, unordered
-    from shardway.runtime.consumer.consumer import Consumer
-    from shardway.runtime.consumer.lifecycle import AssignedShard
-    from shardway.runtime.consumer.shards import Shard
-    from shardway.runtime.consumer.sync_consumer import SyncConsumer, SyncShard
-    from shardway.runtime.feeds.deserializing import Unreadable
-    from shardway.runtime.producer.handles import PutHandle, Puts, SyncPutHandle, SyncPuts, Unwritten
-    from shardway.runtime.producer.producer import Producer
-    from shardway.runtime.producer.sync_producer import SyncProducer
-    from shardway.runtime.shard.batch import Batch, Delivered
-    from shardway.telemetry.log import log_events
-    from shardway.wiring import ConnectionOptions, Credentials
-
-__all__ = [
-    "AnyOrder",
-    "AssignedShard",
-    "Batch",
-    "BufferFullError",
-    "BufferOptions",
-    "ByKey",
-    "CheckpointError",
-    "CheckpointOptions",
-    "Collection",
-    "ConnectionOptions",
-    "Consumer",
-    "Credentials",
-    "DataLossError",
-    "DeadLetters",
-    "Deduplicate",
-    "Deliver",
-    "Delivered",
-    "FanOutOptions",
-    "GiveUp",
-    "HandoffOptions",
-    "InOrder",
-    "LeaseOptions",
-    "OneByOne",
-    "OptionError",
-    "OutRecord",
-    "OutsidePolicy",
-    "Part",
-    "PollingOptions",
-    "Position",
-    "Producer",
-    "ProducerOptions",
-    "PutError",
-    "PutHandle",
-    "PutResult",
-    "Puts",
-    "Record",
-    "Redeliver",
-    "Retry",
-    "ServiceError",
-    "SettlingOptions",
-    "Shard",
-    "ShardReadError",
-    "ShardwayError",
-    "Skip",
-    "StartingPosition",
-    "Stop",
-    "SyncConsumer",
-    "SyncProducer",
-    "SyncPutHandle",
-    "SyncPuts",
-    "SyncShard",
-    "TransportError",
-    "Unordered",
-    "Unreadable",
-    "Unwritten",
-    "Warn",
-    "__version__",
-    "by_key",
-    "log_events",
-    "unordered",
-]
 
 __version__ = "0.3.0"
 
@@ -187,6 +75,8 @@ _HOMES = {
     "unordered": "shardway.runtime.consumer.concurrency",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = ["__version__", *_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.core.shard.checkpoints.cadence import Every, Prompt, Riding
-    from shardway.policies import FoundPending, PendingChoice
-    from shardway.runtime.shard.pending import PendingCheckpoint
-
-__all__ = [
-    "Every",
-    "FoundPending",
-    "PendingCheckpoint",
-    "PendingChoice",
-    "Prompt",
-    "Riding",
-]
 
 _HOMES = {
     "Every": "shardway.core.shard.checkpoints.cadence",
@@ -29,6 +13,8 @@ _HOMES = {
     "Riding": "shardway.core.shard.checkpoints.cadence",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.core.ledger.letter import Letter
-    from shardway.policies import DeadLettersTo, DeadLettersToFile, DeadLettersToStream
-
-__all__ = [
-    "DeadLettersTo",
-    "DeadLettersToFile",
-    "DeadLettersToStream",
-    "Letter",
-]
 
 _HOMES = {
     "DeadLettersTo": "shardway.policies",
@@ -24,6 +11,8 @@ _HOMES = {
     "Letter": "shardway.core.ledger.letter",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.core.assignment.strategies import ByThroughput, EqualCounts, Fixed
-    from shardway.core.leases.checkpoint import Checkpoint
-    from shardway.runtime.shard.listener import Origin
-    from shardway.stores.memory import MemoryLeaseTable
-    from shardway.stores.postgres import PostgresLeaseTable
-    from shardway.stores.sqlite import SqliteLeaseTable
-
-__all__ = [
-    "ByThroughput",
-    "Checkpoint",
-    "EqualCounts",
-    "Fixed",
-    "MemoryLeaseTable",
-    "Origin",
-    "PostgresLeaseTable",
-    "SqliteLeaseTable",
-]
 
 _HOMES = {
     "ByThroughput": "shardway.core.assignment.strategies",
@@ -36,6 +15,8 @@ _HOMES = {
     "SqliteLeaseTable": "shardway.stores.sqlite",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

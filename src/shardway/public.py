@@ -1,4 +1,9 @@
-"""A public module loads what it names: each name from its own module, when it is first used (PEP 562)."""
+"""A public module names what stands elsewhere, and loads each name from its own module when it is first used (PEP 562).
+
+A module with public names lists them once, by the modules that have them. Type checkers cannot follow a name to a
+module that is loaded later, so they read the stub beside it (``.pyi``), which ``python -m scripts.stubs`` writes from
+the list.
+"""
 
 from __future__ import annotations
 

@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.events.consumer_snapshot import ConsumerSnapshot
-    from shardway.events.producer_snapshot import ProducerSnapshot
-    from shardway.events.query_snapshot import QuerySnapshot
-    from shardway.options.metrics import MetricsOptions
-    from shardway.runtime.consumer.statistics import ConsumerStatistics, ShardStatistics
-
-__all__ = [
-    "ConsumerSnapshot",
-    "ConsumerStatistics",
-    "MetricsOptions",
-    "ProducerSnapshot",
-    "QuerySnapshot",
-    "ShardStatistics",
-]
 
 _HOMES = {
     "ConsumerSnapshot": "shardway.events.consumer_snapshot",
@@ -31,6 +13,8 @@ _HOMES = {
     "ShardStatistics": "shardway.runtime.consumer.statistics",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

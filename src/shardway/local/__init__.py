@@ -9,17 +9,7 @@ answer for other services.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.local.embedded import LocalKinesis
-    from shardway.local.faults import Fault
-    from shardway.local.options import LocalOptions
-    from shardway.local.spawned import SpawnedKinesis
-
-__all__ = ["Fault", "LocalKinesis", "LocalOptions", "SpawnedKinesis"]
 
 _HOMES = {
     "Fault": "shardway.local.faults",
@@ -28,6 +18,8 @@ _HOMES = {
     "SpawnedKinesis": "shardway.local.spawned",
 }
 """The module of each public name. A use of the name loads this module, and no other."""
+
+__all__ = [*_HOMES]
 
 _load = loaded_from(__name__, _HOMES)
 

@@ -13,32 +13,7 @@ The modules, in the order in which to read them:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.options.consumer import (
-        BufferOptions,
-        CheckpointOptions,
-        ConsumerOptions,
-        FanOutOptions,
-        HandoffOptions,
-    )
-    from shardway.options.leases import LeaseOptions
-    from shardway.options.metrics import MetricsOptions
-    from shardway.options.producer import ProducerOptions
-
-__all__ = [
-    "BufferOptions",
-    "CheckpointOptions",
-    "ConsumerOptions",
-    "FanOutOptions",
-    "HandoffOptions",
-    "LeaseOptions",
-    "MetricsOptions",
-    "ProducerOptions",
-]
 
 _HOMES = {
     "BufferOptions": "shardway.options.consumer",
@@ -51,6 +26,8 @@ _HOMES = {
     "ProducerOptions": "shardway.options.producer",
 }
 """The module of each name: that one is loaded for it, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

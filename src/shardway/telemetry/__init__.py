@@ -9,30 +9,7 @@ Read ``metrics`` and ``metric_table`` first, then ``points``, which are made of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.telemetry.cloudwatch import CloudWatchExporter, EmfExporter
-    from shardway.telemetry.cloudwatch_datums import CloudWatchChoice
-    from shardway.telemetry.exporting import together
-    from shardway.telemetry.libraries import OpenTelemetryExporter, PrometheusCollector
-    from shardway.telemetry.otlp import OtlpExporter
-    from shardway.telemetry.prometheus import PrometheusExporter
-    from shardway.telemetry.tracing import OpenTelemetryTracing
-
-__all__ = [
-    "CloudWatchChoice",
-    "CloudWatchExporter",
-    "EmfExporter",
-    "OpenTelemetryExporter",
-    "OpenTelemetryTracing",
-    "OtlpExporter",
-    "PrometheusCollector",
-    "PrometheusExporter",
-    "together",
-]
 
 _HOMES = {
     "CloudWatchChoice": "shardway.telemetry.cloudwatch_datums",
@@ -46,6 +23,8 @@ _HOMES = {
     "together": "shardway.telemetry.exporting",
 }
 """The module of each public name. A use of the name loads this module, and no other."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 

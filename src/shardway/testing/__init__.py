@@ -4,35 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardway.public import loaded_from
-
-if TYPE_CHECKING:
-    from shardway.local import Fault, LocalKinesis, SpawnedKinesis
-    from shardway.testing.consumer import SyncTestConsumer, TestConsumer, UnsettledError
-    from shardway.testing.memory_stream import MemoryStream, records_of_file
-    from shardway.testing.sim.loop import DeadlockError, RealInputOutputError, VirtualLoop, VirtualTime
-    from shardway.testing.sim.plan import FaultPlan
-    from shardway.testing.sim.simulator import Report, Simulator
-
-__all__ = [
-    "DeadlockError",
-    "Fault",
-    "FaultPlan",
-    "LocalKinesis",
-    "MemoryStream",
-    "RealInputOutputError",
-    "Report",
-    "Simulator",
-    "SpawnedKinesis",
-    "SyncTestConsumer",
-    "TestConsumer",
-    "UnsettledError",
-    "VirtualLoop",
-    "VirtualTime",
-    "records_of_file",
-]
 
 _HOMES = {
     "DeadlockError": "shardway.testing.sim.loop",
@@ -52,6 +24,8 @@ _HOMES = {
     "records_of_file": "shardway.testing.memory_stream",
 }
 """The module of each name: wherever Shardway is installed, pytest loads this package in every run."""
+
+__all__ = [*_HOMES]
 
 __getattr__ = loaded_from(__name__, _HOMES)
 
