@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from shardway.fences import ROW_KEY_COLUMNS, PostgresFence, SqliteFence, StaleOw
 from shardway.local import LocalKinesis
 from shardway.testing import TestConsumer
 from tests.stores import postgres_server
+from tests.stores.sqlite_leases import leases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 90.0
 RECORDS = 300
 KEYS = 40
+BEFORE_S = 60.0
 
 
 @dataclass
@@ -225,8 +229,9 @@ def test_a_table_has_a_plain_name(kind: Any, name: Any) -> None:
 class Fleet:
     """Processes that write into one store; what still runs at the end is killed."""
 
-    def __init__(self, endpoint_url: str, leases: Path, store: str, concurrency: str) -> None:
-        self._arguments = [endpoint_url, str(leases), store, concurrency]
+    def __init__(self, endpoint_url: str, leases: Path, store: str, concurrency: str, start: str) -> None:
+        self._leases = leases
+        self._arguments = [endpoint_url, str(leases), store, concurrency, start]
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self) -> subprocess.Popen[str]:
@@ -236,6 +241,12 @@ class Fleet:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         return process
+
+    def until_it_has_leases(self, count: int) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while len(leases_in(self._leases, "writer")) < count:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
 
     def end(self) -> None:
         for process in self.processes:
@@ -283,7 +294,10 @@ def test_each_record_is_stored_once_under_kills_and_a_rollout(
         connection = ConnectionOptions(
             endpoint_url=local.endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         )
-        fleet = Fleet(local.endpoint_url, tmp_path / "leases.db", place, concurrency)
+        since = dt.datetime.fromtimestamp(local.clock.now() - BEFORE_S, dt.UTC).isoformat()
+        starts = ("TRIM_HORIZON", since, "LATEST")
+        start = starts[zlib.crc32(f"{store} {concurrency}".encode()) % len(starts)]  # It is the same in each run.
+        fleet = Fleet(local.endpoint_url, tmp_path / "leases.db", place, concurrency, start)
         try:
             with SyncProducer("orders", connection=connection) as producer:
 
@@ -291,8 +305,12 @@ def test_each_record_is_stored_once_under_kills_and_a_rollout(
                     pairs = [(f"key-{number % KEYS}", b"%d" % number) for number in range(first, first + RECORDS)]
                     producer.put_many(pairs).wait()
 
-                put(0)
+                if start != "LATEST":
+                    put(0)
                 killed, replaced = fleet.start(), fleet.start()
+                if start == "LATEST":
+                    fleet.until_it_has_leases(2)
+                    put(0)
                 _until(place, RECORDS // 3)
                 killed.kill()
                 put(RECORDS)

@@ -1,15 +1,16 @@
 """One worker that writes into a database behind a fence, in a process of its own:
-``python writing_process.py ENDPOINT LEASES STORE CONCURRENCY``.
+``python writing_process.py ENDPOINT LEASES STORE CONCURRENCY START``.
 
 LEASES is the path of an SQLite file. STORE is the path of another, or a PostgreSQL server's URL. CONCURRENCY is
-``OneByOne``, ``by_key`` or ``unordered``. Each handler waits a random moment, so that later records are written before
-earlier ones.
+``OneByOne``, ``by_key`` or ``unordered``. START is TRIM_HORIZON, LATEST or a time as ISO 8601
+writes it. Each handler waits a random moment, so that later records are written before earlier ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import random
 import sqlite3
 import sys
@@ -32,6 +33,7 @@ CHOICES: dict[str, Concurrency] = {"OneByOne": OneByOne(), "by_key": by_key(16),
 # Without a unique key of their own, rows that are written twice are counted twice.
 ROWS = f"CREATE TABLE IF NOT EXISTS orders (data TEXT, {ROW_KEY_COLUMNS})"
 PAUSE_S = 0.03
+NAMED_STARTS = ("TRIM_HORIZON", "LATEST")
 
 
 def to_sqlite(path: str) -> Callable[[Batch[bytes]], Awaitable[None]]:
@@ -77,14 +79,14 @@ async def to_postgres(dsn: str) -> Callable[[Batch[bytes]], Awaitable[None]]:
     return store
 
 
-async def main(endpoint_url: str, leases: str, store: str, concurrency: str) -> None:
+async def main(endpoint_url: str, leases: str, store: str, concurrency: str, start: str) -> None:
     consumer = Consumer(
         "orders",
         application=APPLICATION,
         connection=ConnectionOptions(
             endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         ),
-        starting_position="TRIM_HORIZON",
+        starting_position=start if start in NAMED_STARTS else dt.datetime.fromisoformat(start),
         leases=LeaseOptions(table=SqliteLeaseTable(leases), failover_s=2.0),
         polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         buffer=BufferOptions(batch_records_max=20),

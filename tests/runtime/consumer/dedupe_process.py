@@ -1,4 +1,5 @@
-"""A worker that leaves out duplicates, in a process of its own: ``python dedupe_process.py ENDPOINT LEASES OUTPUT``.
+"""A worker that leaves out duplicates, in a process of its own: ``python dedupe_process.py ENDPOINT LEASES OUTPUT
+START``, which is TRIM_HORIZON, LATEST or a time as ISO 8601 writes it.
 
 Each record that it is given is a line of OUTPUT, written before the record is settled: its data and its number.
 """
@@ -6,6 +7,7 @@ Each record that it is given is a line of OUTPUT, written before the record is s
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import sys
 from typing import Any
@@ -17,8 +19,10 @@ from shardway.options import BufferOptions, LeaseOptions
 from shardway.runtime.consumer.consumer import Consumer
 from shardway.stores.sqlite import SqliteLeaseTable
 
+NAMED_STARTS = ("TRIM_HORIZON", "LATEST")
 
-async def main(endpoint_url: str, leases: str, output: str) -> None:
+
+async def main(endpoint_url: str, leases: str, output: str, start: str) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     consumer = Consumer(
         "orders",
@@ -26,7 +30,7 @@ async def main(endpoint_url: str, leases: str, output: str) -> None:
         connection=ConnectionOptions(
             endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         ),
-        starting_position="TRIM_HORIZON",
+        starting_position=start if start in NAMED_STARTS else dt.datetime.fromisoformat(start),
         leases=LeaseOptions(table=SqliteLeaseTable(leases), failover_s=2.0),
         polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
         buffer=BufferOptions(batch_records_max=5),

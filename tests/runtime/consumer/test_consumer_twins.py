@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from shardway.local import LocalKinesis
 from tests.runtime.consumer.face_kit import STREAM, put
+from tests.stores.sqlite_leases import leases_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,15 +24,19 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).with_name("twin_process.py")
 DEADLINE_S = 60.0
 STREAMS = {STREAM: 4}
+BEFORE_S = 60.0
 
 
 class Twins:
     """Programs, each with a process group of its own, and what all of them were given."""
 
-    def __init__(self, local: LocalKinesis, folder: Path) -> None:
+    def __init__(self, local: LocalKinesis, folder: Path, start: str) -> None:
         self.output = folder / "output"
+        self.leases = folder / "leases.db"
         self.running: list[subprocess.Popen[str]] = []
-        self._arguments = [local.endpoint_url, str(folder / "leases.db"), str(self.output)]
+        since = dt.datetime.fromtimestamp(local.clock.now() - BEFORE_S, dt.UTC).isoformat()
+        start = since if start == "AT_TIMESTAMP" else start
+        self._arguments = [local.endpoint_url, str(self.leases), str(self.output), start]
 
     def start(self, how: str) -> subprocess.Popen[str]:
         self.running.append(
@@ -62,10 +68,14 @@ class Twins:
                 process.stdout.close()
         self.running.clear()
 
+    def has_leases(self) -> bool:
+        """Whether each shard has its lease, which fixes where it begins."""
+        return len(leases_in(self.leases, "twins")) == STREAMS[STREAM]
 
-@pytest.fixture
-def twins(local: LocalKinesis, tmp_path: Path) -> Iterator[Twins]:
-    made = Twins(local, tmp_path)
+
+@pytest.fixture(params=["TRIM_HORIZON", "AT_TIMESTAMP"])
+def twins(request: pytest.FixtureRequest, local: LocalKinesis, tmp_path: Path) -> Iterator[Twins]:
+    made = Twins(local, tmp_path, request.param)
     yield made
     made.end(signal.SIGKILL)
 
@@ -81,6 +91,22 @@ def test_a_consumer_made_before_a_fork_is_another_worker_in_each_process(twins: 
     twins.until(lambda: set(twins.got()) >= wanted)
     twins.end(signal.SIGTERM)
     assert twins.got() == Counter(wanted)
+
+
+@pytest.mark.parametrize("twins", ["LATEST"], indirect=True)
+def test_a_first_start_at_latest_of_two_processes_of_one_id(twins: Twins, kinesis: Any) -> None:
+    """What was there before is left out, and all that comes behind the leases is read once, by either process."""
+    put(kinesis, range(100))
+    for _ in range(2):
+        twins.start("w1")
+    twins.until(twins.has_leases)
+    wanted = set(put(kinesis, range(300, 600)))
+    twins.until(lambda: set(twins.got()) >= wanted)
+    with twins.running.pop(0) as gone:
+        gone.kill()
+    wanted |= set(put(kinesis, range(600, 900)))
+    twins.until(lambda: set(twins.got()) >= wanted)
+    assert set(twins.got()) == wanted
 
 
 def test_two_processes_of_one_id_that_start_together(twins: Twins, kinesis: Any) -> None:

@@ -4,6 +4,7 @@ dead one did.
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.runtime.consumer.fleet_kit import STREAM
+from tests.stores.sqlite_leases import leases_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("dedupe_process.py")
 DEADLINE_S = 90.0
+BEFORE_S = 60.0
+SEED = 7
 
 
 class Workers:
-    def __init__(self, endpoint_url: str, folder: Path) -> None:
+    def __init__(self, endpoint_url: str, folder: Path, start: str) -> None:
         self.output = folder / "output"
         self.output.touch()
-        self._arguments = [endpoint_url, str(folder / "leases.db"), str(self.output)]
+        self.leases = folder / "leases.db"
+        self._arguments = [endpoint_url, str(self.leases), str(self.output), start]
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -51,6 +56,10 @@ class Workers:
             found[data].add(number)
         return found
 
+    def has_leases(self) -> bool:
+        """Whether the shard has its lease, which fixes where it begins."""
+        return len(leases_in(self.leases, "dedupe")) == 1
+
     def until(self, condition: Callable[[], bool]) -> None:
         end_s = time.monotonic() + DEADLINE_S
         while not condition():
@@ -59,9 +68,10 @@ class Workers:
             time.sleep(0.02)
 
 
-@pytest.fixture
-def workers(local: LocalKinesis, tmp_path: Path) -> Iterator[Workers]:
-    workers = Workers(local.endpoint_url, tmp_path)
+@pytest.fixture(params=[random.Random(SEED).choice(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])])
+def workers(request: pytest.FixtureRequest, local: LocalKinesis, tmp_path: Path) -> Iterator[Workers]:
+    since = dt.datetime.fromtimestamp(local.clock.now() - BEFORE_S, dt.UTC).isoformat()
+    workers = Workers(local.endpoint_url, tmp_path, since if request.param == "AT_TIMESTAMP" else request.param)
     yield workers
     while workers.running:
         workers.kill()
@@ -69,9 +79,10 @@ def workers(local: LocalKinesis, tmp_path: Path) -> Iterator[Workers]:
 
 @pytest.mark.slow
 def test_dedupe_survives_a_sigkill(local: LocalKinesis, kinesis: Any, workers: Workers) -> None:
-    rng = random.Random(7)
+    rng = random.Random(SEED)
     first: dict[str, str] = {}
     workers.start()
+    workers.until(workers.has_leases)
 
     def more_than(count: int) -> Callable[[], bool]:
         return lambda: len(workers.got()) > count

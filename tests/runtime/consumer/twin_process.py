@@ -1,12 +1,15 @@
-"""Consumers that share what was made before a fork, or one id: ``python twin_process.py ENDPOINT LEASES OUTPUT HOW``.
+"""Consumers that share what was made before a fork, or one id: ``python twin_process.py ENDPOINT LEASES OUTPUT START
+HOW``.
 
-HOW is ``fork``: one consumer, made before it, runs in three processes; else it is the worker id. Each record that a
-process is given is a line of OUTPUT; ``started`` comes out when a process reads.
+START is TRIM_HORIZON, LATEST or a time as ISO 8601 writes it. HOW is ``fork``: one consumer, made before it, runs in
+three processes; else it is the worker id. Each record that a process is given is a line of OUTPUT; ``started`` comes
+out when a process reads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import sys
 from typing import Any
@@ -18,6 +21,7 @@ from shardway.runtime.consumer.consumer import Consumer
 from shardway.stores.sqlite import SqliteLeaseTable
 
 CHILDREN = 3
+NAMED_STARTS = ("TRIM_HORIZON", "LATEST")
 
 
 async def read(consumer: Consumer[Any], output: str) -> None:
@@ -33,7 +37,7 @@ async def read(consumer: Consumer[Any], output: str) -> None:
         await consumer.run_batches(handle)
 
 
-def main(endpoint_url: str, leases: str, output: str, how: str) -> None:
+def main(endpoint_url: str, leases: str, output: str, start: str, how: str) -> None:
     consumer = Consumer(
         "orders",
         application="twins",
@@ -41,7 +45,7 @@ def main(endpoint_url: str, leases: str, output: str, how: str) -> None:
         connection=ConnectionOptions(
             endpoint_url=endpoint_url, region="us-east-1", credentials=Credentials("local", "local")
         ),
-        starting_position="TRIM_HORIZON",
+        starting_position=start if start in NAMED_STARTS else dt.datetime.fromisoformat(start),
         leases=LeaseOptions(table=SqliteLeaseTable(leases, busy_timeout_s=10.0)),
         polling=PollingOptions(interval_s=0.05, idle_interval_s=0.1),
     )
