@@ -42,7 +42,8 @@ from shardway.runtime.shard.shard_reader import ShardReader
 from shardway.runtime.shard.tenure_keeper import TenureKeeper
 from shardway.runtime.shard.window_reading import WindowRead
 from shardway.runtime.worker import shard_leases, worker
-from shardway.runtime.worker.shard_leases import StreamPart
+from shardway.runtime.worker.presence import Presence
+from shardway.runtime.worker.sharded_stream import StreamPart
 from shardway.testing.sim import simulator
 from shardway.testing.sim.plan import Crash, Cut, Join, Leave, Merge, Noise, Outage, Pause, Seek, Service, Split
 from shardway.testing.sim.services import TableConnection
@@ -511,14 +512,14 @@ def leases_are_dealt_out_otherwise_each_time(patch: pytest.MonkeyPatch) -> None:
 
 def a_row_that_is_on_its_way_is_not_awaited(patch: pytest.MonkeyPatch) -> None:
     """A worker that leaves takes its row away while a write of that row is under way."""
-    real, tasks = worker.Presence.run, dict[Any, Any]()
+    real, tasks = Presence.run, dict[Any, Any]()
 
     async def run(self: Any, on_alive: Any) -> None:
         tasks[self] = asyncio.current_task()
         await real(self, on_alive)
 
-    patch.setattr(worker.Presence, "run", run)
-    patch.setattr(worker.Presence, "end", lambda self: tasks[self].cancel())
+    patch.setattr(Presence, "run", run)
+    patch.setattr(Presence, "end", lambda self: tasks[self].cancel())
 
 
 MUTANTS = [

@@ -23,7 +23,7 @@ from shardway.model import HASH_KEY_MAX, StartingPosition, StreamName
 from shardway.runtime.dead_letters.writers import open_letters
 from shardway.runtime.feeds.polling import PollingFeed
 from shardway.runtime.worker.holding import Readers
-from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
+from shardway.runtime.worker.sharded_stream import StreamPart, shard_id_of
 from shardway.runtime.worker.worker import Worker
 from shardway.stores.memory import MemoryLeaseTable
 from tests.options_kit import options_of

@@ -11,7 +11,8 @@ from shardway.core.assignment.kcl.fleet import Coordination, Fleet, Place
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Done, Outcome, Unknown
 from shardway.errors import UnavailableError
-from shardway.runtime.worker.sight import KclTimes, KclWatch, Processors
+from shardway.runtime.worker.kcl_watch import KclTimes, KclWatch
+from shardway.runtime.worker.processors import Processors
 from tests.momentary import now
 from tests.runtime.consumer.kcl_kit import KclTable
 

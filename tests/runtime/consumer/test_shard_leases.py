@@ -13,7 +13,8 @@ from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.core.sequence import shard_id_of
 from shardway.leases import MemoryLeaseTable
 from shardway.model import HASH_KEY_MAX, ListedShard
-from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
+from shardway.runtime.worker.shard_leases import ShardLeases
+from shardway.runtime.worker.sharded_stream import StreamPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardway.runtime.consumer.placement import Placement
     from shardway.runtime.consumer.reporter import Reporter
     from shardway.runtime.consumer.spec import ConsumerSpec
-    from shardway.runtime.worker.shard_leases import StreamPart
+    from shardway.runtime.worker.sharded_stream import StreamPart
 
 
 class StreamSet:

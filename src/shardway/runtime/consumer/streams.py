@@ -21,7 +21,7 @@ from shardway.runtime.consumer.statistics import shard_statistics
 from shardway.runtime.feeds.fan_out import FanOutFeed, Registration, SubscriptionGate, SubscriptionTimes
 from shardway.runtime.feeds.polling import FetchRoom, PollingFeed
 from shardway.runtime.shard.window_reading import WindowRead
-from shardway.runtime.worker.shard_leases import StreamPart, shard_id_of
+from shardway.runtime.worker.sharded_stream import StreamPart, shard_id_of
 from shardway.tasks import SharedWork
 
 if TYPE_CHECKING:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from shardway.runtime.shard.reader_context import ReaderContext
     from shardway.runtime.shard.tenure_keeper import TenureKeeper
     from shardway.runtime.worker.reading_ahead import ReadingAhead, WarmUp
-    from shardway.runtime.worker.shard_leases import ShardLeases, StreamPart
+    from shardway.runtime.worker.shard_leases import ShardLeases
+    from shardway.runtime.worker.sharded_stream import StreamPart
     from shardway.runtime.worker.sight import SeenTables
 
 

@@ -10,7 +10,7 @@ from shardway.core.leases.continuation import goes_on
 from shardway.core.worker import events
 from shardway.errors import OptionError
 from shardway.runtime.background import emits_failure
-from shardway.runtime.worker.shard_leases import shard_id_of
+from shardway.runtime.worker.sharded_stream import shard_id_of
 from shardway.tasks import drop, give_up, spawn
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardway.runtime.background import Chores
     from shardway.runtime.feeds.polling import PollingFeed
     from shardway.runtime.shard.window_reading import WindowRead
-    from shardway.runtime.worker.shard_leases import StreamPart
+    from shardway.runtime.worker.sharded_stream import StreamPart
     from shardway.tasks import Heard
 
 
