@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import types
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from shardway.core.options.hints import alternatives, metas
 from shardway.pipeline.job.file import model
 from shardway.pipeline.job.file.faults import Fault, nearest
 
@@ -88,21 +89,8 @@ class Conversion:
 
 def _bare(hint: Any) -> Any:
     """Return a type without its remarks and without None."""
-    if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
-    if get_origin(hint) in (Union, types.UnionType):
-        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
-        if len(kinds) == 1:
-            return _bare(kinds[0])
-    return hint
-
-
-def _constraints(hint: Any) -> list[msgspec.Meta]:
-    """Return what a type says of its values beside their kind."""
-    if get_origin(hint) is Annotated:
-        kind, *remarks = get_args(hint)
-        return [one for one in remarks if isinstance(one, msgspec.Meta)] + _constraints(kind)
-    return [one for kind in get_args(hint) for one in _constraints(kind)]
+    kinds = [kind for kind in alternatives(hint) if kind is not NoneType]
+    return kinds[0] if len(kinds) == 1 else hint
 
 
 def _wrong(value: Any, hint: Any) -> str:
@@ -113,14 +101,14 @@ def _wrong(value: Any, hint: Any) -> str:
         near = nearest(value, choices) if isinstance(value, str) else ""
         near = near if "did you mean" in near else ""
         return f"must be {', '.join(choices[:-1])} or {choices[-1]}{near}"
-    patterns = [one.pattern for one in _constraints(hint) if one.pattern is not None]
+    patterns = [one.pattern for one in metas(hint) if one.pattern is not None]
     if patterns and isinstance(value, str):
-        if patterns == [one.pattern for one in _constraints(model.Span)]:
+        if patterns == [one.pattern for one in metas(model.Span)]:
             return f"must be a time span like {model.SPAN_EXAMPLE}: a number and seconds, minutes, hours or days"
-        if patterns == [one.pattern for one in _constraints(model.Function)]:
+        if patterns == [one.pattern for one in metas(model.Function)]:
             return f"must be module:function, like {model.FUNCTION_EXAMPLE}"
         return "must be letters, digits, _, . and -, at most 100"
-    if any(one.min_length for one in _constraints(hint)) and isinstance(value, str | list) and not value:
+    if any(one.min_length for one in metas(hint)) and isinstance(value, str | list) and not value:
         return "is empty"
     wanted = (
         "an array of texts"
