@@ -122,9 +122,10 @@ async def running(
     session: SessionOptions | None = None,
     failover_s: float = 2.0,
     drain_deadline_s: float = 10.0,
+    start: StartingPosition = StartingPosition.TRIM_HORIZON,
     **times: Any,
 ) -> AsyncIterator[Running]:
-    """A worker that reads from the oldest record on, until the block is left."""
+    """A worker that reads from the oldest record on, or another start, until the block is left."""
     said: list[str] = []
     events: list[Any] = []
     consumer = Consumer(
@@ -139,7 +140,7 @@ async def running(
             failover_s=failover_s,
             look_interval_s=0.1,
             wait_interval_s=0.02,
-            starting_position=StartingPosition.TRIM_HORIZON,
+            starting_position=start,
             polling=PollingOptions(interval_s=0.02, idle_interval_s=0.05),
             drain_deadline_s=drain_deadline_s,
             cadence=Prompt(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardway.model import StartingPosition
 from shardway.stores.memory import MemoryLeaseTable
 from tests.kclpy.kclpy_kit import STREAM, Journal, running
 
@@ -20,6 +22,13 @@ def put(kinesis: Any, start: int, stop: int) -> list[str]:
     datas = [str(number) for number in range(start, stop)]
     kinesis.put_records(StreamName=STREAM, Records=[{"Data": data.encode(), "PartitionKey": data} for data in datas])
     return datas
+
+
+def start_of(local: LocalKinesis, kind: str) -> StartingPosition:
+    """The start of this kind; AT_TIMESTAMP is a minute ago."""
+    if kind != "AT_TIMESTAMP":
+        return StartingPosition(kind)
+    return StartingPosition.at_timestamp(dt.datetime.fromtimestamp(local.clock.now() - 60.0, dt.UTC))
 
 
 async def test_a_worker_that_comes_gets_its_share_and_one_that_goes_leaves_all(
@@ -51,13 +60,18 @@ async def test_a_worker_that_comes_gets_its_share_and_one_that_goes_leaves_all(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "seed"), [("V1", 1), ("V2", 2), ("V3", 3)])
+@pytest.mark.parametrize(
+    ("shape", "seed", "start"),
+    [("V1", 1, "TRIM_HORIZON"), ("V2", 2, "LATEST"), ("V3", 3, "AT_TIMESTAMP")],
+)
 async def test_processors_that_are_killed_at_any_time_lose_nothing_and_keep_the_order(
-    local: LocalKinesis, kinesis: Any, journal: Journal, shape: str, seed: int
+    local: LocalKinesis, kinesis: Any, journal: Journal, shape: str, seed: int, start: str
 ) -> None:
     chance = random.Random(seed)
     wanted: list[str] = []
-    async with running(local, MemoryLeaseTable(), f"shapes:{shape}") as worker:
+    table = MemoryLeaseTable()
+    async with running(local, table, f"shapes:{shape}", start=start_of(local, start)) as worker:
+        await worker.until(table.rows)  # LATEST is the moment at which the lease is made.
         for step in range(25):
             wanted += put(kinesis, len(wanted), len(wanted) + 8)
             if step in (8, 16):
