@@ -13,7 +13,9 @@ from shardway.events import CheckpointTrimmed
 from shardway.model import Position
 from shardway.options import ConsumerOptions
 from shardway.testing import FaultPlan, Simulator
-from shardway.testing.sim.history import History, Promises, Put
+from shardway.testing.sim.history.history import History
+from shardway.testing.sim.history.promises import Promises
+from shardway.testing.sim.history.shard_story import Put
 from shardway.testing.sim.plan import (
     Crash,
     Cut,
@@ -1076,8 +1078,8 @@ def test_what_comes_again_is_no_fault_where_the_program_left_its_run_in_the_drai
     now[0] = 10.0
     history.row_written(row, dataclasses.replace(row, owner="w1", counter=2), "give")
     history.delivered("w1", "s", 2, [Position(1), Position(2)], None, by_key=False)
-    assert history.done_again == (faults > 0)
-    assert history.handed_twice == faults
+    assert history.counts.done_again == (faults > 0)
+    assert history.counts.handed_twice == faults
     assert not history.broken
 
 
@@ -1087,6 +1089,6 @@ def test_what_comes_again_is_no_fault_only_where_the_drain_lasted_until_its_dead
     assert SHORT_DRAIN.calm
     simulator = Simulator(SHORT_DRAIN)
     assert simulator.run().ok
-    assert simulator.history.duplicates > 0
+    assert simulator.history.counts.duplicates > 0
     drains_are_not_awaited(monkeypatch)
     assert {broken.rule for broken in Simulator(SHORT_DRAIN).run().broken} >= AGAIN

@@ -16,7 +16,7 @@ from shardway.model import StartingPosition
 from shardway.policies import DeadLettersTo, Retry
 from shardway.testing import FaultPlan, Simulator
 from shardway.testing.sim.__main__ import main, replay_line
-from shardway.testing.sim.history import BAD
+from shardway.testing.sim.history.shard_story import BAD
 from shardway.testing.sim.plan import (
     Crash,
     Cut,

@@ -24,7 +24,7 @@ from shardway.runtime.consumer.consumer import Consumer
 from shardway.runtime.consumer.session import ConsumerSession
 from shardway.runtime.dead_letters.writers import CallableLetters
 from shardway.runtime.shard.batch import Batch
-from shardway.testing.sim.history import BAD, Stint
+from shardway.testing.sim.history.shard_story import BAD, Stint
 from shardway.testing.sim.loop import VirtualLoop, drop
 from shardway.testing.sim.plan import Service
 from shardway.testing.sim.services import Link, SimulatedSource, StreamWire, TableConnection, wall_clock
@@ -225,7 +225,7 @@ class Process:
 
     def put_out(self, batch: Batch[Any], name: str) -> bool:
         """Put out a batch's outputs, in a transaction of this name. Return False where it was given up meanwhile."""
-        return self.alive and self.history.put_out(
+        return self.alive and self.history.transactions.put_out(
             self.name, self.key_of(batch), batch.token, name, _positions(batch, ())
         )
 
@@ -377,7 +377,7 @@ class Process:
 
     def _on_pending(self, found: FoundPending) -> PendingChoice:
         name = (found.state or b"").decode()
-        done = self.alive and self.history.is_put_out(self.key_of(found), name, found.position)
+        done = self.alive and self.history.transactions.is_put_out(self.key_of(found), name, found.position)
         return PendingChoice.COMMIT if done else PendingChoice.ABANDON
 
     def _on_event(self, event: Any) -> None:

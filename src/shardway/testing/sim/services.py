@@ -25,7 +25,7 @@ from shardway.local.model import KinesisModel, Limits, ModelError
 from shardway.model import HASH_KEY_MAX, StreamName
 from shardway.runtime.clocks import SteadyClock
 from shardway.stores.memory import MemoryLeaseTable
-from shardway.testing.sim.history import BAD, Put
+from shardway.testing.sim.history.shard_story import BAD, Put
 from shardway.testing.sim.plan import Noise, Way
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow, Outcome, Write
     from shardway.core.leases.worker_row import WorkerRow
     from shardway.local.model import Subscription
-    from shardway.testing.sim.history import History
+    from shardway.testing.sim.history.history import History
     from shardway.testing.sim.loop import VirtualLoop, VirtualTime
     from shardway.testing.sim.plan import FaultPlan
 

@@ -18,7 +18,10 @@ from shardway.model import StartingPosition
 from shardway.options.consumer import BufferOptions, CheckpointOptions, ConsumerOptions, FanOutOptions, HandoffOptions
 from shardway.options.leases import LeaseOptions
 from shardway.policies import DeadLettersTo, Redeliver, Retry, SettlingOptions
-from shardway.testing.sim.history import BAD, STREAM, BrokenRule, History, Promises
+from shardway.testing.sim.history.history import History
+from shardway.testing.sim.history.journal import BrokenRule
+from shardway.testing.sim.history.promises import Promises
+from shardway.testing.sim.history.shard_story import BAD, STREAM
 from shardway.testing.sim.loop import VirtualTime
 from shardway.testing.sim.plan import (
     Crash,
@@ -137,10 +140,10 @@ class Simulator:
         return Report(
             self.plan,
             tuple(history.broken),
-            history.deliveries,
-            history.duplicates,
-            history.tenures,
-            len(history.moves),
+            history.counts.deliveries,
+            history.counts.duplicates,
+            history.counts.tenures,
+            len(history.lease_rules.moves),
             self.time.now_s,
             history.told,
             history.digest,
@@ -220,16 +223,16 @@ class Simulator:
         self.time.run(
             max(self.time.now_s, max(healed_s, arrived_s) + QUIET_AFTER_FAILOVERS * self.options.leases.failover_s)
         )
-        moves = len(self.history.moves)
+        moves = len(self.history.lease_rules.moves)
         self.time.run(self.time.now_s + QUIET_FAILOVERS * self.options.leases.failover_s)
-        if len(self.history.moves) > moves:
-            moved = self.history.moves[moves:]
+        if len(self.history.lease_rules.moves) > moves:
+            moved = self.history.lease_rules.moves[moves:]
             self.history.fault("leases move without need", f"{len(moved)} in a quiet time, first {moved[0]}")
         history = self.history
-        if self.plan.calm and history.done_again:
-            history.fault("records that are settled come again", f"{history.done_again}, without any fault")
-        if self.plan.calm and history.handed_twice and self.plan.program != "leaves_early":
-            history.fault("records come again after a handoff", f"{history.handed_twice}, without any fault")
+        if self.plan.calm and history.counts.done_again:
+            history.fault("records that are settled come again", f"{history.counts.done_again}, without any fault")
+        if self.plan.calm and history.counts.handed_twice and self.plan.program != "leaves_early":
+            history.fault("records come again after a handoff", f"{history.counts.handed_twice}, without any fault")
 
     def _wrong(self) -> str:
         """Return what is not yet as it should be."""
