@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from examples import stateful_orders
@@ -18,7 +22,6 @@ from tests.spark.querying import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -137,3 +140,44 @@ def test_the_guide_shows_the_examples_code() -> None:
     assert len(shown) == 3
     assert all(block.strip() in code for block in shown)
     assert issubclass(stateful_orders.OrderCount, StatefulProcessor)
+
+
+class Odd(StatefulProcessor):
+    """It fails before a query's first batch."""
+
+    def init(self, handle: Any) -> None:
+        raise ValueError("no such state")
+
+    def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Iterator[Any]:
+        yield from ()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.skipif(not pyspark.__version__.startswith("4.3."), reason="the guide tells what Spark 4.3 says")
+def test_the_guide_tells_what_a_processor_that_fails_looks_like(spark: SparkSession, shop: Shop) -> None:
+    told = (DOCS / "guides" / "pipeline.md").read_text(encoding="utf-8")
+    made_with = Path(pyspark.__file__).parent / "sql" / "streaming" / "proto" / "StateMessage_pb2.py"
+    found = re.search(r"# Protobuf Python Version: ([\d.]+)", made_with.read_text())
+    assert found is not None
+    assert f"'protobuf>={found[1]}'" in told
+    shop.put("orders", 0, 3)
+    shop.pass_time(3)
+    odd = (
+        shop.read("orders")
+        .groupBy("customer")
+        .transformWithState(Odd(), "customer STRING", outputMode="Update", timeMode="None")
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        shop.run(odd, "update")
+    assert "TransformWithStateInPySpark driver worker exited unexpectedly (crashed)" in str(caught.value)
+    assert "TransformWithStateInPySpark driver worker exited unexpectedly (crashed)" in told
+    assert "no such state" not in str(caught.value)
+    setting = "spark.sql.pyspark.jvmStacktrace.enabled"
+    assert setting in told
+    spark.conf.set(setting, True)
+    try:
+        assert "ValueError: no such state" in str(caught.value)
+    finally:
+        spark.conf.unset(setting)
