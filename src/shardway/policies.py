@@ -68,8 +68,9 @@ class Retry(Options, frozen=True, kw_only=True):
     larger batch, or behind a record that failed, do not count. None: the consumer retries it for ever.
     """
     base_s: Annotated[float, Meta(gt=0)] = 0.2
+    """The bound of the pause after the first failure. Each further failure doubles it."""
     cap_s: Annotated[float, Meta(gt=0)] = 30.0
-    """Tries are a random time apart: from 0 to base_s · 2ⁿ after n failures, at most cap_s."""
+    """The highest bound. The pause is random: from 0 to base_s · 2ⁿ⁻¹ after n failures, at most cap_s."""
     then: LastResort = msgspec.field(default_factory=DeadLetters)
     """The resort for a record whose attempts are used up. The default, DeadLetters(), asks for ``dead_letters=...`` of
     the consumer; Skip(), Stop() and GiveUp() do not, and ``failures_max=None`` never comes to it. A consumer without

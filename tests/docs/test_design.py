@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.doc_pages import DOCS, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE = (DOCS / "DESIGN.md").read_text(encoding="utf-8")
 FOLDERS = ("src/shardway", "tests", "scripts", "bench", "interop", "examples")
@@ -25,6 +29,37 @@ def test_the_contents_are_the_sections() -> None:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"[\w/]+\.py\b", PAGE))))
 def test_a_file_that_is_named_is_there(name: str) -> None:
     assert any(file.endswith(f"/{name}") for file in FILES), "it has moved, or is gone"
+
+
+def members_of(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a class's or a module's own statements define, and what its methods set on ``self``."""
+    for part in ast.walk(node):
+        match part:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield part.name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def definitions() -> dict[str, set[str]]:
+    """Return the members of each class and of each module, by their names."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "src" / "shardway").rglob("*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        found.setdefault(path.stem, set()).update(members_of(module))
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(members_of(node))
+    return found
+
+
+def test_a_member_that_is_named_is_there() -> None:
+    """The page writes `Class.member`, and `module.Name` for what is no method."""
+    known = definitions()
+    named = re.findall(r"`([A-Z]\w*)\.(\w+)`|`([a-z_]+)\.([A-Z]\w*)`", PAGE)
+    pairs = sorted({(part or module, member or name) for part, member, module, name in named})
+    assert len(pairs) > 60
+    assert [f"{whole}.{name}" for whole, name in pairs if name not in known.get(whole, ())] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:tests|scripts)/[\w/]+)`", PAGE))))

@@ -1,4 +1,4 @@
-"""Count what a consumer's events say."""
+"""The meter of a consumer counts pages, batches and writes, which its parts report by calls, and some events."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ class CloudWatchName(msgspec.Struct, frozen=True, kw_only=True):
     factor: float = 1.0
     """The number in CloudWatch's unit for 1 in the unit of `Metric`: 1000 where CloudWatch has milliseconds."""
     zeros: str = ""
-    """Where set, the number is a rate of success: each count in this field (or these, by spaces) is a 0, and each other
-    one a 1.
+    """The names of the fields that count failures, with spaces between them. Where there are any, CloudWatch gets the
+    share of successes: a 0 for each failure, and a 1 for each success.
     """
     zeros_counted: bool = False
-    """True where the zeros are among what the number itself counts."""
+    """True where the number itself counts failures, too, as a call that failed after it took its time."""
     by_shard: bool = False
     """True where the KCL has a dimension ``ShardId``. `Metric.of_shard` or `Metric.level` names the number of a shard.
     """
@@ -83,8 +83,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     of_shard: str | None = None
     """The field of a shard's own snapshot that holds the number; None: the number is not counted by shard."""
     level: str | None = None
-    """The field of `ShardLevels`, or of `WorkerLevels`, for a gauge of shards, or of workers. The highest value of all,
-    or their sum (``sums``), is reported.
+    """The field of `ShardLevels`, or of `WorkerLevels`, for a gauge of shards, or of workers; ``held`` is no field, but
+    the number of a worker's shards. The highest value of all, or their sum (``sums``), is reported.
     """
     sums: bool = False
     """True for a gauge whose values of several shards, or workers, add up."""
@@ -99,8 +99,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shard_name(self) -> str | None:
-        """The name of the same level of one shard, where it is reported. It is another name, so that sums stay right.
-        None: the number is no level of shards.
+        """The name of the same level of one shard, where it is reported. A sum over `name` would count a shard twice if
+        both had one name. None: the number is no level of shards.
         """
         if self.level is None or self.field != "shards":
             return None

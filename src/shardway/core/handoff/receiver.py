@@ -28,11 +28,13 @@ class ReceiverState(StrEnum):
     WARM = "warm"
     """The worker could deliver at once."""
     PARTING = "parting"
-    """The owner names the worker no more: because the lease is given, or not to be given. The row shows it."""
+    """The owner no longer names this worker: it has given the lease to it, or it has changed its mind. The lease's row
+    shows which.
+    """
     LETTING_GO = "letting go"
     """This worker has changed its mind, but is still named: the lease may still come."""
     LAST_LOOK = "last look"
-    """The owner names the worker no more, and there is no buffer: see PARTING."""
+    """The owner no longer names this worker, and there is no buffer: see PARTING."""
     TAKING = "taking"
     """The write that takes the lease is under way, or the tenure is about to begin without one."""
     HOLDING = "holding"

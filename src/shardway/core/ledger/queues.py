@@ -44,7 +44,7 @@ class Queue(Protocol):
     def take(self, now_s: float, records_max: int, *, gaps_only: bool) -> Ticket | None:
         """Return what may be delivered now; None: nothing.
 
-        ``gaps_only``: no record is taken that lies behind all that were taken. Only records that lie between are taken,
+        ``gaps_only``: no record is taken that comes after all that were taken. Only records that lie between are taken,
         and the further parts of a record that was begun: a record is settled only when all of its parts are.
         """
 

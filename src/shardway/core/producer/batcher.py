@@ -32,8 +32,8 @@ CLOSED = "ProducerClosed"
 REQUEST_BYTES_FORMER = 5 * 1024 * 1024
 """The limit of a request's bytes before large records came (2025), which some endpoints still have."""
 STRAYS_MAX = 3
-"""The number of times after which aggregation ends because a record was in an aggregate which landed where the record
-does not belong: that record goes on its own then, and so do all others.
+"""After a record has strayed this often (its aggregate landed in a shard that is not the record's), aggregation ends:
+the producer puts each record on its own.
 """
 
 

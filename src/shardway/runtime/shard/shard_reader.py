@@ -168,8 +168,9 @@ class ShardReader:
 
     @property
     def checkpoint_max(self) -> Checkpoint | None:
-        """The checkpoint behind which nothing is checkpointed, settled or not, nor is the shard stored as ended; see
-        `Checkpointing.checkpoint_to`. None: what is settled is checkpointed.
+        """The furthest checkpoint that may be stored, even if records after it are settled; see
+        `Checkpointing.checkpoint_to`. Until it is the shard's end, the shard is not stored as ended. None: there is no
+        bound.
         """
         return self.driver.machine.checkpoints.bound
 

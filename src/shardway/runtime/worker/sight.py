@@ -30,8 +30,8 @@ SCANS_PER_FAILOVER_BESIDE_KCL = 5
 counters show which workers live, or where a leader may have assigned some.
 """
 MOVING_FAILOVERS = 2 / 3
-"""The failover times after which a counter that has not been seen to move is that of a worker that may be gone: KCL
-workers renew a lease three times in a failover time, and their leader assigns it anew when that is over.
+"""A KCL worker may be gone when the counter of its lease has not moved for this part of a failover time: KCL workers
+renew a lease three times in a failover time, and their leader assigns it anew when that time is over.
 """
 FAILOVERS_PER_SCAN_BELOW_LEADER = 2
 """The failover times between two scans of all leases, where an index tells which are this worker's."""

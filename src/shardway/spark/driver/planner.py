@@ -1,7 +1,8 @@
-"""The driver's planner finds the exact ends of the next batch from the shards' tips.
+"""The planner chooses the time at which the next batch is cut, and finds the record at which the batch ends in each
+shard.
 
-In one plan it looks at the shards that may be read now (a child only after its parents), chooses the time at which the
-batch is cut, finds where each shard ends at that time, and writes both ends of every range into an offset. It reads a
+In one plan it looks at the shards that may be read now (a child only after its parents), chooses the time, finds where
+each shard ends at that time, and writes both ends of every range into an offset. It reads a
 few records per shard, or all of them where they are few and small: then tasks need not read them again.
 """
 

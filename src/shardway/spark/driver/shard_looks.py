@@ -35,7 +35,7 @@ class ShardLooks:
         self.began_s = 0.0
         """The time at which the newest plan began: all shards that it looks at are due together."""
         self.has_searched = False
-        """True where this plan asked for more than one look at each shard brings."""
+        """True when this plan made calls beyond one look at each shard."""
 
     def begin(self) -> None:
         """Begin the looks of another plan."""

@@ -59,8 +59,8 @@ def step(checkpoints: Checkpoints, event: events.Event, progress: Progress, now_
 
 def _look(one: Checkpoints, event: events.Look, progress: Progress, now_s: float) -> Result:
     safe = one.safe(progress)
-    # This is done for each record that is settled alone. So what is further than was told is not compared with what is
-    # stored as well, and what does not change is not made anew.
+    # This runs for each record that is settled alone. `told` is never before `stored`, so a `safe` that is beyond
+    # `told` needs no second comparison; and `one` is copied only where a field changes.
     is_news = safe > one.told
     wanted = safe if is_news else one.wanted(progress)
     if wanted is None:

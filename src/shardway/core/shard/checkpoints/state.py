@@ -85,8 +85,8 @@ class Checkpoints(NamedTuple):
     """
     state: State = State.FREE
     bound: Checkpoint | None = None
-    """The checkpoint behind which nothing is checkpointed, settled or not, nor is the shard stored as ended. None: what
-    is settled is checkpointed.
+    """The furthest checkpoint that may be stored, even if records after it are settled. Until it is the shard's end,
+    the shard is not stored as ended. None: there is no bound.
     """
     pending: Pending | None = None
     """The checkpoint that is pending, from `events.Prepare` on, until it is committed or abandoned."""
