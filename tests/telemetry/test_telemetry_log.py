@@ -122,8 +122,14 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.RecordsStalled("orders", "s-1", (Position(7), Position(8, 2)), 2, 1, 300.0, "Warn"),
         logging.WARNING,
-        "orders: s-1: 2 records are not settled after 300 s, the first at 7/0 (1 of them wait for another try); "
-        "what is done: Warn",
+        "orders: s-1: 2 records are not settled after 300 s, the first at 7/0 (1 of them wait for a retry or as dead "
+        "letters); nothing else happens",
+    ),
+    (
+        events.RecordsStalled("orders", "s-1", (Position(7),), 1, 0, 300.0, "Redeliver"),
+        logging.WARNING,
+        "orders: s-1: 1 records are not settled after 300 s, the first at 7/0 (0 of them wait for a retry or as dead "
+        "letters); they are delivered again",
     ),
     (
         events.BatchFailed(
@@ -142,8 +148,14 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.LoopBlocked("billing", 4.25, True, "leases go on"),
         logging.WARNING,
-        "billing: the event loop was blocked for 4.2 s by the program's own code (still so: True): leases go on. What "
+        "billing: the event loop was blocked for 4.2 s by the program's own code, and still is: leases go on. What "
         "blocks belongs into a thread, as by asyncio.to_thread",
+    ),
+    (
+        events.LoopBlocked("billing", 4.25, False, "leases go on"),
+        logging.WARNING,
+        "billing: the event loop was blocked for 4.2 s by the program's own code: leases go on. What blocks belongs "
+        "into a thread, as by asyncio.to_thread",
     ),
     (
         events.HandoffWaits("orders", "s-1", "handlers", 12, Position(7), 9.0),
@@ -181,7 +193,13 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.ShardGivenUp("orders", "s-1", "GiveUp", "failed", 60.0),
         logging.ERROR,
-        "orders: s-1 is given up (GiveUp) for 60 s: failed",
+        "orders: s-1 is left to other workers: this worker takes it no sooner than in 60 s (failed)",
+    ),
+    (
+        events.ShardGivenUp("orders", "s-1", "Stop", "failed: ValueError", 0.0),
+        logging.ERROR,
+        "orders: s-1 is stopped: this worker keeps it, and delivers nothing of it until the consumer is started anew "
+        "(failed: ValueError)",
     ),
     (
         events.DedupeWindowCut("orders", "s-1", 1000, 5000, 12.0),
@@ -212,8 +230,13 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.CheckpointTrimmed("orders", "s-1", Position(7), Position(90), False),
         logging.ERROR,
-        "orders: s-1: the checkpoint 7/0 is older than the retention; reading goes on at 90/0 "
-        "(surely nothing lost: False)",
+        "orders: s-1: the checkpoint 7/0 is older than the retention; reading goes on at 90/0; records may be lost",
+    ),
+    (
+        events.CheckpointTrimmed("orders", "s-1", Position(7), None, True),
+        logging.ERROR,
+        "orders: s-1: the checkpoint 7/0 is older than the retention; reading goes on at the next record that comes; "
+        "no record is lost, as the shard was silent",
     ),
     (
         events.AggregatesOutsideRange("orders", "s-1", 2, 30),
@@ -263,7 +286,12 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.DedupeWindowRebuilding("orders", "s-1", waits=True),
         logging.INFO,
-        "orders: s-1: the window of duplicates is being read again (nothing is delivered before: True)",
+        "orders: s-1: the window of duplicates is being read again; nothing is delivered before it is known",
+    ),
+    (
+        events.DedupeWindowRebuilding("orders", "s-1", waits=False),
+        logging.INFO,
+        "orders: s-1: the window of duplicates is being read again; records are delivered meanwhile",
     ),
     (
         events.DedupeWindowRebuilt("orders", "s-1", 40, 3, 0.5, 0),
@@ -277,15 +305,21 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
         "orders: s-1: 2 records from 7/1 on are duplicates, and left out",
     ),
     (
-        events.DedupeKeyFailed("orders", "s-1", Position(7), "KeyError"),
+        events.DedupeKeyFailed("orders", "s-1", Position(7), "KeyError", "raised KeyError (billing.py:41)"),
         logging.WARNING,
-        "orders: s-1: the function for keys failed for the record at 7/0 (KeyError), which counts as no duplicate",
+        "orders: s-1: the key function of Deduplicate raised KeyError (billing.py:41) for the record at 7/0, which "
+        "counts as no duplicate",
     ),
     (
         events.PendingCheckpointFound("orders", "s-1", Position(7), "keep"),
         logging.WARNING,
-        "orders: s-1: the former owner has prepared a checkpoint at 7/0 and did not commit it; what becomes of it: "
-        "keep",
+        "orders: s-1: the former owner has prepared a checkpoint at 7/0 and did not commit it; the choice for it: keep",
+    ),
+    (
+        events.PendingCheckpointFound("orders", "s-1", None, "abandon"),
+        logging.WARNING,
+        "orders: s-1: the former owner has prepared a checkpoint at the shard's end and did not commit it; the choice "
+        "for it: abandon",
     ),
 ]
 

@@ -166,6 +166,7 @@ class ShardGivenUp(Event, frozen=True, gc=False):
     """The name of the policy: GiveUp or Stop."""
     reason: str
     cool_down_s: float
+    """The seconds for which this worker leaves the shard alone, after GiveUp; 0 with Stop."""
 
 
 class DedupeWindowCut(Event, frozen=True, gc=False):
@@ -213,12 +214,17 @@ class DuplicatesLeftOut(Event, frozen=True, gc=False):
 
 
 class DedupeKeyFailed(Event, frozen=True, gc=False):
-    """The function that returns a record's key raised: that record is taken for no duplicate."""
+    """The function ``Deduplicate.key`` raised, or returned what is no key: that record is taken for no duplicate."""
 
     stream: str
     shard_id: str
     position: Position
     error_type: str
+    """The class of the error; TypeError where the function returned a value of another type."""
+    failure: str
+    """What the function did: the error's class and the lines of code, or the type that it returned. The error's message
+    is left out, because it may be the record.
+    """
 
 
 class PendingCheckpointFound(Event, frozen=True, gc=False):

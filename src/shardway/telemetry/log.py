@@ -91,7 +91,7 @@ LINES: dict[type, Line] = {
     ),
     events.RecordsStalled: Line(
         WARNING, "{shard_id}: {records} records are not settled after {age_s:.0f} s, the first at {positions[0]} "
-        "({waiting} of them wait for another try); what is done: {action}",
+        "({waiting} of them wait for a retry or as dead letters); {follows}",
     ),
     events.BatchFailed: Line(
         WARNING, "{shard_id}: the handler failed for {records} records from {position} on, attempt {attempt}: "
@@ -122,7 +122,7 @@ LINES: dict[type, Line] = {
         "bytes are in flight, the oldest at {position}",
     ),
     events.LoopBlocked: Line(
-        WARNING, "the event loop was blocked for {seconds:.1f} s by the program's own code (still so: {so_far}): "
+        WARNING, "the event loop was blocked for {seconds:.1f} s by the program's own code{still}: "
         "{effect}. What blocks belongs into a thread, as by asyncio.to_thread",
     ),
     events.StopBegun: Line(INFO, "{signal}: the consumer stops, and hands its shards over"),
@@ -135,14 +135,15 @@ LINES: dict[type, Line] = {
         "{records} records are in flight, the oldest that is not settled is at {position}",
     ),
     events.ShardGivenUp: Line(
-        ERROR, "{shard_id} is given up ({action}) for {cool_down_s:.0f} s: {reason}"
+        ERROR, "{shard_id} is left to other workers: this worker takes it no sooner than in {cool_down_s:.0f} s "
+        "({reason})",
     ),
     events.DedupeWindowCut: Line(
         WARNING, "{shard_id}: the window of duplicates holds {keys} keys of {key_bytes} bytes, and reaches back only "
         "{window_s:.0f} s", every_s=60,
     ),
     events.DedupeWindowRebuilding: Line(
-        INFO, "{shard_id}: the window of duplicates is being read again (nothing is delivered before: {waits})"
+        INFO, "{shard_id}: the window of duplicates is being read again; {meanwhile}"
     ),
     events.DedupeWindowRebuilt: Line(
         INFO, "{shard_id}: the window of duplicates is known after {duration_s:.2f} s: {keys} keys from {shards} "
@@ -152,12 +153,12 @@ LINES: dict[type, Line] = {
         INFO, "{shard_id}: {records} records from {first} on are duplicates, and left out", every_s=10
     ),
     events.DedupeKeyFailed: Line(
-        WARNING, "{shard_id}: the function for keys failed for the record at {position} ({error_type}), which counts "
+        WARNING, "{shard_id}: the key function of Deduplicate {failure} for the record at {position}, which counts "
         "as no duplicate", every_s=10,
     ),
     events.PendingCheckpointFound: Line(
-        WARNING, "{shard_id}: the former owner has prepared a checkpoint at {position} and did not commit it; what "
-        "becomes of it: {choice}",
+        WARNING, "{shard_id}: the former owner has prepared a checkpoint at {up_to} and did not commit it; the "
+        "choice for it: {choice}",
     ),
     events.TaskFailed: Line(
         WARNING, "{shard_id}: {work} has failed: {error_type} ({error_at}); {what_follows}", every_s=10
@@ -170,8 +171,8 @@ LINES: dict[type, Line] = {
         WARNING, "{shard_id}: a read failed, and is tried again in {retry_in_s:.1f} s: {reason}", every_s=10
     ),
     events.CheckpointTrimmed: Line(
-        ERROR, "{shard_id}: the checkpoint {position} is older than the retention; reading goes on at {resumes_at} "
-        "(surely nothing lost: {surely_nothing_lost})",
+        ERROR, "{shard_id}: the checkpoint {position} is older than the retention; reading goes on at {goes_on}; "
+        "{loss}",
     ),
     events.AggregatesOutsideRange: Line(
         INFO, "{shard_id}: {aggregates} aggregates hold records of another shard's range; {dropped} user records of "
@@ -224,6 +225,21 @@ READS_REFUSED = Line(
     every_s=60,
 )
 """The line for a `ReadRefused` that has lasted so long, in place of the table's line."""
+SHARD_STOPPED = Line(
+    ERROR,
+    "{shard_id} is stopped: this worker keeps it, and delivers nothing of it until the consumer is started anew "
+    "({reason})",
+)
+"""The line for a `ShardGivenUp` by the policy Stop, in place of the table's line."""
+STALL_FOLLOWS = {
+    "Warn": "nothing else happens",
+    "Redeliver": "they are delivered again",
+    "DeadLetters": "they become dead letters",
+    "Skip": "they count as settled",
+    "Stop": "the shard is stopped",
+    "GiveUp": "the shard is left to another worker",
+}
+"""What each policy for records that are late does with them."""
 
 
 class _Held:
@@ -311,7 +327,8 @@ class _EventLog:
 
     def _write(self, line: Line, event: events.Event, remark: str = "") -> None:
         shown = _shown(event)
-        text = one_line(f"{event.stream}: {line.text.format(**shown)}") + remark  # it may hold names that others chose
+        text = line.text.format(**shown, **_in_words(event))
+        text = one_line(f"{event.stream}: {text}") + remark  # it may hold names that others chose
         if self._as_json:
             self._logger.log(line.level, "%s", _json(line.level, event, text, shown))
             return
@@ -348,7 +365,37 @@ def _line_of(event: events.Event) -> Line:
         return REQUEST_FAILED
     if isinstance(event, events.ReadRefused) and event.refused_for_s >= REFUSED_FOR_S:
         return READS_REFUSED
+    if isinstance(event, events.ShardGivenUp) and event.action == "Stop":
+        return SHARD_STOPPED
     return LINES[type(event)]
+
+
+def _in_words(event: events.Event) -> dict[str, str]:
+    """Return the parts of a line that say in words what a field has as a class's name, a truth value or None."""
+    match event:
+        case events.RecordsStalled():
+            return {"follows": STALL_FOLLOWS.get(event.action, event.action)}
+        case events.LoopBlocked():
+            return {"still": ", and still is" if event.so_far else ""}
+        case events.DedupeWindowRebuilding():
+            meanwhile = "nothing is delivered before it is known" if event.waits else "records are delivered meanwhile"
+            return {"meanwhile": meanwhile}
+        case events.PendingCheckpointFound():
+            return {"up_to": "the shard's end" if event.position is None else _place(event.position)}
+        case events.CheckpointTrimmed():
+            next_one = event.resumes_at
+            return {
+                "goes_on": "the next record that comes" if next_one is None else _place(next_one),
+                "loss": "no record is lost, as the shard was silent"
+                if event.surely_nothing_lost
+                else "records may be lost",
+            }
+        case _:
+            return {}
+
+
+def _place(position: Position) -> str:
+    return f"{position.sequence_number}/{position.sub_sequence_number}"
 
 
 def _shown(event: events.Event) -> dict[str, object]:
@@ -358,9 +405,9 @@ def _shown(event: events.Event) -> dict[str, object]:
         shown["shard_id"] = "all shards" if isinstance(event, events.TaskFailed) else "no known shard"
     for name, value in shown.items():
         if isinstance(value, Position):
-            shown[name] = f"{value.sequence_number}/{value.sub_sequence_number}"
+            shown[name] = _place(value)
     if isinstance(positions := shown.get("positions"), tuple):
-        shown["positions"] = [f"{one.sequence_number}/{one.sub_sequence_number}" for one in positions]
+        shown["positions"] = [_place(one) for one in positions]
     if isinstance(event, events.ConsumerMetrics | events.QueryMetrics):
         lag_s = event.snapshot.lag_s
         shown["lag"] = "0 s" if lag_s is None else f"{lag_s:.1f} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import re
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -402,7 +403,10 @@ async def test_a_key_that_cannot_be_made_is_told_and_the_record_delivered(local:
     chosen: dict[str, Any] = {"deduplicate": Deduplicate(key=lambda record: str(int(record.data))), "cadence": Prompt()}
     async with asyncio.timeout(DEADLINE_S), consumer_of(local, leases, events=events, **chosen) as consumer:
         assert await read_until(consumer, leases, numbers[-1]) == [b"1", b"x", b"x"]
-    assert [event.error_type for event in of(events, DedupeKeyFailed)] == ["ValueError", "ValueError"]
+    failed = of(events, DedupeKeyFailed)
+    assert [event.error_type for event in failed] == ["ValueError", "ValueError"]
+    shown = r"raised ValueError \(test_deduplication\.py:\d+\)"  # The message has the record's data in it.
+    assert [event for event in failed if not re.fullmatch(shown, event.failure)] == []
 
 
 async def test_a_record_that_is_tried_again_is_no_duplicate_of_itself(local: LocalKinesis, kinesis: Any) -> None:

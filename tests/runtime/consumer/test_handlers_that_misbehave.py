@@ -322,8 +322,15 @@ async def test_a_shard_that_stopped_and_was_sought_stops_again() -> None:
         batch.ack()
 
 
-@pytest.mark.parametrize("key", [17, "\ud800"], ids=["a number", "no text"])
-async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "failure"),
+    [
+        (17, "returned int, not bytes, str or None"),
+        ("\ud800", "returned a str that UTF-8 cannot encode"),
+    ],
+    ids=["a number", "no text"],
+)
+async def test_a_key_of_duplicates_that_is_none_delivers_the_record(key: Any, failure: str) -> None:
     got: list[bytes] = []
     chosen = settings(deduplicate=Deduplicate(key=lambda record: key if record.data == b"2" else record.data))
     async with TestConsumer(DATAS, **arguments_of(**chosen)) as consumer:
@@ -331,7 +338,7 @@ async def test_a_key_of_duplicates_that_is_none_hands_the_record_out(key: Any) -
             with batch:
                 got += [record.data for record in batch]
     assert got == DATAS
-    assert len([event for event in consumer.events if isinstance(event, events.DedupeKeyFailed)]) == 1
+    assert [event.failure for event in consumer.events if isinstance(event, events.DedupeKeyFailed)] == [failure]
 
 
 async def test_a_pause_does_not_hide_a_stall() -> None:

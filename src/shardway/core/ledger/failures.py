@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class GiveUpReason(NamedTuple):
-    """The reason why nothing more is delivered, though the tenure still holds: the shard is to be given up."""
+    """The reason why nothing more is delivered, though the tenure still holds. After GiveUp the worker leaves the shard
+    to another one; after Stop it keeps the shard (`stops`).
+    """
 
     action: str
     """The name of the policy: GiveUp or Stop."""

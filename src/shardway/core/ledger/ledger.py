@@ -128,7 +128,9 @@ class Ledger(Generic[R]):
 
     @property
     def given_up(self) -> bool:
-        """True when nothing more is delivered, and the worker is to give the lease up."""
+        """True when nothing more is delivered, and the worker is to give the lease up: after GiveUp, and not after
+        Stop, which is an ``ending``, too.
+        """
         return self.ending is not None and not self.ending.stops
 
     @property

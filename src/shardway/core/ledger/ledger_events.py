@@ -100,7 +100,7 @@ class LedgerEvents:
         self.made.append(events.FetchingHeld(self._stream, self._shard_id, *what))
 
     def given_up(self, action: str, reason: str, error: BaseException | None, cool_down_s: float) -> None:
-        """Make the event that nothing more is delivered."""
+        """Make the event that nothing more is delivered: the worker gives the shard up, or keeps it (Stop)."""
         why = reason if error is None else f"{reason}: {type(error).__name__}"
         self.made.append(events.ShardGivenUp(self._stream, self._shard_id, action, why, cool_down_s))
 

@@ -13,6 +13,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardway.core.leases.checkpoint import Checkpoint
+from shardway.core.ledger.ledger_events import raised_at
 from shardway.core.ledger.page import behind
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import NextStep
@@ -138,17 +139,24 @@ class WindowRead:
     # --- reading --------------------------------------------------------------------------------
 
     def _keyed(self, record: Record) -> KeyedRecord | None:
+        """Return the record's key; None: it has none, or the user's function failed, and the record is delivered."""
         try:
             key = self._choice.key(record)
-            if key is None:
-                return None
-            if not isinstance(key, str | bytes):
-                raise TypeError("a key is bytes or str")
-            return KeyedRecord.of(key, record.approximate_arrival_timestamp.timestamp())
-        except Exception as error:  # It is the user's function: this record is delivered, whatever came before.
-            position = Position(record.sequence_number, record.sub_sequence_number)
-            self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, type(error).__name__))
+        except Exception as error:
+            kind = type(error).__name__
+            return self._key_failed(record, kind, f"raised {kind} ({raised_at(error)})")
+        if key is None:
             return None
+        if not isinstance(key, str | bytes):
+            return self._key_failed(record, "TypeError", f"returned {type(key).__name__}, not bytes, str or None")
+        try:
+            return KeyedRecord.of(key, record.approximate_arrival_timestamp.timestamp())
+        except UnicodeEncodeError:
+            return self._key_failed(record, "UnicodeEncodeError", "returned a str that UTF-8 cannot encode")
+
+    def _key_failed(self, record: Record, error_type: str, failure: str) -> None:
+        position = Position(record.sequence_number, record.sub_sequence_number)
+        self._on_event(DedupeKeyFailed(self.stream, self.shard_id, position, error_type, failure))
 
     def _emit(self) -> None:
         for event in self.duplicates.take_events():

@@ -55,7 +55,7 @@ class _UnlockingSelector(selectors.DefaultSelector):
 
 
 class OwnThread(UserLoopHost):
-    """The host on a loop in a thread of its own. The program makes it on its own loop, where `outside` runs its work."""
+    """The host on a loop in a thread of its own. It is made on the program's loop, where `outside` runs its work."""
 
     def __init__(self, name: str = "shardway-consumer") -> None:
         user = asyncio.get_running_loop()

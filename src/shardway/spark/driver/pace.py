@@ -1,7 +1,8 @@
 """The driver looks at each of Spark's calls while there is data, within a limit, and seldom while there is none.
 
 Spark asks at its trigger's times, and an idle query without one some 70 times a second. Its times are a little early
-or late, so an interval is kept on average: a look may come a little early, and the one after it does not come earlier for that.
+or late, so an interval is kept on average: a look may come a little early, and the one after it does not come
+earlier for that.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class PendingWrite:
     """The times at which the write was sent first (``first_s``) and last."""
     first_lifts: bool = True
     last_lifts: bool = True
-    """True when no fence has fallen since the write was sent first (``first_lifts``), or last. Only such a write lifts a
-    fence, because it was sent after the fence fell.
+    """True when no fence has fallen since the write was sent first (``first_lifts``), or last. Only such a write lifts
+    a fence, because it was sent after the fence fell.
     """
     doubtful: bool = False
     """True from an answer without an outcome until the write is sent again."""
