@@ -150,7 +150,7 @@ class StreamName(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.arn is None):
-            raise ValueError("a stream is addressed by its name or by its ARN, not both and not neither")
+            raise ValueError("a stream is addressed by its name or by its ARN: give exactly one of the two")
 
     def __str__(self) -> str:
         return self.arn or self.name or ""

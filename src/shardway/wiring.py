@@ -80,5 +80,5 @@ def metric_data_poster(connection: ConnectionOptions | None) -> Poster:
 def stream_name(stream: str) -> StreamName:
     """Return a stream's name as people give it: a name, or an ARN. Raises OptionError for an empty text."""
     if not stream:
-        raise OptionError("the stream has no name")
+        raise OptionError("stream is empty: give the name or the ARN of a stream")
     return StreamName(arn=stream) if stream.startswith("arn:") else StreamName(stream)

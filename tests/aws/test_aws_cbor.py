@@ -130,7 +130,7 @@ def test_examples(hexadecimal: str, value: Any) -> None:
     ],
 )
 def test_what_is_no_cbor(hexadecimal: str) -> None:
-    with pytest.raises(ValueError, match="no CBOR"):
+    with pytest.raises(ValueError, match=r"^(no CBOR|CBOR is nested more than|CBOR has a simple value without)"):
         cbor.decode(bytes.fromhex(hexadecimal))
 
 
@@ -234,7 +234,7 @@ async def test_after_a_failure_whose_reason_is_not_known_json_is_tried(
 
 async def test_an_answer_that_is_not_cbor(server: ScriptedServer, client: KinesisClient) -> None:
     server.otherwise = lambda received: ok(TAKEN)
-    with pytest.raises(TransportError, match=r"PutRecords to orders: the answer is no CBOR"):
+    with pytest.raises(TransportError, match=r"PutRecords to orders: the answer cannot be read as CBOR"):
         await client.put_records(NAME, [LARGE])
     await client.put_records(NAME, [LARGE])
     assert [is_cbor(one) for one in server.requests] == [True, False]

@@ -83,7 +83,7 @@ class _Reader:
     def item(self, depth: int) -> Any:
         """Return the next item; ``_BREAK`` at the end of an item of indefinite length."""
         if not depth:
-            raise ValueError(f"no CBOR that is wanted: more than {DEPTH_MAX} items inside each other")
+            raise ValueError(f"CBOR is nested more than {DEPTH_MAX} levels deep, at byte {self.at}")
         first = self._body[self.at]
         self.at += 1
         major, short = first >> 5, first & 31
@@ -156,7 +156,7 @@ class _Reader:
         if short in _FLOATS:
             shape, size = _FLOATS[short]
             return struct.unpack(shape, self._take(size))[0]
-        raise ValueError(f"no CBOR that is wanted, at byte {self.at}: a simple value without a meaning")
+        raise ValueError(f"CBOR has a simple value without a meaning, at byte {self.at}")
 
 
 _SIMPLE = {20: False, 21: True, 22: None, 23: None}

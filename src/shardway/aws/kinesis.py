@@ -430,7 +430,7 @@ class KinesisClient:
             raise
         except ValueError as error:
             self._cbor = False
-            raise TransportError(f"PutRecords to {stream}: the answer is no CBOR: {error}") from None
+            raise TransportError(f"PutRecords to {stream}: the answer cannot be read as CBOR: {error}") from None
         else:
             self._cbor = True
             return decoded

@@ -224,7 +224,9 @@ class Wire:
                 raise RuntimeError("the wire is closed")
             self._parts, self._loop = self._open(), loop
         elif self._loop is not loop:
-            raise RuntimeError("a wire belongs to the event loop of its first call: make one per loop (and process)")
+            raise RuntimeError(
+                "a client of AWS belongs to the event loop of its first call: make one for each loop (and process)"
+            )
         return self._parts
 
     def _open(self) -> _Parts:

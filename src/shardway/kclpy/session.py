@@ -259,7 +259,9 @@ class ShardSession:
                 case {"action": "status", "responseFor": str(done)} if done == action:
                     return raised
                 case _:
-                    raise ProcessorGoneError(f"the processor's process answered {action} with something else")
+                    raise ProcessorGoneError(
+                        f"the processor's process answered {action} with a message that is no answer to it"
+                    )
 
     # --- checkpoints ----------------------------------------------------------------------------
 

@@ -176,7 +176,9 @@ def wait_for_outcome(chunk: Chunk, index: int, timeout_s: float | None) -> None:
     try:
         reply.result(timeout_s)
     except TimeoutError:
-        raise TimeoutError("there is no outcome yet") from None
+        raise TimeoutError(
+            "the record had no outcome in time: it was not sent yet, or its answer had not come"
+        ) from None
 
 
 def _check_process(chunk: Chunk) -> None:

@@ -227,7 +227,7 @@ class ProducerSession(Generic[H]):
             unwritten = await self._unwritten(newest)
             raise FlushTimeoutError(
                 f"{self.stream}: {len(unwritten)} records have no outcome after {deadline_s} s; "
-                + ("they are given up" if self.is_closed else "they go on"),
+                + ("they are given up" if self.is_closed else "the producer goes on putting them"),
                 unwritten,
             ) from None
         finally:

@@ -204,10 +204,16 @@ class SyncProducer(Generic[T]):
             future = self._session.ask_for_room(claim, lambda: Reply[None]())
         if future is None:
             return
+        begun_s = time.monotonic()
         try:
             future.result(_left_s(end_s))
         except TimeoutError:
-            raise TimeoutError("no room for the record in time; it was not taken") from None
+            room, waited_s = self._session.intake.room, time.monotonic() - begun_s
+            raise TimeoutError(
+                f"{self._session.stream}: no room for {claim.wanted} bytes within {waited_s:.1f} s: "
+                f"{room.bytes_max - room.free} of {room.bytes_max} (buffer_bytes_max) are taken by records that are "
+                "not written yet; the record was not taken"
+            ) from None
 
     def _release(self, claim: Claim) -> None:
         if claim.held or claim.future is not None:  # Otherwise there is nothing to give back.

@@ -141,18 +141,21 @@ class WindowRead:
     def _keyed(self, record: Record) -> KeyedRecord | None:
         """Return the record's key; None: it has none, or the user's function failed, and the record is delivered."""
         try:
-            key = self._choice.key(record)
+            key: object = self._choice.key(record)  # It is the user's function, and may return anything.
         except Exception as error:
             kind = type(error).__name__
-            return self._key_failed(record, kind, f"raised {kind} ({raised_at(error)})")
+            self._key_failed(record, kind, f"raised {kind} ({raised_at(error)})")
+            return None
         if key is None:
             return None
         if not isinstance(key, str | bytes):
-            return self._key_failed(record, "TypeError", f"returned {type(key).__name__}, not bytes, str or None")
+            self._key_failed(record, "TypeError", f"returned {type(key).__name__}, not bytes, str or None")
+            return None
         try:
             return KeyedRecord.of(key, record.approximate_arrival_timestamp.timestamp())
         except UnicodeEncodeError:
-            return self._key_failed(record, "UnicodeEncodeError", "returned a str that UTF-8 cannot encode")
+            self._key_failed(record, "UnicodeEncodeError", "returned a str that UTF-8 cannot encode")
+            return None
 
     def _key_failed(self, record: Record, error_type: str, failure: str) -> None:
         position = Position(record.sequence_number, record.sub_sequence_number)

@@ -86,8 +86,8 @@ class LossCheck:
 def silence_error(shard_id: str) -> StalledError:
     """Return the error for a shard that answers with nothing but silence."""
     return StalledError(
-        f"shard {shard_id}: the service gave only empty pages that came no nearer to the shard's tip, and neither the "
-        "next record nor the tip; it can be tried again"
+        f"shard {shard_id}: the service gave only empty pages, with no progress towards the next record or the shard's "
+        "tip: start the query again, and look at the service's state if this goes on"
     )
 
 

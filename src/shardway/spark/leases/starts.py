@@ -8,7 +8,7 @@ from shardway.core.leases.stream_mark import StreamMark, disowned_text
 from shardway.core.sequence import just_before
 from shardway.errors import InvalidArgumentError, OptionError
 from shardway.spark.leases.lease_position import position_in_note, position_since, positions_without_lease
-from shardway.spark.lookahead.losses import Loss
+from shardway.spark.lookahead.losses import after_trimmed
 from shardway.spark.lookahead.shard_probe import ShardProbe
 from shardway.spark.lookahead.stream_calls import run_all
 from shardway.spark.positions import Kind, ShardPosition
@@ -101,8 +101,7 @@ class LeaseStarts:
         until_ms = row.read_until_ms
         if until_ms is not None and until_ms >= self._horizon_ms:
             return ShardPosition(Kind.SINCE, until_ms, done.sequence_number)  # the shard was only silent
-        what = f"all up to {done.sequence_number} is read, which is trimmed, and what followed it may be too"
-        self._losses.report(Loss(row.key, False, what))
+        self._losses.report(after_trimmed(row.key, done.sequence_number))
         if first is None:
             return ShardPosition(Kind.BEGINNING, 0)
         return ShardPosition(Kind.NEXT, first.arrival_ms, first.sequence_number)

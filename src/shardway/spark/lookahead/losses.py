@@ -30,6 +30,12 @@ class Loss(NamedTuple):
     what: str
 
 
+def after_trimmed(shard_id: str, number: int | None) -> Loss:
+    """Return the possible loss of a shard that was read up to a record which is trimmed."""
+    what = f"record {number} was read, and is trimmed, so later records that were not read may be trimmed too"
+    return Loss(shard_id, False, what)
+
+
 class LossPolicy:
     """Decides what becomes of losses: an error (``failOnDataLoss=true``), or a warning for each, and their number."""
 
@@ -78,8 +84,7 @@ def find_loss(
     if position.kind is Kind.AFTER:
         if not by_time or first == position.sequence_number:
             return None
-        what = f"all up to {position.sequence_number} is read, which is trimmed, and what followed it may be too"
-        return Loss(shard_id, False, what)
+        return after_trimmed(shard_id, position.sequence_number)
     if position.kind in (Kind.SINCE, Kind.BEGINNING) and 0 < position.witness_ms < horizon_ms:
         hours = (horizon_ms - position.witness_ms) / 3_600_000
         what = f"the shard was last looked at {hours:.1f} h before the oldest time that the retention covers"

@@ -120,7 +120,8 @@ def _prepare(one: Checkpoints, event: events.Prepare, progress: Progress, now_s:
         )
     if to > event.came_to:
         raise CheckpointError(
-            f"{one.where}: a checkpoint at {_shown(to)} lies behind the last record, {_shown(event.came_to)}"
+            f"{one.where}: a checkpoint at {_shown(to)} cannot be prepared: the last record that came is "
+            f"{_shown(event.came_to)}; prepare at that one or before it"
         )
     after = one._replace(state=State.PREPARING, pending=Pending(to, event.state))
     return after, (tenure_events.StorePending(to, event.state),)
@@ -155,7 +156,9 @@ def _abandon(one: Checkpoints, event: events.Abandon, progress: Progress, now_s:
 def _refuse_busy(one: Checkpoints, event: events.Prepare, progress: Progress, now_s: float) -> Result:
     _check_open(one)
     if one.state is State.ABANDONING:
-        raise CheckpointError(f"{one.where}: the one before is being abandoned: wait for that")
+        raise CheckpointError(
+            f"{one.where}: the former pending checkpoint is still being abandoned: await its abandon() first"
+        )
     raise CheckpointError(
         f"{one.where}: another prepared checkpoint is on its way ({one.state.value}): wait for its answer"
     )
