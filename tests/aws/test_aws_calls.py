@@ -212,7 +212,7 @@ async def test_a_wire_belongs_to_one_loop(wire: Wire, server: ScriptedServer) ->
     await call(wire)
 
     def elsewhere() -> None:
-        with pytest.raises(RuntimeError, match="one per loop"):
+        with pytest.raises(RuntimeError, match="make one for each loop"):
             asyncio.run(call(wire))
 
     await asyncio.to_thread(elsewhere)

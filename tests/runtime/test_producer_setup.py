@@ -173,7 +173,7 @@ async def test_a_stream_by_arn(local: LocalKinesis) -> None:
 
 
 def test_a_stream_without_a_name() -> None:
-    with pytest.raises(OptionError, match="no name"):
+    with pytest.raises(OptionError, match="stream is empty"):
         Producer("")
 
 

@@ -13,7 +13,7 @@ import pytest
 from shardway import Retry
 from shardway.aws.record_streams import KinesisSource
 from shardway.core.leases import Outcome, Write
-from shardway.core.ledger.ledger import Ledger
+from shardway.core.ledger.letters import Letters
 from shardway.dead_letters import DeadLettersTo
 from shardway.events import ShardLeft, TaskFailed
 from shardway.leases import MemoryLeaseTable
@@ -133,10 +133,10 @@ async def test_a_dead_letter_that_is_neither_written_nor_put_off_lets_the_shard_
     put(kinesis, range(3))
     events = list[Any]()
 
-    def letter_written(*_: object) -> None:
+    def written(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Ledger, "letter_written", letter_written)
+    monkeypatch.setattr(Letters, "written", written)
     letters = DeadLettersTo(lambda letter: asyncio.sleep(0))
     ledger = dict[str, Any](retry=Retry(failures_max=1))
     async with heard(local, events, **ledger, dead_letters=letters) as consumer:

@@ -99,7 +99,7 @@ async def test_what_is_checkpointed_or_not_fetched_cannot_be_prepared(local: Loc
         batch.ack()
         with pytest.raises(CheckpointError, match="prepare before it is settled"):
             await one.prepare(batch, index=0)
-        with pytest.raises(CheckpointError, match="behind the last record"):
+        with pytest.raises(CheckpointError, match="cannot be prepared: the last record that came"):
             await one.reader.checkpointing.prepare(Position(numbers[1] + 1))
         prepared = await one.prepare(batch)  # where all is settled up to now
         await one.reader.checkpointing.commit(prepared)
