@@ -19,19 +19,23 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from shardway.errors import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 
 T = TypeVar("T")
+G = TypeVar("G")
 Ts = TypeVarTuple("Ts")
 Heard: TypeAlias = "Callable[[BaseException], object]"
 """A function that hears what ended a task or a thread."""
 
+PART_S = 0.05
+"""Seconds for which a thread goes on with a long piece of work before others have their turn."""
 log = logging.getLogger("shardway.tasks")
 
 _running: set[asyncio.Future[Any]] = set()  # A loop keeps no task alive that nothing else refers to.
@@ -296,6 +300,20 @@ async def side_by_side(work: Callable[[T], Awaitable[object]], given: Iterable[T
             group.create_task(hand())
     if errors:
         raise next((error for error in errors if not getattr(error, "retryable", False)), errors[0])
+
+
+def next_part(left: Iterator[G], look: Callable[[G], T], *, most: int | None = None) -> list[T]:
+    """Return what ``look`` makes of the next items, as many as `PART_S` lets it look at and at most ``most``; an empty
+    list: there are no more. A thread does a long piece of work so: other threads have their turn between two parts, and
+    a caller that is cancelled waits for no more than one.
+    """
+    found: list[T] = []
+    end_s = time.monotonic() + PART_S
+    for one in left:
+        found.append(look(one))
+        if len(found) == most or time.monotonic() >= end_s:
+            break
+    return found
 
 
 def is_cancelled() -> bool:

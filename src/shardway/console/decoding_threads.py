@@ -8,20 +8,19 @@ looked at part by part, so that a bound of time that ends a page fires between t
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from shardway.tasks import next_part
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from shardway.inspect import SeenRecord
 
 T = TypeVar("T")
 
 THREADS_MAX = 2
-PART_S = 0.05
-"""Seconds for which a thread looks at records before another page has its turn."""
 PART_RECORDS_MAX = 500
 
 
@@ -44,19 +43,9 @@ class DecodingThreads:
         record after the other.
         """
         left = iter(records)
-        while found := await self.call(lambda: _part(left, look)):
+        while found := await self.call(lambda: next_part(left, look, most=PART_RECORDS_MAX)):
             yield found
 
     def close(self) -> None:
         """Take no more work. A thread ends with the record that it looks at."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _part(left: Iterator[SeenRecord], look: Callable[[SeenRecord], T]) -> list[T]:
-    found: list[T] = []
-    end_s = time.monotonic() + PART_S
-    for record in left:
-        found.append(look(record))
-        if len(found) >= PART_RECORDS_MAX or time.monotonic() >= end_s:
-            break
-    return found

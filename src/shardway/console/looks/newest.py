@@ -19,8 +19,9 @@ from shardway.core.hashkeys import hash_key
 from shardway.core.log.user_records import ShardView
 from shardway.core.sequence import second_of
 from shardway.errors import OptionError
-from shardway.inspect.records.seen_records import SeenRecord, user_records
+from shardway.inspect.records.seen_records import SeenRecord
 from shardway.model import IteratorAt
+from shardway.runtime.feeds.opening import user_records
 from shardway.tasks import side_by_side
 
 if TYPE_CHECKING:

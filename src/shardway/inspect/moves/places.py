@@ -17,8 +17,8 @@ from shardway.inspect.lag.looks import start_of
 from shardway.inspect.moments import utc
 from shardway.inspect.moves.plans import Target, Wishes
 from shardway.inspect.reads.paces import PAGE_RECORDS_MAX
-from shardway.inspect.records.seen_records import user_records
 from shardway.model import IteratorAt, Position
+from shardway.runtime.feeds.opening import user_records
 from shardway.tasks import side_by_side
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from shardway.inspect.lag.reports import FAILOVER_S
 from shardway.inspect.moves.places import Places, places_in
 from shardway.inspect.moves.planning import plan_of, rows_for, stream_of, watched
 from shardway.inspect.moves.plans import Plan, Target, Wishes
-from shardway.inspect.records.seen_records import user_records
 from shardway.model import IteratorAt, Position
+from shardway.runtime.feeds.opening import user_records
 
 if TYPE_CHECKING:
     from shardway.core.leases import LeaseRow

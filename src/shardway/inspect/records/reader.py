@@ -17,9 +17,10 @@ from shardway.core.lineage import Lineage
 from shardway.core.sequence import shard_id_of, shard_number_of
 from shardway.errors import NotFoundError, OptionError
 from shardway.inspect.records.fan_out import pushed
-from shardway.inspect.records.seen_records import SeenPage, SeenRecord, user_records, view
+from shardway.inspect.records.seen_records import SeenPage, SeenRecord, view
 from shardway.inspect.values import Missing
 from shardway.model import IteratorAt, Position, Record
+from shardway.runtime.feeds.opening import user_records
 from shardway.tasks import awaited, give_up
 
 if TYPE_CHECKING:

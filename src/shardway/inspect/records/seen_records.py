@@ -5,35 +5,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
-import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.core.log.user_records import (
-    OPENED_AT_ONCE_BYTES_MAX,
-    ShardView,
-    UserRecords,
-    aggregate_bytes_of,
-    opened,
-)
+from shardway.core.log.user_records import ShardView, UserRecords
 from shardway.inspect.records.decoding import Decoded, decode, framing
 from shardway.inspect.records.registries import opened_by
 from shardway.model import Record
+from shardway.tasks import next_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardway.core.log.pages import RawRecord
     from shardway.core.log.user_records import Inner
     from shardway.inspect.records.decoding import Step
     from shardway.inspect.records.registries import Registries, Schema
-    from shardway.model import ListedShard, Position, StreamName
-
-
-PART_S = 0.05
-"""Seconds for which a thread, or the event loop, looks at records before other work has its turn."""
+    from shardway.model import ListedShard, StreamName
 
 
 class SeenRecord:
@@ -163,7 +152,7 @@ class SeenPage:
         known: dict[tuple[str, str], Schema | None] = {}
         left = iter(self._records)
         # A framing may lie in layers that take seconds to open.
-        while framings := await asyncio.to_thread(_framings, left):
+        while framings := await asyncio.to_thread(next_part, left, _framing):
             for step in framings:
                 if step is not None and (key := (step.kind, step.schema_id or "")) not in known:
                     known[key] = await registries.schema(*key)
@@ -183,26 +172,10 @@ class SeenPage:
         return found
 
 
-def _framings(left: Iterator[Record]) -> list[Step | None]:
-    """Return the framings of the next records, as many as a moment finds; an empty list: there are no more."""
-    end_s = time.monotonic() + PART_S
-    found: list[Step | None] = []
-    for record in left:
-        found.append(framing(record.data))
-        if time.monotonic() >= end_s:
-            break
-    return found
+def _framing(record: Record) -> Step | None:
+    return framing(record.data)
 
 
 def view(stream: StreamName, shard: ListedShard) -> ShardView:
     """Return a shard as records are opened with."""
     return ShardView(stream.short, shard.shard_id, shard.first_hash_key, shard.last_hash_key)
-
-
-async def user_records(shard: ShardView, raws: Sequence[RawRecord], *, done: Position | None = None) -> UserRecords:
-    """Return the user records of a page, without those up to and with ``done``, which lies in the first record.
-    Aggregates of many small records take a second or two, so they are opened in a thread.
-    """
-    if aggregate_bytes_of(raws) <= OPENED_AT_ONCE_BYTES_MAX:
-        return opened(shard, raws, done=done).records
-    return (await asyncio.to_thread(opened, shard, raws, done=done)).records

@@ -1,6 +1,6 @@
 """A consumer at work: records of streams, whose shards it shares with other workers through a lease table.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `consumer`, `sync_consumer`: the two faces, for tasks and for threads; `shards` is a shard as the program sees it.
 - `spec`, `session`: what a program asked for, and one consumer at work, from its start to its end.

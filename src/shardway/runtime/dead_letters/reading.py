@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from typing import TYPE_CHECKING, Any
 
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import NextStep, Sign
-from shardway.core.log.user_records import ShardView, UserRecords, opened
+from shardway.core.log.user_records import ShardView
 from shardway.core.pacing import full_jitter_s
 from shardway.errors import (
     ExpiredIteratorError,
@@ -22,7 +21,8 @@ from shardway.errors import (
     UnavailableError,
 )
 from shardway.model import HASH_KEY_MAX
-from shardway.runtime.feeds.polling import opened_ahead
+from shardway.runtime.feeds.opening import user_records
+from shardway.tasks import next_part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -37,8 +37,6 @@ TRIES_MAX = 8
 """The most attempts of a call that is refused or fails: a shard that others read too refuses now and then."""
 RECORDS_MAX = 1000
 """The most records that one call reads when dead letters are read back."""
-PART_S = 0.05
-"""Seconds for which a thread reads letters before the loop has its turn."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a line that may be a letter: a record is up to 10 MiB, 14 as base64."""
 
@@ -76,24 +74,14 @@ async def letters_of_stream(source: RecordSource) -> AsyncIterator[Letter | BadL
         view = ShardView(source.stream, shard.shard_id, 0, HASH_KEY_MAX)
         async with contextlib.aclosing(_pages(source, shard.shard_id)) as pages:
             async for records in pages:
-                left = iter(await _user_records(view, records))
-                while part := await asyncio.to_thread(_part, left):
+                left = iter(await user_records(view, records))
+                while part := await asyncio.to_thread(next_part, left, _letter_of):
                     for letter in part:
                         yield letter
 
 
-async def _user_records(view: ShardView, raws: Sequence[RawRecord]) -> UserRecords:
-    return opened(view, raws, before=await opened_ahead(view, raws)).records
-
-
-def _part(left: Iterator[Record]) -> list[Letter | BadLetter]:
-    """Return the next letters, as many as a moment reads; an empty list: there are no more."""
-    found, end_s = [], time.monotonic() + PART_S
-    for record in left:
-        found.append(_letter(record.data, f"{record.shard_id}, {record.sequence_number}"))
-        if time.monotonic() >= end_s:
-            break
-    return found
+def _letter_of(record: Record) -> Letter | BadLetter:
+    return _letter(record.data, f"{record.shard_id}, {record.sequence_number}")
 
 
 async def _pages(source: RecordSource, shard_id: str) -> AsyncGenerator[Sequence[RawRecord], None]:
@@ -137,7 +125,7 @@ async def original(source: RecordSource, letter: Letter) -> Record | None:
         step = log.page(page.records, behind_ms=page.millis_behind_latest, is_last=page.is_last)
         if step.sign is Sign.MET:
             view = ShardView(source.stream, letter.shard_id, 0, HASH_KEY_MAX)
-            return (await _user_records(view, page.records[:1])).at(wanted)
+            return (await user_records(view, page.records[:1])).at(wanted)
         if page.records or page.next_iterator is None or step.does is not NextStep.READ or step.sign is Sign.TIP:
             return None  # Another record came in its place, or none will.
         iterator = page.next_iterator

@@ -26,7 +26,8 @@ from shardway.errors import (
     TransportError,
 )
 from shardway.events import FanOutLeft, FanOutReturned, ReadFailed
-from shardway.runtime.feeds.polling import FetchRoom, PollingFeed, emit_taken, opened_ahead, refused_start
+from shardway.runtime.feeds.opening import opened_ahead
+from shardway.runtime.feeds.polling import FetchRoom, PollingFeed, emit_taken, refused_start
 from shardway.tasks import awaited, give_up
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from shardway.core.log.feed_cursor import TO_COME_MAX_S, Refusal
 from shardway.core.log.pace import PollingOptions, PollPace
 from shardway.core.log.pages import Retention
-from shardway.core.log.user_records import OPENED_AT_ONCE_BYTES_MAX, aggregate_bytes_of, open_all
 from shardway.core.sequence import shard_id_number
 from shardway.errors import (
     ExpiredIteratorError,
@@ -20,15 +19,15 @@ from shardway.errors import (
     ThrottledError,
 )
 from shardway.events import AggregatesOutsideRange, CheckpointTrimmed, ReadFailed, ReadRefused
+from shardway.runtime.feeds.opening import opened_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from random import Random
 
     from shardway.core.log.buffer import Buffer
     from shardway.core.log.feed_cursor import FeedCursor, PageMeaning
-    from shardway.core.log.pages import RawRecord, ReadPage
-    from shardway.core.log.user_records import OpenedRecords, ShardView
+    from shardway.core.log.pages import ReadPage
     from shardway.events import FeedEvent
     from shardway.ports import RecordSource
 
@@ -68,16 +67,6 @@ class FetchRoom:
         self.share.came(
             0 if page is None or taken is None else len(page.records), 0 if taken is None else taken.records.held_bytes
         )
-
-
-async def opened_ahead(shard: ShardView, raws: Sequence[RawRecord]) -> OpenedRecords | None:
-    """Open the aggregates of a page in a thread, where they are large: ten of 1 MiB take a second or two, in which the
-    loop could not renew a lease. Return None where they may be opened at once.
-    """
-    aggregate_bytes = aggregate_bytes_of(raws)
-    if aggregate_bytes <= OPENED_AT_ONCE_BYTES_MAX:
-        return None if aggregate_bytes else ()
-    return await asyncio.to_thread(open_all, shard, raws)
 
 
 def refused_start(

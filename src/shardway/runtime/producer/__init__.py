@@ -1,6 +1,6 @@
 """A producer at work: records into a stream, from an event loop or from threads.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `producer`, `sync_producer`: the two faces; `errands` is what other threads ask of the loop's.
 - `handles`: what callers hold of their records.

@@ -1,6 +1,6 @@
 """A worker: its part of the shards, beside others, through a lease table.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `worker`: it looks, has `shardway.core.worker` decide what follows, and does it.
 - `presence`: it shows a row of its own to the others.
