@@ -1,6 +1,6 @@
 """The options of services: frozen values, each option declared once with its type, its bounds and its meaning.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `producer`: `ProducerOptions`.
 - `leases`: `LeaseOptions`, of consumers, and of other programs that reach their tables.

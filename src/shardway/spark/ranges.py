@@ -81,7 +81,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     connection: ConnectionOptions
     columns: tuple[str, ...] = COLUMNS
-    """The columns that the query asks for, in its order (`shardway.spark.rows.asked_columns`)."""
+    """The columns that the query asks for, in its order (`shardway.spark.task.arrow_columns.asked_columns`)."""
     columns_not_null: tuple[str, ...] = ()
     """The columns that the query's schema declares NOT NULL."""
     aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER

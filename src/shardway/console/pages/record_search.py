@@ -133,7 +133,9 @@ async def search_newest(console: Console, chosen: RecordQuery, found: SearchProg
 
 
 def _whole_from(newest: NewestRecords, chosen: RecordQuery) -> Mark | None:
-    """Return the place up to which a search that was cut off lacks no record; None: it came nowhere."""
+    """Return the oldest place from which on a search that was cut off has looked at every record. None: it has not
+    looked at all records of any time.
+    """
     if newest.whole_from_s is None:
         return None
     # An address has whole milliseconds: of those around the place some may come twice, and none is left out.
@@ -180,8 +182,8 @@ def _show(console: Console, chosen: RecordQuery, records: list[SeenRecord], foun
 def address_of_older(name: str, chosen: RecordQuery | None, found: SearchProgress) -> str | None:
     """Return the address of the records before those of a page of the newest; None: there are no more.
 
-    Where the search was cut off, older rows may lack some between them: it goes on at the place up to which none is
-    missing, and those rows come again.
+    A search that was cut off may have missed records between its older rows. So the next page begins at the place from
+    which on the search has looked at every record, and shows those older rows again.
     """
     if chosen is None or not chosen.is_newest:
         return None

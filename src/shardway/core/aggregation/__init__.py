@@ -1,6 +1,6 @@
 """The KPL's aggregates: many user records in one Kinesis record, as bytes that are written and read.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `wire_format`: an aggregate consists of a magic, a message and a digest.
 - `fields`: the encoding of the message's fields, one at a time and by columns.

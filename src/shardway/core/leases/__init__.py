@@ -1,6 +1,6 @@
 """Leases: rows, their conditional writes, tenures, and workers' rows. Time is an argument, stores are elsewhere.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `checkpoint`, `row`, `lease_key`, `stream_mark`: one lease as the table holds it.
 - `listing`: a scan of the table.

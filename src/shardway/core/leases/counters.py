@@ -51,6 +51,6 @@ class ObservedCounters:
         self._seen.pop(key, None)
 
     def unmoved_s(self, key: str, now_s: float) -> float:
-        """Return the seconds for which the counter is known to stand still; 0 for a key that was never seen."""
+        """Return how many seconds the counter is known to stand still; 0 for a key that was never seen."""
         seen = self._seen.get(key)
         return 0.0 if seen is None else now_s - seen.since_s

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 CLOCKS_DIFFER_S = 60
-"""The seconds by which the clock of a record's time may differ from that of a stream's creation."""
+"""The clock of a record's time may differ from that of a stream's creation by so many seconds."""
 
 
 class StreamMark(NamedTuple):

@@ -1,6 +1,6 @@
 """Options as programs give them: declared once, by type hints, and checked as a whole.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `base`: `Options`, the class that each group of options derives from, and what an unknown name of an argument meets.
 - `check`: one error of all faults of values, by their hints and by rules between them.

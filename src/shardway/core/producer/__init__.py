@@ -4,7 +4,7 @@ Records go in as a `Chunk`; the `Batcher` says what to send now and when to ask 
 and settles every record with exactly one outcome. Time and chance are arguments, so that the simulator can run it, and
 the producer and the Spark sink share it.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `outcome`, `chunk`, `run`: records that were put together, what became of each, and a stretch of them.
 - `routes`: the way from a partition key to the lane of its shard.

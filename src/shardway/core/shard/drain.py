@@ -1,7 +1,7 @@
 """A drain is the time in which a shard is about to go: what is in flight is waited for, up to a deadline.
 
 The drain is over, and `commands.Drained` says so, when its deadline comes, or when the listeners have had their last
-words and nothing is waited for any more (`Awaited`):
+words and nothing is waited for any more (`DrainObstacle`):
 
 | a drain | becomes | by |
 |---|---|---|
@@ -26,8 +26,8 @@ GAPS_LOOK_S = 0.1
 """The interval at which a drain that waits for callers to take the rest looks whether these are still there."""
 
 
-class Awaited(StrEnum):
-    """The things that a drain waits for, as the event names them (`shardway.events.HandoffWaits`)."""
+class DrainObstacle(StrEnum):
+    """What keeps a drain from its end, as the event names it (`shardway.events.HandoffWaits`)."""
 
     HANDLERS = "handlers"
     LETTERS = "dead letters"

@@ -47,7 +47,7 @@ from shardway.core.shard import commands, events
 from shardway.core.shard.checkpoints import events as checkpoint_events
 from shardway.core.shard.checkpoints.machine import step
 from shardway.core.shard.checkpoints.state import Progress
-from shardway.core.shard.drain import GAPS_LOOK_S, Awaited, Drain
+from shardway.core.shard.drain import GAPS_LOOK_S, Drain, DrainObstacle
 from shardway.core.shard.duplicates import Admit, PageRead
 from shardway.errors import CheckpointError
 from shardway.events import HandoffWaits
@@ -358,19 +358,19 @@ class ShardMachine(Generic[R]):
 
     # --- a drain ----------------------------------------------------------------------------------
 
-    def waits_for(self, *, is_asked: bool) -> Awaited | None:
+    def waits_for(self, *, is_asked: bool) -> DrainObstacle | None:
         """Return what a drain waits for; None: nothing. ``is_asked``: a caller may take what lies before records that
         were delivered; a drain waits for these only where there is such a caller.
         """
         if self.stage is Stage.OVER:  # What is in flight counts for nothing any more.
             return None
         if self.ledger.out:
-            return Awaited.HANDLERS
+            return DrainObstacle.HANDLERS
         if not self.ledger.drained:
-            return Awaited.LETTERS
+            return DrainObstacle.LETTERS
         if not self.checkpoints.idle:
-            return Awaited.CHECKPOINT
-        return Awaited.CALLERS if is_asked and self.ledger.has_gaps else None
+            return DrainObstacle.CHECKPOINT
+        return DrainObstacle.CALLERS if is_asked and self.ledger.has_gaps else None
 
     def _begin_drain(self, event: events.Drain, now_s: float) -> Iterator[Command]:
         self.drain = Drain.begun(event.until_s, now_s)
@@ -394,10 +394,10 @@ class ShardMachine(Generic[R]):
     def _look_at_drain(self, drain: Drain, now_s: float) -> Iterator[Command]:
         if drain.may_be_over(now_s):
             waits_for = self.waits_for(is_asked=True)
-            if waits_for is None or (now_s >= drain.until_s and waits_for is not Awaited.CALLERS):
+            if waits_for is None or (now_s >= drain.until_s and waits_for is not DrainObstacle.CALLERS):
                 yield self._end_drain(in_time=waits_for is None)
                 return
-            if waits_for is Awaited.CALLERS:
+            if waits_for is DrainObstacle.CALLERS:
                 yield commands.ASK_FOR_CALLERS
                 return
         if now_s >= drain.tell_at_s:
@@ -423,7 +423,7 @@ class ShardMachine(Generic[R]):
                     return
             self.drain = drain._replace(tell_at_s=math.inf)
             yield commands.Emit(self._handoff_waits(what, drain.until_s - now_s))
-        if drain.is_said and waits_for is Awaited.CALLERS:
+        if drain.is_said and waits_for is DrainObstacle.CALLERS:
             # Nothing tells when a task or a thread ends that was expected to ask again.
             yield commands.Alarm(now_s + GAPS_LOOK_S)
 

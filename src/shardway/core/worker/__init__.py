@@ -4,7 +4,7 @@ The worker's machine takes events and answers with actions. A round is one event
 just now. The worker decides on its part of the assignment, and goes through both sides of all handoffs. What happens
 between rounds (a lease is held, a shard is drained) is an event of its own.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `state`: what the worker knows of itself.
 - `events`: what it learns.

@@ -1,6 +1,6 @@
 """What runs on Spark's driver for one query that reads: it plans each batch, down to the last record of each shard.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `driver`: answers Spark's synchronous calls; `pace` says how often a plan is made, `connection` how AWS is reached.
 - `planner`: one plan, from the looks to the offset.

@@ -1,6 +1,6 @@
 """A query's share in an application's lease table: the query begins where its leases say, and writes what is committed.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `lease_position`: a position as a lease says it, and back.
 - `claim`: at the start, no living worker may own the leases.

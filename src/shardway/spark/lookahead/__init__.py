@@ -1,6 +1,6 @@
 """Spark's driver looks ahead into the unread part of a shard's log: where may a batch end in it, and what was lost?
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `lookahead`: the records that were seen, and the bounds that they give.
 - `shard_probe`: the looks at one shard.

@@ -3,7 +3,7 @@
 The declaration says the type, the bounds, the default, what a page says of it, and whether streaming or batch reads
 take it. Parsing, checks, errors, the reference pages and the schema of a job file are made from it.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `option`: what a declaration says.
 - `stream_options`: which stream, where it is, and with which credentials it is reached: for reading and for writing.

@@ -1,6 +1,6 @@
 """The sink: tasks write their rows through a producer into a stream.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `task`: what a task gets, what it answers, and what the driver logs of the answers.
 - `writer`: a task, from its first row to the commit.

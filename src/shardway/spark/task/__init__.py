@@ -1,6 +1,6 @@
 """A Spark task, in a Python worker of an executor: it reads the ranges of its partition, and makes Arrow batches.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `partition_reader`: `read_partition`, which deals out turns to the chains of a partition.
 - `chain_reader`: one chain, whose ranges are read one after the other.

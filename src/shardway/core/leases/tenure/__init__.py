@@ -11,12 +11,12 @@ Three rules keep two workers from reading one shard, whatever is slow, lost, rep
    the first time it was sent. So an applied write that was answered with an error costs nothing.
 3. **Token.** The token is the counter that the take (or the former owner's give) wrote. It grows with every owner.
 
-A row that was deleted under its owner is written anew by it (`writes.restore`), while the fence stands. Once it has
-fallen, or a write that gives the lease away may have been applied, another worker may have had the lease: it may
-deliver still, or have read the shard to its end, after which the row was deleted rightly. So the tenure is over then,
+While the fence stands, an owner whose row was deleted writes the row again (`writes.restore`). Once the fence has
+fallen, or a write that gives the lease away may have been applied, another worker may have had the lease. That worker
+may still deliver, or may have read the shard to its end, and then the row was deleted rightly. So the tenure is over,
 and what its owner knew goes into a new row only where the list of shards says that one is missing (`LeaseLost.known`).
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `times`: the times of a lease, all multiples of the failover time F.
 - `state`: a tenure as a value.

@@ -21,7 +21,7 @@ checkpoint clears those columns. So none is stored while one is pending:
 What is refused raises CheckpointError, and changes nothing. `Close` keeps the state: what was asked for before the end
 is still stored with the tenure's last write, but callers are refused, and the caller that waits has its answer.
 
-The modules, in the order in which to read them:
+Read the modules in this order:
 
 - `cadence`: when checkpoints are stored, as the program's options say.
 - `state`: the checkpoints of one tenure as a value.
