@@ -198,7 +198,7 @@ EXAMPLES: list[tuple[AnyEvent, int, str]] = [
     (
         events.ShardGivenUp("orders", "s-1", "Stop", "failed: ValueError", 0.0),
         logging.ERROR,
-        "orders: s-1 is stopped: this worker keeps it, and delivers nothing of it until the consumer is started anew "
+        "orders: s-1 is stopped: this worker keeps it, and delivers nothing of it until the consumer is started again "
         "(failed: ValueError)",
     ),
     (

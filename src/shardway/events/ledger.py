@@ -157,7 +157,7 @@ class HandoffWaits(Event, frozen=True, gc=False):
 
 class ShardGivenUp(Event, frozen=True, gc=False):
     """The worker leaves the shard to another one; with ``Stop`` it keeps the shard, and delivers nothing of it until
-    the consumer is started anew.
+    the consumer is started again.
     """
 
     stream: str

@@ -227,7 +227,7 @@ READS_REFUSED = Line(
 """The line for a `ReadRefused` that has lasted so long, in place of the table's line."""
 SHARD_STOPPED = Line(
     ERROR,
-    "{shard_id} is stopped: this worker keeps it, and delivers nothing of it until the consumer is started anew "
+    "{shard_id} is stopped: this worker keeps it, and delivers nothing of it until the consumer is started again "
     "({reason})",
 )
 """The line for a `ShardGivenUp` by the policy Stop, in place of the table's line."""
