@@ -4,21 +4,25 @@ only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.errors import OptionError
 from shardway.model import StreamName
+from shardway.shown import url_without_password
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shardway.options.leases import LeaseOptions
     from shardway.ports import LeaseTable, Poster, RecordSink, RecordSource
 
 __all__ = [
     "ConnectionOptions",
     "Credentials",
+    "connection_of",
     "lease_table_for",
     "metric_data_poster",
     "poster_for",
@@ -28,11 +32,35 @@ __all__ = [
 ]
 
 
+PLAIN = ("region", "endpoint_url", "profile")
+"""The options of a connection that programs also give as arguments of their own."""
+NOT_BY_NAME = "connection, region, endpoint_url and profile say how to reach a stream that is given by name or ARN"
+
+
+def connection_of(arguments: Mapping[str, Any]) -> ConnectionOptions | None:
+    """Return the connection that the arguments of a consumer or producer make: ``connection``, with those of `PLAIN`.
+    None where there is none of them. Raises OptionError where an argument and the connection contradict each other.
+    """
+    connection: ConnectionOptions | None = arguments.get("connection")
+    plain = {name: arguments[name] for name in PLAIN if arguments.get(name) is not None}
+    if connection is None or not plain:
+        return ConnectionOptions(**plain) if plain else connection
+    faults = [
+        f"{name} is given twice: {url_without_password(given)!r} as an argument, and {url_without_password(other)!r} "
+        "in connection: leave one of them out"
+        for name, given in plain.items()
+        if (other := getattr(connection, name)) not in (None, given)
+    ]
+    if faults:
+        raise OptionError(faults)
+    return msgspec.structs.replace(connection, **plain)
+
+
 def sink_for(stream: str | RecordSink, connection: ConnectionOptions | None) -> RecordSink:
     """Return a sink for a stream's name or ARN; a sink is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
         if connection is not None:
-            raise OptionError("connection says how to reach a stream that is given by name or ARN, not a sink")
+            raise OptionError(f"{NOT_BY_NAME}, not a sink")
         return stream
     from shardway.aws.record_streams import KinesisSink
 
@@ -43,7 +71,7 @@ def source_for(stream: str | RecordSource, connection: ConnectionOptions | None)
     """Return a source for a stream's name or ARN; a source is returned as it is. Raises OptionError."""
     if not isinstance(stream, str):
         if connection is not None:
-            raise OptionError("connection says how to reach a stream that is given by name or ARN, not a source")
+            raise OptionError(f"{NOT_BY_NAME}, not a source")
         return stream
     from shardway.aws.record_streams import KinesisSource
 

@@ -88,4 +88,7 @@ async def wrong_arguments_for_mypy(letters: str) -> None:
     SyncConsumer("orders", application="billing", dead_letters=letters)  # type: ignore[call-overload]
     Producer("orders", options=ProducerOptions(aggregation=True))
     Producer("orders", aggregation=True)  # type: ignore[call-overload]
+    Producer("orders", region="eu-west-1", profile="staging")
+    SyncConsumer("orders", application="billing", region="eu-west-1", endpoint_url="http://127.0.0.1:4567")
+    Producer("orders", region=7)  # type: ignore[call-overload]
     SyncProducer("orders", options=LeaseOptions())  # type: ignore[call-overload]

@@ -36,6 +36,9 @@ class _Arguments(TypedDict, total=False):
     work is done. The types of the fields stand in both, because no type checker can make either of the other.
     """
 
+    region: str | None
+    endpoint_url: str | None
+    profile: str | None
     starting_position: StartingPosition | str | dt.datetime
     order: OrderPolicy | None
     accept_ignored_keys: bool

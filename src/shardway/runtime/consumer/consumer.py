@@ -96,16 +96,18 @@ class Consumer(Generic[T]):
         split: Callable[[Record], Iterable[T]] | None = None,
         **arguments: Unpack[ConsumerArguments],
     ) -> None:
-        """``stream``: a name or ARN, which ``connection`` says how to reach, or a RecordSource. With a list of them all
-        are read, with lease keys that name the stream, as the KCL's do in its multi-stream mode.
+        """``stream``: a name or ARN, or a RecordSource. With a list of them all are read, with lease keys that name the
+        stream, as the KCL's do in its multi-stream mode. ``region``, ``endpoint_url`` and ``profile`` say how AWS is
+        reached, and ``connection`` has the rest (`ConnectionOptions`); what is not given is looked up as the AWS SDK
+        does.
 
         ``deserializer`` makes `Batch.values` of the records' data; ``split`` makes several values of one record. The
         other arguments are the fields of `shardway.options.ConsumerOptions`, whose help has the meaning of each
-        (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that
-        live, which `start` makes up by default; ``connection``; ``metrics``, how often an event tells the numbers, and
-        whether by shard; ``tracing``, which makes spans (`shardway.telemetry.OpenTelemetryTracing`); callbacks, which
-        are awaited (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default
-        events are lines of the log ``shardway``. Raises OptionError.
+        (``starting_position``, ``retry``, ``leases``, ...), and: ``worker_id``, unique among all that live, which
+        `start` makes up by default; ``metrics``, how often an event tells the numbers, and whether by shard;
+        ``tracing``, which makes spans (`shardway.telemetry.OpenTelemetryTracing`); callbacks, which are awaited
+        (`ShardChange`); and ``on_event``, which is called with every event and returns at once; by default events are
+        lines of the log ``shardway``. Raises OptionError.
         """
         spec = consumer_spec(stream, application, deserializer, split, arguments)
         self._session = self._session_of(spec)

@@ -17,7 +17,7 @@ from shardway.policies import DeadLettersToStream
 from shardway.ports import RecordSource, UsableOnAnyLoop
 from shardway.runtime.consumer.arguments import OWN, consumer_options
 from shardway.runtime.consumer.lifecycle import ShardChange
-from shardway.wiring import ConnectionOptions
+from shardway.wiring import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardway.ports import Tracer
     from shardway.runtime.consumer.arguments import ConsumerArguments, SyncConsumerArguments
     from shardway.runtime.consumer.lifecycle import Callback
+    from shardway.wiring import ConnectionOptions
 
 
 Stream = Annotated[str | RecordSource, Meta(title="a name, an ARN or a RecordSource")]
@@ -114,7 +115,7 @@ def consumer_spec(
             on_event=arguments.get("on_event"),
             callbacks={change: callback for change, callback in callbacks.items() if callback is not None},
         ),
-        connection=arguments.get("connection"),
+        connection=connection_of(arguments),
         metrics=arguments.get("metrics") or MetricsOptions(),
         tracer=None if tracing is None else tracing.for_application(application),
         worker_id=arguments.get("worker_id") or "",

@@ -16,6 +16,9 @@ from shardway.wiring import ConnectionOptions
 class ProducerArguments(TypedDict, total=False):
     """The arguments that `Producer` and `SyncProducer` are given by name, beside the serializer."""
 
+    region: str | None
+    endpoint_url: str | None
+    profile: str | None
     connection: ConnectionOptions | None
     options: ProducerOptions | None
     metrics: MetricsOptions | None

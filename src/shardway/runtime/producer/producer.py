@@ -40,11 +40,12 @@ class Producer(Generic[T]):
         async with Producer("orders") as producer:
             result = await producer.put(OutRecord(b"...", "customer-17"))
 
-    ``stream`` is the name or ARN of a stream, which ``connection`` says how to reach (by default as the AWS SDK would),
-    or any RecordSink. With a ``serializer`` its own values are put, and it makes an OutRecord of each. ``on_event``
-    hears what happens (`shardway.events`), on the loop; ``tracing`` makes spans
-    (`shardway.telemetry.OpenTelemetryTracing`). A producer belongs to the event loop that it is first used on;
-    `SyncProducer` is the producer for threads.
+    ``stream`` is the name or ARN of a stream, or any RecordSink. ``region``, ``endpoint_url`` and ``profile`` say how
+    AWS is reached, and ``connection`` has the rest (`ConnectionOptions`); what is not given is looked up as the AWS SDK
+    does. ``options`` has how records are packed, sent and repeated (`ProducerOptions`). With a ``serializer`` its own
+    values are put, and it makes an OutRecord of each. ``on_event`` hears what happens (`shardway.events`), on the loop;
+    ``tracing`` makes spans (`shardway.telemetry.OpenTelemetryTracing`). A producer belongs to the event loop that it is
+    first used on; `SyncProducer` is the producer for threads.
 
     Delivery is at least once: what has an unknown outcome (a lost reply) is put again, and its PutResult says so.
     """

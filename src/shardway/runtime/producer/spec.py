@@ -56,13 +56,13 @@ class ProducerSpec:
 
 def producer_spec(stream: str | RecordSink, arguments: ProducerArguments) -> ProducerSpec:
     """Return the specification that the arguments of a producer make. Raises OptionError."""
-    from shardway.wiring import sink_for
+    from shardway.wiring import connection_of, sink_for
 
     known_names("Producer", arguments, ProducerArguments.__annotations__)
     hints = get_type_hints(ProducerArguments, include_extras=True)
     check({name: arguments.get(name) for name in hints}, hints)
     return ProducerSpec(
-        sink=sink_for(stream, arguments.get("connection")),
+        sink=sink_for(stream, connection_of(arguments)),
         options=arguments.get("options") or ProducerOptions(),
         metrics=arguments.get("metrics") or MetricsOptions(),
         on_event=arguments.get("on_event"),

@@ -1,0 +1,122 @@
+"""Region, endpoint and profile are plain arguments of consumers and producers, beside the rest in ConnectionOptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardway import (
+    ConnectionOptions,
+    Consumer,
+    Credentials,
+    OptionError,
+    OutRecord,
+    Producer,
+    SyncConsumer,
+    SyncProducer,
+)
+from shardway.leases import MemoryLeaseTable
+from shardway.testing import LocalKinesis
+from shardway.testing.memory_stream import MemoryStream
+from shardway.wiring import connection_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEYS = Credentials("local", "local")
+FACES = [Consumer, SyncConsumer, Producer, SyncProducer]
+
+
+def made(face: Any, stream: Any = "orders", **given: Any) -> Any:
+    own = {"application": "billing"} if face in (Consumer, SyncConsumer) else {}
+    return face(stream, **own, **given)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_an_argument_that_contradicts_the_connection_is_an_error_that_names_both(face: Any) -> None:
+    with pytest.raises(OptionError) as refused:
+        made(
+            face,
+            region="eu-west-1",
+            profile="staging",
+            connection=ConnectionOptions(region="us-east-1", profile="live"),
+        )
+    assert refused.value.faults == [
+        "region is given twice: 'eu-west-1' as an argument, and 'us-east-1' in connection: leave one of them out",
+        "profile is given twice: 'staging' as an argument, and 'live' in connection: leave one of them out",
+    ]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_is_no_region_endpoint_or_profile_is_refused_when_it_is_given(face: Any) -> None:
+    for wrong, told in (
+        ({"region": "Ireland (Dublin)"}, "is no AWS region"),
+        ({"region": 7}, "region is a text, not 7"),
+        ({"endpoint_url": "localhost:4567"}, "endpoint_url must begin with http:// or https://"),
+        ({"profile": b"staging"}, "profile is a text, not a bytes"),
+    ):
+        with pytest.raises(OptionError, match=told):
+            made(face, **wrong)
+
+
+def test_arguments_fill_what_the_connection_leaves_open() -> None:
+    both = connection_of({"region": "eu-west-1", "profile": None, "connection": ConnectionOptions(credentials=KEYS)})
+    assert both == ConnectionOptions(region="eu-west-1", credentials=KEYS)
+    same = ConnectionOptions(region="eu-west-1")
+    assert connection_of({"region": "eu-west-1", "connection": same}) == same
+    assert connection_of({"region": "eu-west-1"}) == same
+    assert connection_of({"connection": None, "endpoint_url": None}) is None
+
+
+def test_a_contradiction_between_the_two_is_found_together_as_in_one() -> None:
+    """Together they are checked as one: FIPS names an endpoint of AWS's."""
+    with pytest.raises(OptionError, match="use_fips and endpoint_url contradict each other"):
+        connection_of({"endpoint_url": "http://127.0.0.1:1", "connection": ConnectionOptions(use_fips=True)})
+
+
+def test_a_password_in_an_endpoint_is_not_repeated() -> None:
+    with pytest.raises(OptionError) as refused:
+        connection_of(
+            {
+                "endpoint_url": "http://me:hush@one:1",
+                "connection": ConnectionOptions(endpoint_url="http://two:1"),
+            }
+        )
+    assert "hush" not in str(refused.value)
+
+
+def test_a_stream_of_the_programs_own_making_has_no_region() -> None:
+    with pytest.raises(OptionError, match=r"region, endpoint_url and profile say how to reach a stream .* not a sink"):
+        Producer(MemoryStream(), region="eu-west-1")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKinesis]:
+    """A service that the environment leads away from: in region and in endpoint."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local")
+    monkeypatch.setenv("AWS_REGION", "mars-north-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with LocalKinesis(streams={"orders": 1}) as running:
+        yield running
+
+
+async def test_producers_and_consumers_reach_the_stream_by_plain_arguments(local: LocalKinesis) -> None:
+    where: dict[str, Any] = {"region": local.region, "endpoint_url": local.endpoint_url}
+    async with Producer("orders", **where) as producer:
+        await producer.put(OutRecord(b"one", "a"))
+    start: dict[str, Any] = {"application": "billing", "starting_position": "TRIM_HORIZON", **where}
+    async with Consumer("orders", **start, leases=MemoryLeaseTable()) as consumer:
+        (batch,) = await consumer.getmany(1)
+        assert [record.data for record in batch] == [b"one"]
+
+
+def test_the_faces_for_threads_reach_it_by_them_too(local: LocalKinesis) -> None:
+    where: dict[str, Any] = {"region": local.region, "endpoint_url": local.endpoint_url}
+    with SyncProducer("orders", **where) as producer:
+        producer.put(OutRecord(b"one", "a"))
+    start: dict[str, Any] = {"application": "billing", "starting_position": "TRIM_HORIZON", **where}
+    with SyncConsumer("orders", **start, leases=MemoryLeaseTable()) as consumer:
+        (batch,) = consumer.getmany(1)
+        assert [record.data for record in batch] == [b"one"]
