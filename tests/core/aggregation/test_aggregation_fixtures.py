@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from shardway.core.aggregation.reader import is_aggregate, open_aggregate, why_plain
+from shardway.core.aggregation.reader import open_aggregate, why_plain
 from shardway.core.aggregation.writer import Aggregator, encode_aggregate
 from shardway.core.hashkeys import hash_key, parse_hash_key
 from tests.core.aggregation.aggregate_columns import append_user_records
@@ -71,7 +71,6 @@ def test_decodes_what_kcl_decodes(run: Case) -> None:
             assert_same_data(data, decoded[0])
             continue
         assert aggregate is not None
-        assert is_aggregate(data)
         assert why_plain(data) is None
         assert len(aggregate) == len(decoded)
         for user_record, expected in zip(aggregate, decoded, strict=True):

@@ -48,13 +48,6 @@ _FRAME_START = len(MAGIC)
 _HASHED_BYTES_MIN = 6  # three fields
 
 
-def is_aggregate(data: bytes) -> bool:
-    """True when magic and length are right, so that opening is worth trying. It is cheap: for every record of a
-    stream.
-    """
-    return data[:_FRAME_START] == MAGIC and len(data) > FRAME_BYTES
-
-
 def open_aggregate(data: bytes, limits: AggregateLimits = DEFAULT_LIMITS) -> Aggregate | None:
     """Return the aggregate that ``data`` is; None if it is a plain record, to be handed on as it is. It never
     raises.

@@ -12,11 +12,11 @@ import asyncio
 import math
 
 from shardway.aws.kinesis import GetRecordsPage, IteratorAt
-from shardway.core.aggregation.reader import is_aggregate, open_aggregate
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import Sign
 from shardway.core.pacing import TokenBucket
 from shardway.errors import ExpiredIteratorError
+from shardway.runtime.feeds.opening import user_record_counts
 from shardway.spark.lookahead.lookahead import ENTRY_COST_BYTES, Bound, KnownRecord, Lookahead, Tail, entry_bytes
 from shardway.spark.lookahead.stream_calls import StreamCalls
 from shardway.spark.positions import SILENCE_MARGIN_MS, Kind, ShardPosition
@@ -214,7 +214,7 @@ class ShardProbe:
             await self._wait_for(self._page_budget)
             page, seen_ms = await self._calls.page(look.iterator, limit)
             look.asked_s = self._calls.monotonic()
-            self._absorb(look, page, floor, seen_ms)
+            await self._absorb(look, page, floor, seen_ms)
             if look.records or look.beyond is not Tail.UNKNOWN:
                 break
             _note_silence(look, log, page, seen_ms)
@@ -222,18 +222,16 @@ class ShardProbe:
                 break
         return look
 
-    def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
-        size, keeps = 0, self._calls.entry_bytes_max > 0
-        for record in page.records:
-            number = int(record.sequence_number)
-            size += len(record.data)
-            if floor is None or number > floor:
-                arrival_ms = round(record.approximate_arrival_timestamp * 1000)
-                rows, entry = _user_records(record.data), record if keeps else None
-                look.records.append(KnownRecord(number, arrival_ms, rows, len(record.data), entry))
-                look.reached_ms, look.stands = 0, False
+    async def _absorb(self, look: Lookahead, page: GetRecordsPage, floor: int | None, seen_ms: int) -> None:
+        keeps = self._calls.entry_bytes_max > 0
+        beyond = [one for one in page.records if floor is None or int(one.sequence_number) > floor]
+        for record, rows in zip(beyond, await user_record_counts(beyond), strict=True):
+            arrival_ms = round(record.approximate_arrival_timestamp * 1000)
+            entry = record if keeps else None
+            look.records.append(KnownRecord(int(record.sequence_number), arrival_ms, rows, len(record.data), entry))
+            look.reached_ms, look.stands = 0, False
         if page.records:
-            self._record_size = size / len(page.records) or 1.0
+            self._record_size = sum(len(one.data) for one in page.records) / len(page.records) or 1.0
         look.iterator, look.asked_ms = page.next_shard_iterator, seen_ms
         look.quiet = not page.records and page.millis_behind_latest == 0
         if page.next_shard_iterator is None:
@@ -256,11 +254,6 @@ def _limit_entries(records: list[KnownRecord], bytes_max: int) -> list[KnownReco
         if held > bytes_max:
             return records[:index] + [one._replace(entry=None) for one in records[index:]]
     return records
-
-
-def _user_records(data: bytes) -> int:
-    aggregate = open_aggregate(data) if is_aggregate(data) else None
-    return 1 if aggregate is None else len(aggregate)
 
 
 def _note_silence(look: Lookahead, log: LogCursor, page: GetRecordsPage, seen_ms: int) -> None:
