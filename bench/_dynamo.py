@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench._form import say
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions
 from shardway.core.leases import LeaseRow, Unknown
 from shardway.core.leases.checkpoint import Checkpoint

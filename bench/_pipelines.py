@@ -18,7 +18,8 @@ import pyarrow.dataset as ds
 from pyspark.sql import functions as fn
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.model import StreamName
 from shardway.pipeline import POSITION, BatchFolder, decode_json, deduplicate, explain_json, read_once, split
 from shardway.pipeline.job import ExitCode, load_job

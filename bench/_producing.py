@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardway import Producer, ProducerOptions
-from shardway.aws.wire import ConnectionOptions
+from shardway.aws.options import ConnectionOptions
 from shardway.errors import BufferFullError
 from shardway.model import OutRecord
 

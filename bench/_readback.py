@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import IteratorAt, KinesisClient
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.kinesis import KinesisClient
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.lineage import Lineage
-from shardway.model import StreamName
+from shardway.model import IteratorAt, StreamName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench._form import Case, cpu_of_tree_s, judge, measure, options, report, say, wanted
 from bench.spark_peers import RECORDS_PATH, ListsSource, StreamFacts, TuplesSource
-from shardway.aws.kinesis import IteratorAt, KinesisClient, PutEntry
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.kinesis import KinesisClient, PutEntry
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.core.hashkeys import even_ranges
 from shardway.local.embedded import LocalKinesis
-from shardway.model import StartingPosition, StreamName
+from shardway.model import IteratorAt, StartingPosition, StreamName
 from shardway.spark.driver.planner import Planner, PlanOptions
 
 if TYPE_CHECKING:

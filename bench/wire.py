@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench._form import Case, apart, cpu_of_s, cpu_s, measure, options, per_second, report, say, wanted
 from bench.canned import CannedServer
-from shardway.aws.calls import Signer
+from shardway.aws.calls.signature import Signer
 from shardway.aws.kinesis import KinesisClient, PutEntry, put_records_body
-from shardway.aws.options import Credentials
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import Wire
 from shardway.model import StreamName
 
 if TYPE_CHECKING:

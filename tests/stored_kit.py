@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.aws.dynamodb import typed_item
+from shardway.aws.dynamodb.values import typed_item
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Write, writes
 from shardway.core.leases.mirror import Create, MirroredRows
 from shardway.core.leases.worker_row import WorkerRow

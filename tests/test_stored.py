@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardway.aws.dynamodb import plain_item
+from shardway.aws.dynamodb.values import plain_item
 from shardway.core.leases import Checkpoint, lease_row
 from shardway.core.leases.worker_row import worker_row
 from shardway.core.ledger.letter import Letter

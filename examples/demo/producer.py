@@ -14,7 +14,8 @@ import time
 from examples.demo.orders import Plan, Put
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.core.aggregation.writer import Aggregator
 from shardway.model import StreamName
 

@@ -12,8 +12,8 @@ from examples.demo.count import report, rows_so_far
 from examples.demo.processes import kill_tree, start_job, start_producer
 
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.options import Credentials
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions, Credentials
+from shardway.aws.wire import Wire
 from shardway.model import StreamName
 from shardway.runtime.threads.loop_thread import LoopThread
 

@@ -62,7 +62,7 @@ def sink_for(stream: str | RecordSink, connection: ConnectionOptions | None) -> 
         if connection is not None:
             raise OptionError(f"{NOT_BY_NAME}, not a sink")
         return stream
-    from shardway.aws.record_streams import KinesisSink
+    from shardway.aws.record_sink import KinesisSink
 
     return KinesisSink(stream_name(stream), connection or ConnectionOptions())
 
@@ -73,14 +73,14 @@ def source_for(stream: str | RecordSource, connection: ConnectionOptions | None)
         if connection is not None:
             raise OptionError(f"{NOT_BY_NAME}, not a source")
         return stream
-    from shardway.aws.record_streams import KinesisSource
+    from shardway.aws.record_source import KinesisSource
 
     return KinesisSource(stream_name(stream), connection or ConnectionOptions())
 
 
 def lease_table_for(application: str, connection: ConnectionOptions | None, options: LeaseOptions) -> LeaseTable:
     """Return a lease table in DynamoDB: the one that the options name, by default with the application's name."""
-    from shardway.aws.dynamodb import DynamoLeaseTable
+    from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 
     # Several attempts of a write have to fit into the time until the fence falls.
     request_timeout_s = min(options.request_timeout_s, options.failover_s / 5)
@@ -93,14 +93,14 @@ def lease_table_for(application: str, connection: ConnectionOptions | None, opti
 
 def poster_for(url: str, connection: ConnectionOptions | None, *, sign_for: str | None) -> Poster:
     """Return a poster to a URL, which signs for a service of AWS or not at all. Raises OptionError."""
-    from shardway.aws.wire import UrlPoster
+    from shardway.aws.posters import UrlPoster
 
     return UrlPoster(url, connection or ConnectionOptions(), sign_for=sign_for)
 
 
 def metric_data_poster(connection: ConnectionOptions | None) -> Poster:
     """Return a poster that makes calls of CloudWatch's PutMetricData."""
-    from shardway.aws.wire import MetricDataPoster
+    from shardway.aws.posters import MetricDataPoster
 
     return MetricDataPoster(connection or ConnectionOptions())
 

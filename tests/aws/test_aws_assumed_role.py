@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from shardway.aws.credentials import parse_credentials
-from shardway.aws.credentials import sts_error as error_of
+from shardway.aws.assumed_role import parse_credentials
+from shardway.aws.assumed_role import sts_error as error_of
+from shardway.aws.calls.retry import NEVER
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.wire import NEVER, Wire
+from shardway.aws.wire import Wire
 from shardway.errors import AccessDeniedError, CredentialsError, ThrottledError, TransportError
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 from tests.aws.sts_answers import ASSUMED, sts_answer, sts_error

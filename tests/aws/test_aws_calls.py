@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.calls import NEVER, ONCE, RetryPolicy
+from shardway.aws.calls.retry import NEVER, ONCE, RetryPolicy
 from shardway.aws.credentials import WAIT_INTERVAL_S
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire

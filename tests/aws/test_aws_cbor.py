@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardway.aws import cbor
-from shardway.aws.kinesis import CBOR_DATA_BYTES_MIN, IteratorAt, KinesisClient, PutEntry
-from shardway.aws.wire import NEVER, ConnectionOptions, Wire
+from shardway.aws.calls.retry import NEVER
+from shardway.aws.kinesis import CBOR_DATA_BYTES_MIN, KinesisClient, PutEntry
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -23,7 +25,7 @@ from shardway.errors import (
     TransportError,
     UnavailableError,
 )
-from shardway.model import StreamName
+from shardway.model import IteratorAt, StreamName
 from shardway.testing import LocalKinesis
 from tests.aws.aws_servers import Received, Reply, ScriptedServer, fault, ok
 

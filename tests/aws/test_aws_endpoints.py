@@ -8,8 +8,9 @@ import botocore.client
 import botocore.session
 import pytest
 
+from shardway.aws.endpoints import arn_region, resolve_endpoint
 from shardway.aws.options import ConnectionOptions
-from shardway.aws.sdk import Sdk, arn_region, resolve_endpoint
+from shardway.aws.sdk import Sdk
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:

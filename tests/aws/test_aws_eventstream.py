@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.record_streams import HEADERS_BYTES_MAX, EventStreamDecoder, EventStreamError, HeaderValue
+from shardway.aws.event_stream import HEADERS_BYTES_MAX, EventStreamDecoder, EventStreamError, HeaderValue
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -7,7 +7,7 @@ import json
 import botocore.session
 import pytest
 
-from shardway.aws.calls import (
+from shardway.aws.calls.answers import (
     CLOCK_SKEW,
     MESSAGE_CHARS_MAX,
     STALE_CREDENTIALS,

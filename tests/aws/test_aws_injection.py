@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardway.aws.endpoints import resolve_endpoint, resolve_region
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.sdk import Sdk, resolve_endpoint, resolve_region
+from shardway.aws.sdk import Sdk
 from shardway.aws.wire import Wire
 from shardway.errors import CredentialsError, OptionError
 from tests.aws.http_kit import VERSIONS, server_of, transport

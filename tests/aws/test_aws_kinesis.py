@@ -14,18 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.kinesis import (
-    IteratorAt,
-    KinesisClient,
-    PutEntry,
-    StreamSummary,
-    decode_get_records,
-    put_records_body,
-)
+from shardway.aws.calls.retry import NEVER
+from shardway.aws.kinesis import KinesisClient, PutEntry, StreamSummary, decode_get_records, put_records_body
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.wire import NEVER, Wire
+from shardway.aws.wire import Wire
 from shardway.errors import OptionError, TransportError
-from shardway.model import ListedShard, StreamName
+from shardway.model import IteratorAt, ListedShard, StreamName
 from tests.aws.aws_servers import ScriptedServer, ok
 
 if TYPE_CHECKING:

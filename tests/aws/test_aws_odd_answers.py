@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.calls import NEVER, decoded, reading, service_error
-from shardway.aws.credentials import parse_credentials, sts_error
-from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
+from shardway.aws.assumed_role import parse_credentials, sts_error
+from shardway.aws.calls.answers import decoded, reading, service_error
+from shardway.aws.calls.retry import NEVER
+from shardway.aws.dynamodb.client import DynamoClient
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.kinesis import GetRecordsPage, KinesisClient, PutEntry, decode_get_records
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.aws.wire import Wire
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.feed_cursor import FeedCursor

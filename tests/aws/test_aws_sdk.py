@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardway.aws.calls.retry import NEVER
+from shardway.aws.endpoints import resolve_region
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.sdk import Sdk, environment_credentials, resolve_region
-from shardway.aws.wire import NEVER, Wire
+from shardway.aws.sdk import Sdk, environment_credentials
+from shardway.aws.wire import Wire
 from shardway.errors import CredentialsError, OptionError, ShardwayError
 from tests.aws.aws_servers import Reply, ScriptedServer
 from tests.aws.sts_answers import ASSUMED, sts_answer

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.calls import KEYS_MAX, Signer, amz_date
+from shardway.aws.calls.signature import KEYS_MAX, Signer, amz_date
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
 from tests.aws.http_kit import VERSIONS, server_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.calls import RetryPolicy
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.local import LocalKinesis
 from shardway.model import Position

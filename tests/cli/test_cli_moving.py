@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import CheckpointOptions, ConnectionOptions, Consumer, LeaseOptions, PollingOptions
-from shardway.aws.dynamodb import DynamoClient
+from shardway.aws.dynamodb.client import DynamoClient
 from shardway.checkpoints import Prompt
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Checkpoint, LeaseRow
@@ -238,7 +238,7 @@ async def test_a_live_fleet_of_shardway_hands_over_and_goes_on_where_it_is_told(
 
 async def test_a_shardway_worker_that_died_over_the_handoff(kinesis: Any, dynamodb: Any, local: LocalKinesis) -> None:
     """Its row and its lease stand still from the moment on at which it is asked."""
-    from shardway.aws.dynamodb import DynamoLeaseTable
+    from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
     from shardway.core.leases.worker_row import WorkerRow
 
     kinesis.create_stream(StreamName="died", ShardCount=1)

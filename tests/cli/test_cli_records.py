@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.calls import RetryPolicy
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.hashkeys import hash_key
 from shardway.testing import Fault

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.aws.dynamodb import typed_item
+from shardway.aws.dynamodb.values import typed_item
 from shardway.console.looks.topics import POINTS_MAX, JobTrail
 from shardway.errors import OptionError
 from shardway.inspect import JobsReport, JobView

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from shardway.aws.calls import RetryPolicy
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.console.live import _events
 from shardway.console.looks.sampler import FULL, TOPICS_MAX, Sampler, Topic
 from shardway.console.looks.tailing import BASKET_BYTES_MAX, BASKET_RECORDS_MAX, Basket, rows

@@ -30,7 +30,8 @@ from shardway import (
     SyncConsumer,
     errors,
 )
-from shardway.aws.dynamodb import DynamoClient, DynamoLeaseTable
+from shardway.aws.dynamodb.client import DynamoClient
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.leases import LeaseRow, writes
 from shardway.core.leases.worker_row import WorkerRow

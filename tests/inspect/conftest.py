@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardway.aws.calls import RetryPolicy
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.local import LocalKinesis
 from tests.inspect.scenes import Clients, Scene
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import msgspec
 
-from shardway.aws.dynamodb import typed_item
+from shardway.aws.dynamodb.values import typed_item
 from shardway.core.hashkeys import even_ranges
 from shardway.core.leases import Checkpoint, LeaseRow
 from shardway.inspect import Inspector, LagTimes, Snapshot

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.dynamodb import plain_item
+from shardway.aws.dynamodb.values import plain_item
 from shardway.core.leases.listing import listing_of
 from shardway.inspect import ApplicationView
 from shardway.inspect.applications.views import ApplicationRows, application_view

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.cli import main
 from tests.kclpy.kclpy_kit import DEADLINE_S, PROGRAMS, SHARD_ID, put, until

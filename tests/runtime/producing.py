@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway import events
-from shardway.aws.kinesis import IteratorAt, KinesisClient
+from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.aws.wire import Wire
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
-from shardway.model import OutRecord, PutResult, StreamName
+from shardway.model import IteratorAt, OutRecord, PutResult, StreamName
 from shardway.options import ProducerOptions
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.record_streams import KinesisSink
+from shardway.aws.record_sink import KinesisSink
 from shardway.errors import InvalidArgumentError, InvalidRecordError, RecordRefusedError
 from shardway.events import PutRecordsDone, RecordsFailed
 from shardway.local import LocalKinesis

@@ -12,9 +12,10 @@ import pytest
 import uvloop
 
 from shardway import Consumer, OutRecord, PollingOptions, Producer, StartingPosition
+from shardway.aws.calls.retry import NEVER
 from shardway.aws.http import dialing
 from shardway.aws.kinesis import KinesisClient, PutEntry
-from shardway.aws.wire import NEVER, Wire
+from shardway.aws.wire import Wire
 from shardway.checkpoints import Prompt
 from shardway.errors import TransportError
 from shardway.leases import MemoryLeaseTable

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
-from shardway.aws.wire import ConnectionOptions
+from shardway.aws.options import ConnectionOptions
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.local.faults import Fault
 from shardway.model import StartingPosition, StreamName

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
 from tests.spark.planning import World

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardway.aws.kinesis import IteratorAt, KinesisClient, PutEntry
+from shardway.aws.kinesis import KinesisClient, PutEntry
 from shardway.core.hashkeys import hash_key
-from shardway.model import StartingPosition, StreamName
+from shardway.model import IteratorAt, StartingPosition, StreamName
 from shardway.spark.driver.grouping import chains_of
 from shardway.spark.driver.planner import Planner, PlanOptions
 from shardway.spark.ranges import EndKind, ShardRange

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.runtime.threads.loop_thread import LoopThread
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardway.aws.kinesis import IteratorAt, PutEntry, WireRecord
+from shardway.aws.kinesis import PutEntry, WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.hashkeys import even_ranges
-from shardway.model import StreamName
+from shardway.model import IteratorAt, StreamName
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
 from shardway.spark.task.connections import connection_for
 from shardway.spark.task.partition_reader import read_partition

@@ -12,7 +12,8 @@ import random
 import pytest
 
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
 from shardway.spark.driver.planner import PlanOptions

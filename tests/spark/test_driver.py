@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.calls import SignedCalls
+from shardway.aws.calls.signed_calls import SignedCalls
 from shardway.aws.credentials import CredentialCache
 from shardway.aws.wire import Wire
 from shardway.errors import DataLossError, OptionError

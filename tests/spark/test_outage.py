@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.errors import TransportError
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault

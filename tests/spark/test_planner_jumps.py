@@ -10,7 +10,8 @@ import datetime as dt
 import pytest
 
 from shardway.aws.kinesis import KinesisClient
-from shardway.aws.wire import ConnectionOptions, Wire
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.wire import Wire
 from shardway.errors import DataLossError
 from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault

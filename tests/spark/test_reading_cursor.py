@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.kinesis import GetRecordsPage, IteratorAt, WireRecord
+from shardway.aws.kinesis import GetRecordsPage, WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.errors import DataLossError, StalledError, TransportError
+from shardway.model import IteratorAt
 from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
 from shardway.spark.task.range_cursor import EMPTY_PAUSE_S, RangeCursor
 

@@ -12,13 +12,12 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from shardway.aws.kinesis import IteratorAt
 from shardway.core.aggregation.reader import open_aggregate
 from shardway.core.hashkeys import HASH_KEY_MAX
 from shardway.errors import InvalidRecordError, PutError, ShardwayError, StalledError
 from shardway.local import LocalKinesis
 from shardway.local.faults import Fault
-from shardway.model import StreamName
+from shardway.model import IteratorAt, StreamName
 from shardway.spark.options.parsing import parse_sink_options
 from shardway.spark.options.sink_columns import sink_columns
 from shardway.spark.sink.producers import close_producers

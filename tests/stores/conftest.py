@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions
 from shardway.local.embedded import LocalKinesis
 from shardway.options import LeaseOptions

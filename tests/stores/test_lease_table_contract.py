@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.core.assignment.kcl.fleet import Place
 from shardway.core.assignment.kcl.rows import metrics_row
 from shardway.core.leases import Checkpoint, Done, LeaseRow, Refused, writes

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.aws.dynamodb import OWNER_INDEX, DynamoLeaseTable, plain, plain_item, typed, typed_item
+from shardway.aws.dynamodb.lease_table import OWNER_INDEX, DynamoLeaseTable
+from shardway.aws.dynamodb.values import plain, plain_item, typed, typed_item
 from shardway.aws.options import ConnectionOptions
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import metrics_row

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from shardway.aws import dynamodb as tables
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb import lease_table as tables
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions
 from shardway.core.leases import Done, LeaseRow, writes
 from shardway.core.leases.worker_row import WorkerRow

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from shardway.aws import cbor
-from shardway.aws.calls import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
-from shardway.aws.sdk import arn_region
+from shardway.aws.calls.answers import CLOCK_SKEW, STALE_CREDENTIALS, UNREADABLE, decoded, reading
+from shardway.aws.endpoints import arn_region
 from shardway.core.sequence import version_of
 from shardway.errors import (
     InvalidRecordError,
@@ -24,15 +24,15 @@ from shardway.errors import (
     TransportError,
     UnavailableError,
 )
-from shardway.model import IteratorAt as IteratorAt
-from shardway.model import ListedShard, StreamName
+from shardway.model import ListedShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from shardway.aws.calls import RetryPolicy
+    from shardway.aws.calls.retry import RetryPolicy
     from shardway.aws.wire import Wire
     from shardway.core.service_clock import ServiceClock
+    from shardway.model import IteratorAt, StreamName
 
 LIST_SHARDS_PAGES_MAX = 1_000
 """The most pages of ListShards: it returns at most 1,000 shards per page by default, and the largest quota is 20,000

@@ -1,4 +1,4 @@
-"""Make signed calls to AWS over one pooled HTTP client: JSON calls, and bodies that are posted as they are.
+"""Make signed calls to AWS's JSON services over one pooled HTTP client.
 
 ::
 
@@ -17,12 +17,15 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-import msgspec
-
-from shardway.aws.calls import NEVER, Request, RetryPolicy, Route, SignedCalls, Signer, service_error
-from shardway.aws.credentials import AssumedRole, CredentialCache, StsCalls
-from shardway.aws.options import ConnectionOptions, Credentials, url_fault
-from shardway.aws.sdk import DATA_OPERATIONS, Endpoint, Sdk, environment_credentials, resolve_endpoint, resolve_region
+from shardway.aws.assumed_role import AssumedRole, StsCalls
+from shardway.aws.calls.answers import service_error
+from shardway.aws.calls.retry import NEVER, RetryPolicy
+from shardway.aws.calls.signature import Signer
+from shardway.aws.calls.signed_calls import Request, Route, SignedCalls
+from shardway.aws.credentials import CredentialCache
+from shardway.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
+from shardway.aws.options import ConnectionOptions
+from shardway.aws.sdk import Sdk, environment_credentials
 from shardway.aws.transport import HttpTransport
 from shardway.core.service_clock import ServiceClock, SteadyEpoch
 from shardway.errors import OptionError
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
 
-__all__ = ["NEVER", "ConnectionOptions", "Credentials", "RetryPolicy", "Wire"]
-
+    from shardway.aws.options import Credentials
 
 ROUTES_MAX = 4096
 """The most endpoints that are remembered: one per service, and two per stream that is named by its ARN."""
@@ -297,50 +299,3 @@ def _user_agent(tag: str) -> str:
     except PackageNotFoundError:  # run from a source tree that is not installed
         agent = "shardway"
     return f"{agent} tag/{tag}" if tag else agent
-
-
-# --- bodies that are posted as they are -----------------------------------------------------------
-# Bodies go to a collector of metrics, and to CloudWatch.
-
-ATTEMPT_S = 10.0
-"""The most seconds that an exporter waits for an answer; the options may say fewer."""
-
-
-class UrlPoster:
-    """A `shardway.ports.Poster` that posts to one URL."""
-
-    def __init__(self, url: str, options: ConnectionOptions, *, sign_for: str | None) -> None:
-        if fault := url_fault(url):
-            raise OptionError(f"url {fault}")
-        self._url = url
-        self._sign_for = sign_for
-        self._wire = Wire(_soon(options), retry=NEVER)
-
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """See `shardway.ports.Poster`."""
-        await self._wire.post(self._url, body, headers, sign_for=self._sign_for)
-
-    async def close(self) -> None:
-        """See `shardway.ports.Poster`."""
-        await self._wire.close()
-
-
-class MetricDataPoster:
-    """A `shardway.ports.Poster` of CloudWatch's PutMetricData."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._wire = Wire(_soon(options), retry=NEVER)
-
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """See `shardway.ports.Poster`."""
-        assert not headers, "the call has its own"
-        await self._wire.call("cloudwatch", "PutMetricData", body)
-
-    async def close(self) -> None:
-        """See `shardway.ports.Poster`."""
-        await self._wire.close()
-
-
-def _soon(options: ConnectionOptions) -> ConnectionOptions:
-    """Return the options with a short time for a request: an exporter asks again by itself, so it gives up soon."""
-    return msgspec.structs.replace(options, request_timeout_s=min(options.request_timeout_s, ATTEMPT_S))

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from shardway.aws.calls import error_class
+from shardway.aws.calls.answers import error_class
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.ledger.letter import Letter, NotALetterError
 from shardway.core.log.user_records import ShardView, opened
 from shardway.core.service_clock import ServiceClock

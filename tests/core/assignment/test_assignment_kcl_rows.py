@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardway.aws.dynamodb import plain_item
+from shardway.aws.dynamodb.values import plain_item
 from shardway.core.assignment.kcl.fleet import Coordination, Place
 from shardway.core.assignment.kcl.rows import beside_leases, coordination, metrics_row
 from shardway.core.leases.listing import listing_of

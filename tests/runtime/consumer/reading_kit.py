@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.leases.row import LeaseRow
 from shardway.core.leases.tenure.machine import claim
 from shardway.core.leases.tenure.times import LeaseTimes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.options import ConnectionOptions, Credentials
 from shardway.ports import SharedWithKcl
 from shardway.runtime.consumer.counted_table import counted_table

@@ -10,7 +10,7 @@ import pytest
 
 from shardway import ConnectionOptions, Consumer, Credentials, FanOutOptions, Producer, Retry
 from shardway.aws import transport
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.local import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import IteratorAt, StreamName

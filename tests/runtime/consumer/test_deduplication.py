@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.leases.row import LeaseRow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardway import Retry
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.leases import Outcome, Write
 from shardway.core.ledger.letters import Letters
 from shardway.dead_letters import DeadLettersTo

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from shardway.aws.options import ConnectionOptions, Credentials
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.leases.checkpoint import Checkpoint
 from shardway.core.log.feed_cursor import FeedCursor
 from shardway.core.log.pace import PollingOptions

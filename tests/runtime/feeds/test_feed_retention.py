@@ -19,7 +19,7 @@ from shardway.model import IteratorAt, Position
 from tests.runtime.feeds.feeding_kit import DEADLINE_S, SHARD_ID, STREAM, fan_out, polling, read, source_of
 
 if TYPE_CHECKING:
-    from shardway.aws.record_streams import KinesisSource
+    from shardway.aws.record_source import KinesisSource
     from shardway.events import FeedEvent
     from shardway.local import LocalKinesis
     from shardway.runtime.feeds.fan_out import FanOutFeed

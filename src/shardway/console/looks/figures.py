@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.aws.calls import reading
+from shardway.aws.calls.answers import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.calls import RetryPolicy, reading
+from shardway.aws.calls.answers import reading
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.aws.wire import Wire
 from shardway.console.page import console_of, form_of, link, rendered
 from shardway.console.writing import Write, written

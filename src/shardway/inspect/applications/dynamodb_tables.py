@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.calls import reading
-from shardway.aws.dynamodb import DynamoClient
+from shardway.aws.calls.answers import reading
+from shardway.aws.dynamodb.client import DynamoClient
 from shardway.core.assignment.kcl.rows import COORDINATOR_KEY, METRICS_KEY
 from shardway.core.leases.listing import listing_of
 from shardway.core.leases.row import KEY

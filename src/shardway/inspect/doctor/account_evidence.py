@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardway.aws.calls import STALE_CREDENTIALS
+from shardway.aws.calls.answers import STALE_CREDENTIALS
 from shardway.inspect.doctor.facts import counted_metric
 from shardway.inspect.moments import span_text
 from shardway.inspect.reads.wire import INSPECT_POLICY, STATEMENTS

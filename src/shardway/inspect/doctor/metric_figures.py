@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.aws.calls import reading
+from shardway.aws.calls.answers import reading
 from shardway.errors import ServiceError, TransportError
 from shardway.inspect.applications.views import ApplicationView
 from shardway.inspect.doctor.snapshots import KPL_NAMESPACE, PEAK_S, RECENT_S, WORKER_DIMENSION, MetricsView, MetricView

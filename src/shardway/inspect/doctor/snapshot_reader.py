@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardway.aws.calls import reading
+from shardway.aws.calls.answers import reading
 from shardway.aws.kinesis import Count
 from shardway.inspect.applications.views import only_stream
 from shardway.inspect.doctor.metric_figures import if_shown, metrics_of

@@ -100,7 +100,7 @@ def lease_table(store: Store, application: str, connection: ConnectionOptions) -
         from shardway.stores.postgres import PostgresLeaseTable
 
         return PostgresLeaseTable(store.location, store.table or "leases").of(application)
-    from shardway.aws.dynamodb import DynamoLeaseTable
+    from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 
     return DynamoLeaseTable(store.table or application, connection)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.aws.dynamodb import plain_item, typed_item
+from shardway.aws.dynamodb.values import plain_item, typed_item
 from shardway.core.leases.listing import listing_of
 from shardway.core.leases.row import (
     CHECKPOINT,

@@ -7,7 +7,8 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from shardway.aws.calls import RetryPolicy, SignedCalls
+from shardway.aws.calls.retry import RetryPolicy
+from shardway.aws.calls.signed_calls import SignedCalls
 from shardway.aws.sdk import environment_credentials
 from shardway.aws.wire import Wire
 from shardway.core.pacing import TokenBucket
@@ -23,7 +24,7 @@ from shardway.inspect.values import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from shardway.aws.calls import Request
+    from shardway.aws.calls.signed_calls import Request
     from shardway.aws.credentials import CredentialCache
     from shardway.aws.options import ConnectionOptions
     from shardway.aws.transport import Answer, HttpTransport

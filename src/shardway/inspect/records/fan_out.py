@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, cast
 
 from shardway.aws.kinesis import GetRecordsPage
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.log.cursor import LogCursor, Policy, latest_s
 from shardway.core.log.transitions import NextStep
 from shardway.errors import InUseError, ThrottledError, TransportError, UnavailableError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from shardway.aws.calls import reading
+from shardway.aws.calls.answers import reading
 from shardway.errors import ShardwayError
 from shardway.inspect.records.avro_data import value_of
 from shardway.inspect.records.avro_schemas import AvroError, Type, parse

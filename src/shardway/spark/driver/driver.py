@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shardway.aws.calls import NEVER
-from shardway.aws.dynamodb import DynamoLeaseTable
+from shardway.aws.calls.retry import NEVER
+from shardway.aws.dynamodb.lease_table import DynamoLeaseTable
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.core.leases.stream_mark import StreamMark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardway.aws.calls import RetryPolicy
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.aws.kinesis import KinesisClient, StreamSummary
 from shardway.errors import NotFoundError, OptionError, ShardwayError
 from shardway.model import StreamName

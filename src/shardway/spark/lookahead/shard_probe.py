@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 
-from shardway.aws.kinesis import GetRecordsPage, IteratorAt
+from shardway.aws.kinesis import GetRecordsPage
 from shardway.core.log.cursor import LogCursor, Policy
 from shardway.core.log.transitions import Sign
 from shardway.core.pacing import TokenBucket
 from shardway.errors import ExpiredIteratorError
+from shardway.model import IteratorAt
 from shardway.runtime.feeds.opening import user_record_counts
 from shardway.spark.lookahead.lookahead import ENTRY_COST_BYTES, Bound, KnownRecord, Lookahead, Tail, entry_bytes
 from shardway.spark.lookahead.stream_calls import StreamCalls

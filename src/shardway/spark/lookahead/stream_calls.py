@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from shardway.aws.calls import RetryPolicy
-from shardway.aws.kinesis import GetRecordsPage, IteratorAt, KinesisClient
+from shardway.aws.calls.retry import RetryPolicy
+from shardway.aws.kinesis import GetRecordsPage, KinesisClient
 from shardway.core.service_clock import ServiceClock
-from shardway.model import StreamName
+from shardway.model import IteratorAt, StreamName
 from shardway.tasks import awaited, give_up
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from shardway.aws.calls import NEVER
+from shardway.aws.calls.retry import NEVER
 from shardway.aws.kinesis import KinesisClient
 from shardway.core.pacing import Backoff
 from shardway.errors import (

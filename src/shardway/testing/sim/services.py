@@ -10,10 +10,11 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardway.aws.calls import RetryPolicy, error_class
+from shardway.aws.calls.answers import error_class
+from shardway.aws.calls.retry import RetryPolicy
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.options import ConnectionOptions
-from shardway.aws.record_streams import KinesisSource
+from shardway.aws.record_source import KinesisSource
 from shardway.core.aggregation.writer import encode_aggregate
 from shardway.core.leases import Done, Refused, Unknown
 from shardway.core.leases.lease_key import LeaseKey, StreamKey

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from shardway.aws.calls import NEVER, RetryPolicy
+from shardway.aws.calls.retry import NEVER, RetryPolicy
 from shardway.aws.kinesis import KinesisClient
 from shardway.aws.wire import Wire
 from shardway.errors import ShardwayError
