@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardway.aws.http.exchange import Answer
-    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.http.http2.connection import MultiplexedConnection
     from shardway.aws.transport import HttpTransport
 
 WAIT_S = 40.0
@@ -622,7 +622,7 @@ async def test_prior_knowledge_that_was_wrong() -> None:
 
 async def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.split(".")[0] == "h2" or name == "shardway.aws.http.http2":
+        if name.split(".")[0] == "h2" or name.startswith("shardway.aws.http.http2"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h2", None)
     monkeypatch.setitem(sys.modules, "h2.config", None)

@@ -7,7 +7,7 @@ from hyperframe.frame import DataFrame, GoAwayFrame, PingFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.http.http2 import FRAME_BYTES_MAX, BadFrameError, FrameSplitter, GoAway
+from shardway.aws.http.http2.frames import FRAME_BYTES_MAX, BadFrameError, FrameSplitter, GoAway
 
 FRAMES = st.one_of(
     st.builds(lambda size: DataFrame(1, data=b"\x07" * size), st.integers(0, 60)),

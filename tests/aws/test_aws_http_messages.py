@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardway.aws.http.http1 import (
-    BadAnswerError,
+from shardway.aws.http.exchange import BadAnswerError
+from shardway.aws.http.http1.messages import (
     ChunkedBody,
     SizedBody,
     UntilClose,

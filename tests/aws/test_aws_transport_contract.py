@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from shardway.aws.http.http1 import Connection
-    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.http.http1.connection import Connection
+    from shardway.aws.http.http2.connection import MultiplexedConnection
     from tests.aws.h2_servers import H2Server
 
     AnyServer = ScriptedServer | H2Server

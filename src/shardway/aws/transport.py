@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from shardway.aws.http.dialing import Dialer, Origin, Proxy, TunnelRefusedError
 from shardway.aws.http.exchange import (
     Answer,
+    BadAnswerError,
     BrokenError,
     Limits,
     NotProcessedError,
@@ -21,14 +22,15 @@ from shardway.aws.http.exchange import (
     TooLongError,
     fit_to_send,
 )
-from shardway.aws.http.http1 import BadAnswerError, Pool
+from shardway.aws.http.http1.pool import Pool
 from shardway.errors import OptionError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from shardway.aws.http.http1 import Connection
-    from shardway.aws.http.http2 import MultiplexedConnection, SharedPool
+    from shardway.aws.http.http1.connection import Connection
+    from shardway.aws.http.http2.connection import MultiplexedConnection
+    from shardway.aws.http.http2.pool import SharedPool
     from shardway.aws.options import ConnectionOptions
 
 __all__ = ["Answer", "HttpTransport", "StaleConnectionError"]
@@ -236,7 +238,8 @@ class HttpTransport:
 
 def _shared_pool(options: ConnectionOptions, bounds: Bounds, dialer: Dialer, pool: Pool) -> SharedPool:
     try:
-        from shardway.aws.http.http2 import Multiplexing, SharedPool
+        from shardway.aws.http.http2.pool import SharedPool
+        from shardway.aws.http.http2.stream import Multiplexing
     except ModuleNotFoundError as fault:
         raise OptionError(
             f"HTTP/2 (http2={options.http2!r}) needs the package h2: pip install 'shardway[http2]'"

@@ -18,7 +18,7 @@ import msgspec
 from shardway.aws.http.dialing import Dialer, Origin
 from shardway.aws.http.exchange import Limits, fit_to_send
 from shardway.aws.http.exchange import Request as Sent
-from shardway.aws.http.http1 import Pool
+from shardway.aws.http.http1.pool import Pool
 from shardway.aws.options import url_fault
 from shardway.aws.transport import FAULTS, tls_context
 from shardway.errors import OptionError

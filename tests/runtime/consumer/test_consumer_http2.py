@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from shardway import Batch
-    from shardway.aws.http.http1 import Connection
-    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.http.http1.connection import Connection
+    from shardway.aws.http.http2.connection import MultiplexedConnection
     from shardway.core.log.pages import ReadPage
 
 STREAM = "orders"

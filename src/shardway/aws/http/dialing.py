@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from shardway.aws.http.exchange import BrokenError, Limits
-from shardway.aws.http.http1 import Connection
+from shardway.aws.http.http1.connection import Connection
 from shardway.errors import OptionError
 from shardway.tasks import awaited, drop
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
 
-    from shardway.aws.http.http2 import MultiplexedConnection
+    from shardway.aws.http.http2.connection import MultiplexedConnection
 
 CLOSE_WAIT_S = 1.0
 """Seconds that `Dialer.close` waits for connections to close in the orderly way."""

@@ -79,6 +79,10 @@ class NotProcessedError(Exception):
     """
 
 
+class BadAnswerError(Exception):
+    """What came is not HTTP as its specification has it (RFC 9112, RFC 9113)."""
+
+
 class TooLongError(Exception):
     """The answer is longer than the limits allow."""
 
