@@ -87,8 +87,9 @@ def test_a_password_in_an_endpoint_is_not_repeated() -> None:
 
 
 def test_a_stream_of_the_programs_own_making_has_no_region() -> None:
+    stream: Any = MemoryStream()
     with pytest.raises(OptionError, match=r"region, endpoint_url and profile say how to reach a stream .* not a sink"):
-        Producer(MemoryStream(), region="eu-west-1")  # type: ignore[arg-type]
+        Producer(stream, region="eu-west-1")
 
 
 @pytest.fixture

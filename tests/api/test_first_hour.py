@@ -88,7 +88,7 @@ def test_names_of_tables_are_taken(table: Any) -> None:
 
 @pytest.mark.parametrize("face", [Consumer, SyncConsumer])
 def test_a_wrong_argument_is_told_of_the_class_that_was_called(face: Any) -> None:
-    with pytest.raises(TypeError, match=r"^Consumer has no argument 'retyr': is 'retry' meant\?"):
+    with pytest.raises(TypeError, match=rf"^{face.__name__} has no argument 'retyr': is 'retry' meant\?$"):
         face("orders", application="billing", retyr=Retry())
 
 

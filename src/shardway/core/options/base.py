@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -11,10 +10,15 @@ import msgspec
 
 from shardway.core.options.check import check
 from shardway.core.options.hints import SECRET, remarks, shown
+from shardway.core.options.unknown import unknown_names
 from shardway.core.signatures import SignedMeta, field_defaults, help_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+HOMES = ("shardway.options.", "shardway.aws.options", "shardway.policies", "shardway.core.")
+"""Where the groups are that consumers and producers take."""
 
 
 class _Named(SignedMeta):
@@ -26,7 +30,10 @@ class _Named(SignedMeta):
         def __call__(self, *values: Any, **given: Any) -> Any:
             if values:
                 raise TypeError(self._by_name(values))
-            known_names(self.__name__, given, self.__struct_fields__)
+            if odd := given.keys() - {*self.__struct_fields__}:
+                raise TypeError(
+                    unknown_names(self.__name__, sorted(odd), hints_of(self), fields_of, elsewhere=_groups())
+                )
             return super().__call__(**given)
 
         @property
@@ -85,10 +92,17 @@ def _none_is_a_choice(kind: type[Options]) -> set[str]:
     return {name for name, default in field_defaults(kind) if default is not None}
 
 
-def known_names(place: str, given: Iterable[str], names: Iterable[str]) -> None:
-    """Raise TypeError for a name that a place does not have; the error says which one is near."""
-    if not (odd := sorted(set(given) - set(names))):
-        return
-    near = difflib.get_close_matches(odd[0], list(names), n=1)
-    place = "Consumer" if place == "ConsumerOptions" else place  # These are a consumer's arguments.
-    raise TypeError(f"{place} has no argument {odd[0]!r}" + (f": is {near[0]!r} meant?" if near else ""))
+def fields_of(kind: Any) -> dict[str, Any] | None:
+    """Return the type hint of each field of a group of options; None for what is no group."""
+    return hints_of(kind) if isinstance(kind, type) and issubclass(kind, Options) else None
+
+
+def _groups() -> dict[str, dict[str, Any]]:
+    """Return the hints of those groups of `HOMES` that are imported, by their names."""
+    found: dict[str, dict[str, Any]] = {}
+    left: list[type[Options]] = [Options]
+    while left:
+        below = left.pop(0).__subclasses__()
+        left += below
+        found |= {kind.__name__: hints_of(kind) for kind in below if kind.__module__.startswith(HOMES)}
+    return found

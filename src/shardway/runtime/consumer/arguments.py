@@ -81,6 +81,17 @@ class SyncConsumerArguments(_Arguments, total=False):
     on_shards_lost: Callable[[Sequence[AssignedShard]], object] | None
 
 
+START_CHARACTERS_MAX = 40
+"""The most characters that an error shows of a text that is no start."""
+START_HINTS = {
+    "TRIM_HORIZON": ": write 'TRIM_HORIZON'",
+    "EARLIEST": ": write 'TRIM_HORIZON'",
+    "LATEST": ": write 'LATEST'",
+    "AT_TIMESTAMP": ": give the time itself, as a datetime with a time zone",
+    "AT_SEQUENCE_NUMBER": ": a consumer goes on from its checkpoints, and Consumer.seek goes to a record's position",
+    "AFTER_SEQUENCE_NUMBER": ": a consumer goes on from its checkpoints, and Consumer.seek goes to a record's position",
+}
+"""What an error adds for texts that other programs and Kinesis itself have for a start."""
 OWN = {
     name: hint
     for name, hint in get_type_hints(ConsumerArguments, include_extras=True).items()
@@ -112,7 +123,9 @@ def start_of(given: Any) -> Any:
     if isinstance(given, str) and given in (StartingPosition.TRIM_HORIZON.kind, StartingPosition.LATEST.kind):
         return StartingPosition(given)
     if isinstance(given, str):
-        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartingPosition.at_timestamp(...), not {given!r}")
+        hint = START_HINTS.get(given.upper().replace("-", "_"), "")
+        told = given[:START_CHARACTERS_MAX]
+        raise OptionError(f"a start is TRIM_HORIZON, LATEST or StartingPosition.at_timestamp(...), not {told!r}{hint}")
     if isinstance(given, dt.datetime):
         try:
             return StartingPosition.at_timestamp(given)

@@ -8,8 +8,8 @@ import math
 import signal
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.signatures import shows_arguments
 from shardway.options.consumer import ConsumerOptions
+from shardway.runtime.arguments import takes_arguments
 from shardway.runtime.consumer.arguments import ConsumerArguments
 from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.session import ConsumerSession
@@ -86,7 +86,7 @@ class Consumer(Generic[T]):
         **arguments: Unpack[ConsumerArguments],
     ) -> None: ...
 
-    @shows_arguments(ConsumerArguments, ConsumerOptions().arguments())
+    @takes_arguments(ConsumerArguments, ConsumerOptions().arguments())
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],

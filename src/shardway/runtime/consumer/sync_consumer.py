@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.signatures import shows_arguments
 from shardway.errors import CheckpointError
 from shardway.options.consumer import ConsumerOptions
+from shardway.runtime.arguments import takes_arguments
 from shardway.runtime.consumer.arguments import SyncConsumerArguments
 from shardway.runtime.consumer.collection import collect
 from shardway.runtime.consumer.iterations import closed_error
@@ -108,7 +108,7 @@ class SyncConsumer(Generic[T]):
         **arguments: Unpack[SyncConsumerArguments],
     ) -> None: ...
 
-    @shows_arguments(SyncConsumerArguments, ConsumerOptions().arguments())
+    @takes_arguments(SyncConsumerArguments, ConsumerOptions().arguments())
     def __init__(
         self,
         stream: str | RecordSource | Sequence[str | RecordSource],

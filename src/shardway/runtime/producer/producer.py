@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError
+from shardway.runtime.arguments import takes_arguments
 from shardway.runtime.producer.arguments import ProducerArguments
 from shardway.runtime.producer.handles import PutHandle, Puts
 from shardway.runtime.producer.room import Claim
@@ -68,7 +68,7 @@ class Producer(Generic[T]):
         **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
-    @shows_arguments(ProducerArguments, {})
+    @takes_arguments(ProducerArguments, {})
     def __init__(
         self,
         stream: str | RecordSink,

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_type_hints
 
-from shardway.core.options.base import known_names
 from shardway.core.options.check import check
 from shardway.core.producer.limits import BatchLimits, PaceLimits
 from shardway.options.metrics import MetricsOptions
@@ -58,7 +57,6 @@ def producer_spec(stream: str | RecordSink, arguments: ProducerArguments) -> Pro
     """Return the specification that the arguments of a producer make. Raises OptionError."""
     from shardway.wiring import connection_of, sink_for
 
-    known_names("Producer", arguments, ProducerArguments.__annotations__)
     hints = get_type_hints(ProducerArguments, include_extras=True)
     check({name: arguments.get(name) for name in hints}, hints)
     return ProducerSpec(

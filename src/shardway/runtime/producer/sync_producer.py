@@ -6,8 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
-from shardway.core.signatures import shows_arguments
 from shardway.errors import BufferFullError, FlushTimeoutError, ProducerClosedError, PutError
+from shardway.runtime.arguments import takes_arguments
 from shardway.runtime.producer.arguments import ProducerArguments
 from shardway.runtime.producer.errands import Errands
 from shardway.runtime.producer.handles import SyncPutHandle, SyncPuts
@@ -67,7 +67,7 @@ class SyncProducer(Generic[T]):
         **arguments: Unpack[ProducerArguments],
     ) -> None: ...
 
-    @shows_arguments(ProducerArguments, {})
+    @takes_arguments(ProducerArguments, {})
     def __init__(
         self,
         stream: str | RecordSink,
