@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check bench lock clean run dev
+.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check bench lock clean run dev release-check
 
 RUN := scripts/run
 # Twice as many processes as two cores: half of the tests' time is waiting for limits of real time.
@@ -50,6 +50,9 @@ check: dev ## lint, formatting, types, import rules, exported names
 
 bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
 	@$(RUN) python -m bench $(ARGS)
+
+release-check: dev ## build the distributions, check them, and run the README's programs from them; ARGS="--no-spark"
+	@$(RUN) python -m scripts.release_check $(ARGS)
 
 lock: dev ## resolve the locked requirements anew (needs uv); ARGS="--upgrade" takes newer versions
 	@scripts/lock $(ARGS)
