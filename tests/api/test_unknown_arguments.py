@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shardway import (
     ConnectionOptions,
     Consumer,
+    Credentials,
     LeaseOptions,
     OptionError,
     Producer,
@@ -151,7 +152,7 @@ def test_a_very_long_name_is_cut() -> None:
 
 
 def test_each_name_of_other_libraries_leads_to_one_that_there_is() -> None:
-    hints: dict[str, Any] = {"stream": Any}
+    hints: dict[str, Any] = {"stream": Any, **dict.fromkeys(Credentials.__struct_fields__)}
     for theirs in _faces().values():
         hints |= theirs
     for other, ours in OTHER_NAMES.items():

@@ -8,15 +8,22 @@ Tools reference guide.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import logging
+import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from shardway.aws.options import region_fault, url_fault
+from shardway.aws.sdk import region_of_session
 from shardway.errors import OptionError
 
 if TYPE_CHECKING:
     from shardway.aws.options import ConnectionOptions
     from shardway.aws.sdk import Sdk
+
+log = logging.getLogger("shardway.aws")
 
 DATA_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"})
 """The operations of Kinesis's data plane, which has endpoints of its own for streams named by ARN; all others are of
@@ -44,7 +51,7 @@ def arn_region(arn: str) -> str | None:
 
 def resolve_region(options: ConnectionOptions, sdk: Sdk) -> str:
     """Return the region of the options, or the SDK's. This may block."""
-    region = options.region or sdk.region()
+    region = options.region or region_of_session(options.credentials) or sdk.region()
     if not region:
         raise OptionError(
             "no AWS region: give the region option, set AWS_REGION or AWS_DEFAULT_REGION, or a region in the "
@@ -77,6 +84,8 @@ def resolve_endpoint(
     }
     if configured is not None:
         parameters["Endpoint"] = configured
+    else:
+        _check_region(region, sdk)
     if service == "kinesis" and stream_arn is not None:
         parameters |= {
             "StreamARN": stream_arn,
@@ -84,6 +93,25 @@ def resolve_endpoint(
         }
     rule = sdk.endpoint_rule(service, parameters)
     return _endpoint(rule.url, rule.signing_region or region, rule.signing_name or service)
+
+
+def _check_region(region: str, sdk: Sdk) -> None:
+    """Raise OptionError for a region that cannot be one. One that the SDK has not heard of may be new: of that a line
+    of the log tells.
+    """
+    names, forms = sdk.regions()
+    if region in names or not names:
+        return
+    near = difflib.get_close_matches(region, names, n=1)
+    hint = f": is {near[0]!r} meant?" if near else " (they look like eu-west-1)"
+    if not any(re.match(form, region) for form in forms):
+        raise OptionError(f"{region!r} is no AWS region{hint}")
+    _tell_unknown_region(region, hint)
+
+
+@functools.lru_cache(maxsize=8)  # so that it is logged once
+def _tell_unknown_region(region: str, hint: str) -> None:
+    log.warning("the AWS SDK that is installed knows no region %r%s", region, hint)
 
 
 def _endpoint(url: str, signing_region: str, signing_name: str) -> Endpoint:

@@ -5,14 +5,17 @@ values that can be pickled.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from shardway.core.options.base import Options
-from shardway.core.options.hints import SECRET
+from shardway.core.options.base import Options, fields_of
+from shardway.core.options.hints import SECRET, shown
+from shardway.core.options.unknown import unknown_names
+from shardway.core.signatures import SignedMeta
 from shardway.errors import CredentialsError
 from shardway.shown import url_without_password
 
@@ -26,7 +29,19 @@ VISIBLE = re.compile(r"[\x21-\x7e]*", re.ASCII)
 """The characters that one word of a header's value, and a URL, may hold."""
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class _CredentialsMeta(SignedMeta):
+    """Makes credentials, and knows the names that boto3 has for them."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *values: Any, **given: Any) -> Any:
+            if odd := given.keys() - {*self.__struct_fields__}:
+                hints = dict.fromkeys(self.__struct_fields__)
+                raise TypeError(unknown_names("Credentials", sorted(odd), hints, fields_of, elsewhere={}))
+            return super().__call__(*values, **given)
+
+
+class Credentials(msgspec.Struct, frozen=True, metaclass=_CredentialsMeta):
     """AWS credentials at one moment. ``expires_at_s`` is epoch seconds, None when they do not expire."""
 
     access_key_id: str
@@ -36,6 +51,16 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raises CredentialsError for what no header takes: a line break would begin a header of its own."""
+        for name in ("access_key_id", "secret_access_key"):
+            if not isinstance(value := getattr(self, name), str) or not value:
+                raise CredentialsError(f"the {name} of AWS credentials is a text, not {shown(value) or 'empty'}")
+        if not isinstance(self.session_token, str | None):
+            raise CredentialsError(f"the session_token of AWS credentials is a text, not {shown(self.session_token)}")
+        if not isinstance(self.expires_at_s, int | float | None) or isinstance(self.expires_at_s, bool):
+            raise CredentialsError(
+                f"the expires_at_s of AWS credentials is in epoch seconds, not {shown(self.expires_at_s)}: of a "
+                "datetime, give its timestamp()"
+            )
         for name, value in (("access key ID", self.access_key_id), ("session token", self.session_token or "")):
             if not VISIBLE.fullmatch(value):
                 raise CredentialsError(f"the AWS {name} {_what_is_odd(value)}: correct it where it comes from")
@@ -48,11 +73,18 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials({self.access_key_id!r}, secrets hidden, expires_at_s={self.expires_at_s!r})"
 
 
+class SdkSession(Protocol):
+    """A session of boto3 or botocore, which has credentials and renews them."""
+
+    def get_credentials(self) -> Any:
+        """Return the session's credentials; None: it has none."""
+
+
 class ConnectionOptions(Options, frozen=True, kw_only=True):
     """The options say how AWS is reached. A field that is None is looked up as the AWS SDK for Python does.
 
-    ``endpoint_url`` holds for every service that is called (STS has its own). ``credentials`` are used
-    as they are; without them the SDK's chain is asked. With ``role_arn`` that identity assumes the role
+    ``endpoint_url`` holds for every service that is called (STS has its own). Without
+    ``credentials`` the SDK's chain is asked. With ``role_arn`` that identity assumes the role
     first.
     """
 
@@ -64,9 +96,14 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     """
     profile: str | None = None
     """The profile of ~/.aws/config and ~/.aws/credentials to use. None: the one that AWS_PROFILE names."""
-    credentials: Credentials | None = None
-    """Credentials that are used as they are. None: they come from the environment, the profile, the container or the
-    instance, in the SDK's order, and are refreshed in time.
+    credentials: Annotated[
+        Credentials | SdkSession | Callable[[], Credentials | Awaitable[Credentials]] | None,
+        Meta(title="Credentials, a function that returns them, or a session of boto3 or botocore"),
+    ] = None
+    """Credentials that are used as they are; or a function, plain or async, that returns `Credentials` anew; or a
+    session of boto3 or botocore. The function and the session are asked again before their credentials expire, and when
+    a service refuses them. None: they come from the environment, the profile, the container or the instance, in the
+    SDK's order, and are refreshed in time.
     """
     role_arn: str | None = None
     """A role that the credentials assume first."""
@@ -112,7 +149,14 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     a proxy. False: the client uses HTTP/1.1 with such an endpoint.
     """
 
+    def _text_of(self, name: str, value: object) -> str:
+        # A session, or an object that is called, may show what it holds.
+        is_plain = name != "credentials" or value is None or isinstance(value, Credentials) or callable(value)
+        return super()._text_of(name, value) if is_plain else f"<{type(value).__name__}>"
+
     def _rules(self) -> Iterator[str]:
+        if isinstance(self.credentials, type):
+            yield f"credentials is a session or a function, not {shown(self.credentials)}: make one, with ()"
         if self.region is not None and (fault := region_fault(self.region)):
             yield fault
         if not VISIBLE.fullmatch(self.user_agent_tag.replace(" ", "")):

@@ -21,6 +21,8 @@ from shardway.shown import one_line, without_password
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from shardway.aws.options import ConnectionOptions
+
 log = logging.getLogger("shardway.aws")
 
 REASON_CHARACTERS_MAX = 500
@@ -111,6 +113,14 @@ class Sdk:
             scheme: dict[str, str] = next(iter(endpoint.properties.get("authSchemes", ())), {})
         return Rule(endpoint.url, scheme.get("signingRegion"), scheme.get("signingName"))
 
+    def regions(self) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Return the regions that the SDK knows, of all partitions, and the forms (regular expressions) of others."""
+        loader = self.session().get_component("data_loader")
+        with _told("the AWS SDK's list of regions cannot be read"):
+            partitions = loader.load_data("partitions")["partitions"]
+            names = frozenset(name for one in partitions for name in one["regions"] if not name.endswith("-global"))
+        return names, tuple(one["regionRegex"] for one in partitions)
+
     def credentials(self, *, anew: bool = False, region: str | None = None) -> Credentials:
         """Ask the credential chain. ``anew`` reads files and environment again and asks each provider again.
         ``region`` is where a role of the profile is assumed, and single sign-on is not: that has a region of its own.
@@ -126,18 +136,10 @@ class Sdk:
                 # Without it the SDK's own STS client knows no region that was given in code, or as AWS_REGION, and asks
                 # the global endpoint of the partition "aws", which no credentials of China or GovCloud are known to.
                 session.set_config_variable("region", region)
-            found = session.get_credentials()
-            frozen = found.get_frozen_credentials() if found is not None else None
-            expiry = getattr(found, "_expiry_time", None)
-            expires_at_s = expiry.timestamp() if expiry is not None else None
-        if frozen is None or not frozen.access_key or not frozen.secret_key:
+            loaded = _credentials_in(session)
+        if loaded is None:
             raise CredentialsError(self._nothing_found())
-        return Credentials(
-            access_key_id=frozen.access_key,
-            secret_access_key=frozen.secret_key,
-            session_token=frozen.token or None,
-            expires_at_s=expires_at_s,
-        )
+        return loaded
 
     def _new_session(self) -> Any:
         import botocore.session
@@ -190,6 +192,42 @@ class Sdk:
         )
 
 
+def credentials_of_session(session: Any) -> Credentials:
+    """Return the credentials that a session of boto3 or botocore has now; it renews them itself. Raises
+    CredentialsError. This may block.
+    """
+    with _told("the credentials of the session that was given cannot be loaded", CredentialsError):
+        loaded = _credentials_in(session)
+    if loaded is None:
+        raise CredentialsError(
+            "the session that was given as credentials has none: give its keys or a profile where it is made, or leave "
+            "credentials out, so that the SDK's own chain is asked"
+        )
+    return loaded
+
+
+def region_of_session(session: Any) -> str | None:
+    """Return the region of a session of boto3 or botocore; None for anything else."""
+    region = getattr(session, "region_name", None)
+    if region is None and hasattr(session, "get_config_variable"):
+        region = session.get_config_variable("region")
+    return region if isinstance(region, str) else None
+
+
+def _credentials_in(session: Any) -> Credentials | None:
+    found = session.get_credentials()
+    frozen = found.get_frozen_credentials() if found is not None else None
+    if frozen is None or not frozen.access_key or not frozen.secret_key:
+        return None
+    expiry = getattr(found, "_expiry_time", None)
+    return Credentials(
+        access_key_id=frozen.access_key,
+        secret_access_key=frozen.secret_key,
+        session_token=frozen.token or None,
+        expires_at_s=expiry.timestamp() if expiry is not None else None,
+    )
+
+
 def _config_file() -> str:
     return os.environ.get("AWS_CONFIG_FILE") or os.path.join("~", ".aws", "config")
 
@@ -221,6 +259,15 @@ def _told(what: str, kind: type[ShardwayError] = OptionError, where: str = "") -
         known = isinstance(error, BotoCoreError | ClientError | RuntimeError) and str(error)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         raise kind(f"{what}: {one_line(without_password(text[:REASON_CHARACTERS_MAX]))}{where}") from error
+
+
+def fixed_credentials(options: ConnectionOptions) -> Credentials | None:
+    """Return the credentials that stay as they are for as long as the process runs: those that the options have, or
+    the environment. None: a source is asked for them, which may have others.
+    """
+    if options.credentials is None:
+        return environment_credentials(options.profile)
+    return options.credentials if isinstance(options.credentials, Credentials) else None
 
 
 def environment_credentials(profile: str | None) -> Credentials | None:

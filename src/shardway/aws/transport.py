@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -209,6 +210,10 @@ class HttpTransport:
                 return TransportError(f"{where}: {error} before the answer's end")
             reused = connection is not None and connection.exchanges > 1
             return (StaleConnectionError if reused else TransportError)(f"{where}: {error} before an answer came")
+        if connection is None and isinstance(error, socket.gaierror):
+            return TransportError(
+                f"{where}: cannot connect ({error}): check the region, or endpoint_url, and that names can be resolved"
+            )
         if connection is None and isinstance(error, OSError) and not isinstance(error, TimeoutError):
             return TransportError(f"{where}: cannot connect ({error})")
         return TransportError(f"{where}: {error}")

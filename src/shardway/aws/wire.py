@@ -25,7 +25,8 @@ from shardway.aws.calls.signed_calls import Request, Route, SignedCalls
 from shardway.aws.credentials import CredentialCache
 from shardway.aws.endpoints import DATA_OPERATIONS, Endpoint, resolve_endpoint, resolve_region
 from shardway.aws.options import ConnectionOptions
-from shardway.aws.sdk import Sdk, environment_credentials
+from shardway.aws.program_credentials import asked_of_the_program
+from shardway.aws.sdk import Sdk, fixed_credentials
 from shardway.aws.transport import HttpTransport
 from shardway.core.service_clock import ServiceClock, SteadyEpoch
 from shardway.errors import OptionError
@@ -85,6 +86,7 @@ class Wire:
         self._sleep = sleep
         self._retry = retry or RetryPolicy()
         self._sdk = Sdk(self.options.profile, ca_bundle=self.options.ca_bundle)
+        self._program = asked_of_the_program(self.options)
         self._bundle: str | None = self.options.ca_bundle
         self._bundle_known = self._bundle is not None
         self._region: str | None = self.options.region  # its form was checked by the options
@@ -239,8 +241,7 @@ class Wire:
             user_agent=_user_agent(options.user_agent_tag),
         )
         calls = self._make_calls(transport)
-        # What stands in the environment stays as it is for as long as the process runs.
-        renews = options.credentials is None and environment_credentials(options.profile) is None
+        renews = fixed_credentials(options) is None
         base = CredentialCache(self._load_credentials, renews=renews, now=self._now)
         if options.role_arn is None:
             return _Parts(transport, calls, (base,))
@@ -253,7 +254,9 @@ class Wire:
         return SignedCalls(transport, self.clock, rng=self._rng, now=self._now, sleep=self._sleep)
 
     async def _load_credentials(self, anew: bool) -> Credentials:
-        given = self.options.credentials or environment_credentials(self.options.profile)
+        if self._program is not None:
+            return await self._program.load(anew)
+        given = fixed_credentials(self.options)
         if given is not None:
             return given
         region = self._region

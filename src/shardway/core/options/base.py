@@ -66,8 +66,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Named):
     def __repr__(self) -> str:
         defaults, hints = self._defaults(), hints_of(type(self))
         values = {name: getattr(self, name) for name, hint in hints.items() if SECRET not in remarks(hint)}
-        chosen = [f"{name}={value!r}" for name, value in values.items() if value != defaults[name]]
+        chosen = [f"{name}={self._text_of(name, value)}" for name, value in values.items() if value != defaults[name]]
         return f"{type(self).__name__}({', '.join(chosen)})"
+
+    def _text_of(self, name: str, value: object) -> str:  # noqa: ARG002 - for groups whose fields differ in this
+        """Return a value as `repr` shows it. Of a function that is its name: what it is bound to may hold a secret."""
+        if not callable(value) or isinstance(value, type | msgspec.Struct):
+            return repr(value)
+        return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
 
     def _rules(self) -> Iterable[str]:
         """Yield what is wrong with the options together. All types are right, and numbers may be out of bounds."""

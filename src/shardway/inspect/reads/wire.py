@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardway.aws.calls.retry import RetryPolicy
 from shardway.aws.calls.signed_calls import SignedCalls
-from shardway.aws.sdk import environment_credentials
+from shardway.aws.sdk import fixed_credentials
 from shardway.aws.wire import Wire
 from shardway.core.pacing import TokenBucket
 from shardway.errors import (
@@ -141,7 +141,7 @@ class ReadingWire(Wire):
     async def credentials_view(self) -> CredentialsView | None:
         """Return how long the credentials are good; None: there are none."""
         options = self.options
-        given = options.credentials or environment_credentials(options.profile)
+        given = fixed_credentials(options)
         try:
             current = await self._opened().credentials.current()
         except CredentialsError:
