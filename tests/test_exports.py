@@ -151,7 +151,7 @@ def test_importing_the_test_kit_imports_no_server() -> None:
 
 def test_commands_that_look_at_nothing_load_no_reader() -> None:
     loaded = modules_after("import shardway.cli.app")
-    assert loaded.isdisjoint({"shardway.inspect.inspector", "shardway.aws.wire", "botocore", "zstandard"})
+    assert loaded.isdisjoint({"shardway.inspect.inspector", "shardway.aws.wire", "botocore", "backports.zstd"})
 
 
 def test_one_version() -> None:

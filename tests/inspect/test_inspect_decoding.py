@@ -7,19 +7,24 @@ import gzip
 import itertools
 import json
 import random
+import sys
 import uuid
 import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardway.core.aggregation.wire_format import MAGIC
 from shardway.inspect import decode
 from shardway.inspect.records.decoding import OpeningBudget
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +61,7 @@ def kinds(data: bytes) -> list[str]:
         pytest.param(gzip.compress(OBJECT), ["gzip", "json"], id="gzip"),
         pytest.param(gzip.compress(b"a") + gzip.compress(b"b"), ["gzip", "text"], id="two-members"),
         pytest.param(gzip.compress(gzip.compress(b"a")), ["gzip", "gzip", "text"], id="gzip-twice"),
-        pytest.param(zstandard.compress(OBJECT), ["zstd", "json"], id="zstd"),
+        pytest.param(zstd.compress(OBJECT), ["zstd", "json"], id="zstd"),
         pytest.param(base64.b64encode(gzip.compress(OBJECT)), ["base64", "gzip", "json"], id="base64"),
         pytest.param(b"\x03\x00" + SCHEMA.bytes + OBJECT, ["glue", "json"], id="glue"),
         pytest.param(b"\x03\x05" + SCHEMA.bytes + zlib.compress(OBJECT), ["glue", "json"], id="glue-deflated"),
@@ -70,6 +75,8 @@ def kinds(data: bytes) -> list[str]:
         pytest.param(b"\x1f\x8bno gzip", ["binary"], id="broken-gzip"),
         pytest.param(gzip.compress(OBJECT)[:-4], ["binary"], id="cut-gzip"),
         pytest.param(b"\x28\xb5\x2f\xfdno zstd", ["binary"], id="broken-zstd"),
+        pytest.param(zstd.compress(OBJECT)[:-1], ["binary"], id="half of zstd"),
+        pytest.param(zstd.compress(OBJECT) + b"rest", ["binary"], id="zstd and more"),
         pytest.param(b"[" * 100_000, ["text"], id="deep"),
     ],
 )
@@ -92,7 +99,7 @@ def test_each_layer_says_what_it_was_known_by() -> None:
     [
         lambda: gzip.compress(b"0" * 50_000_000),
         lambda: gzip.compress(b"0" * 10_000_000) * 5,
-        lambda: zstandard.compress(b"0" * 50_000_000),
+        lambda: zstd.compress(b"0" * 50_000_000),
         lambda: b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000),
     ],
     ids=["gzip", "many members", "zstd", "glue"],
@@ -107,7 +114,7 @@ def test_a_bomb_is_told_and_left_closed(made: Callable[[], bytes]) -> None:
 
 
 EMPTY = gzip.compress(b"", mtime=0)
-FRAME = zstandard.compress(b"")
+FRAME = zstd.compress(b"")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +145,7 @@ FRAME = zstandard.compress(b"")
             id="base64 between gzip",
         ),
         pytest.param(
-            lambda: gzip.compress(zstandard.compress(b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000))),
+            lambda: gzip.compress(zstd.compress(b"\x03\x05" + SCHEMA.bytes + zlib.compress(b"0" * 50_000_000))),
             "more than 16777216 bytes",
             id="all kinds",
         ),
@@ -167,7 +174,7 @@ def test_data_of_any_size_is_opened_whole_slice_by_slice(size: int, level: int) 
     data = random.Random(size).randbytes(size // 2) + b"0" * (size - size // 2)
     two = gzip.compress(data, level) + gzip.compress(b"end", level)
     assert decode(two).data == data + b"end"
-    assert decode(zstandard.compress(data) + zstandard.compress(b"end")).data == data + b"end"
+    assert decode(zstd.compress(data) + zstd.compress(b"end")).data == data + b"end"
     assert decode(b"\x03\x05" + SCHEMA.bytes + zlib.compress(data, level)).data == data
 
 
@@ -206,7 +213,7 @@ def test_half_an_emoji_is_replaced_and_a_whole_one_is_put_together() -> None:
 
 LAYERS: list[Callable[[bytes], bytes]] = [
     gzip.compress,
-    zstandard.compress,
+    zstd.compress,
     lambda data: base64.b64encode(gzip.compress(data)),
     lambda data: b"\x03\x05" + SCHEMA.bytes + zlib.compress(data),
     lambda data: b"\x03\x00" + SCHEMA.bytes + data,
@@ -214,7 +221,7 @@ LAYERS: list[Callable[[bytes], bytes]] = [
     lambda data: gzip.compress(data) * 3,
     lambda data: EMPTY * 500 + gzip.compress(data),
     lambda data: gzip.compress(data)[:-3],
-    lambda data: zstandard.compress(data) + b"\x50\x2a\x4d\x18\0\0\0\0" * 600,
+    lambda data: zstd.compress(data) + b"\x50\x2a\x4d\x18\0\0\0\0" * 600,
 ]
 
 

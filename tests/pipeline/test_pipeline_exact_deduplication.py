@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import warnings
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,6 +149,17 @@ def test_a_batch_read_has_the_same_outcome(frame: Callable[..., DataFrame], writ
     assert sorted(row.value.n for row in rows) == KEPT
     # Without it a batch read is one window: later duplicates may be removed, and here all are.
     assert [row.value.n for row in deduplicate(decoded, "value.id", window="10 minutes").collect()] == [0]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_pandas_3_is_taken_without_a_warning(
+    frame: Callable[..., DataFrame], stream: Any, written: Any, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    monkeypatch.setattr(pd, "__version__", "3.0.0")
+    decoded = decode_json(stream.load() if streamed else frame([order(written, "a", 1)]), SCHEMA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert deduplicate(decoded, "value.id", window="10 minutes", exact=True).columns == decoded.columns
 
 
 def test_of_equal_times_the_first_by_position_stays(stream: Any, written: Any, tmp_path: Path) -> None:

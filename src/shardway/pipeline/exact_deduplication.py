@@ -20,6 +20,7 @@ import hashlib
 import re
 import struct
 import uuid
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, GroupedData
     from pyspark.sql.streaming.state import GroupState
 
 BUCKETS = 128
@@ -72,20 +73,18 @@ def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, o
         raise OptionError(
             "exact: Spark does not tell the columns inside of a query function of a declarative pipeline: leave it out"
         )
+    with warnings.catch_warnings():
+        # PySpark warns of pandas 3, which changed texts and copies. What pandas carries here is bytes and numbers.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return _planned(records, {_KEY: key, _MICROS: fn.unix_micros(time), _ORDER: order}, window_micros)
+
+
+def _planned(records: DataFrame, added: dict[str, Column], window: int) -> DataFrame:
+    """Return the plan that packs rows, chooses some of each bucket, counts the others and unpacks the rows."""
     schema = records.schema
     names = schema.names
-    added = records.withColumns({_KEY: key, _MICROS: fn.unix_micros(time), _ORDER: order})
-    groups = added.mapInArrow(_packed, f"{_BUCKET} INT, {_ROWS} BINARY").groupBy(_BUCKET)
-    if is_stream(records):
-
-        def choose(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-            kept = BucketKeys.read(bytes(state.get[0]) if state.exists else b"")
-            yield _chosen(frames, kept, window_micros)
-            state.update((kept.write(),))
-
-        chosen = groups.applyInPandasWithState(choose, _CHOSEN, "kept BINARY", "append", "NoTimeout")
-    else:
-        chosen = groups.applyInPandas(lambda frame: _chosen([frame], BucketKeys(), window_micros), _CHOSEN)
+    packed = records.withColumns(added).mapInArrow(_packed, f"{_BUCKET} INT, {_ROWS} BINARY")
+    chosen = _chosen_of(packed.groupBy(_BUCKET), window, streamed=is_stream(records))
     # A query may have two of these, and each observation a name of its own.
     counted = chosen.observe(f"{EXACT_DUPLICATES}_{uuid.uuid4().hex[:8]}", fn.sum(_DUPLICATES).alias(EXACT_DUPLICATES))
 
@@ -95,6 +94,19 @@ def without_exact_duplicates(records: DataFrame, key: Column, *, time: Column, o
                 yield from _table(rows.as_py()).select(names).to_batches()
 
     return counted.mapInArrow(unpacked, schema)
+
+
+def _chosen_of(groups: GroupedData, window: int, *, streamed: bool) -> DataFrame:
+    """Return the rows of all buckets that are kept, packed, and how many are not."""
+    if not streamed:
+        return groups.applyInPandas(lambda frame: _chosen([frame], BucketKeys(), window), _CHOSEN)
+
+    def choose(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        kept = BucketKeys.read(bytes(state.get[0]) if state.exists else b"")
+        yield _chosen(frames, kept, window)
+        state.update((kept.write(),))
+
+    return groups.applyInPandasWithState(choose, _CHOSEN, "kept BINARY", "append", "NoTimeout")
 
 
 def micros_of(span: str) -> int:

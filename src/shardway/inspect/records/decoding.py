@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import sys
 import time
 import uuid
 import zlib
@@ -40,6 +41,8 @@ SLICE_BYTES = 64 * 1024
 """The bytes that a decompressor is given at a time."""
 PART_BYTES = 1024 * 1024
 """The bytes that a decompressor may return at a time."""
+ZSTD_WINDOW_LOG_MAX = 27
+"""The largest window of a frame, as a power of two: a decompressor holds so much (128 MiB), whatever the frame has."""
 STEPS_MAX = 8
 HEX_BYTES_MAX = 64
 """The bytes of binary data that are shown."""
@@ -229,29 +232,48 @@ def _inflated(data: bytes, window_bits: int, budget: OpeningBudget) -> bytes:
 def _zstd(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | None:
     why = "it begins with 28 b5 2f fd"
     try:
-        import zstandard
+        zstd = _zstd_library()
     except ImportError:
-        left = f"{why}; to open it, install the package zstandard"
+        left = f'{why}; to open it, pip install "shardway[inspect]"'
         return Step(kind="zstd", why=left, opened=False), None
 
     def open_it() -> bytes:
-        # Frames are counted before they are opened: one call opens any number of empty ones.
-        budget.member(data.count(b"\x28\xb5\x2f\xfd") + data.count(b"\x2a\x4d\x18"))
-        parts = []
         try:
-            with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
-                data, read_across_frames=True
-            ) as reader:
-                budget.work()
-                while part := reader.read(min(PART_BYTES, budget.bytes_left + 1)):
-                    budget.spend(len(part))
-                    parts.append(part)
-                    budget.work()
-        except zstandard.ZstdError as fault:
+            return _decompressed(data, zstd, budget)
+        except zstd.ZstdError as fault:
             raise ValueError("no zstd") from fault
-        return b"".join(parts)
 
     return _opened("zstd", why, open_it)
+
+
+def _zstd_library() -> Any:
+    """Return the standard library's module, or its backport before Python 3.14. Raises ImportError without it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
+def _decompressed(data: bytes, zstd: Any, budget: OpeningBudget) -> bytes:
+    """Return what is in the frames of zstd. The data is fed in slices, as that of gzip is."""
+    parts, at, view = [], 0, memoryview(data)
+    while at < len(data):
+        budget.member()
+        machine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG_MAX})
+        while not machine.eof:
+            budget.work()
+            given: bytes | memoryview = b""
+            if machine.needs_input:
+                given = view[at : at + SLICE_BYTES]
+                at += len(given)
+            part = machine.decompress(given, min(PART_BYTES, budget.bytes_left + 1))
+            if not part and not given:
+                raise EOFError
+            budget.spend(len(part))
+            parts.append(part)
+        at -= len(machine.unused_data)
+    return b"".join(parts)
 
 
 def _glue(data: bytes, budget: OpeningBudget) -> tuple[Step, bytes | None] | None:
