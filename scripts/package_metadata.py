@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PLACEHOLDER = "OWNER"
-"""Stands in the addresses while nobody has said who owns the repository."""
+"""Stands in the addresses until the owner of the repository is known."""
 
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s]+)\)")
 
@@ -29,7 +29,7 @@ class Addresses(NamedTuple):
     repository: str
     """The page of the repository, without a slash at its end."""
     security_contact: str
-    """The mail address for a weakness, for a reporter who has no account at the repository's host."""
+    """The mail address to report a weakness to without an account at the host of the repository."""
 
     @property
     def site(self) -> str:
