@@ -145,7 +145,7 @@ def test_a_form_for_an_issue_has_what_the_host_wants(path: Path) -> None:
 
 
 def test_zizmor_finds_nothing_dangerous() -> None:
-    command = [Path(sys.executable).parent / "zizmor", "--offline", "--no-progress", "."]
+    command = [str(Path(sys.executable).parent / "zizmor"), "--offline", "--no-progress", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
