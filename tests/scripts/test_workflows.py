@@ -100,7 +100,7 @@ def test_commands_are_shell_take_no_text_of_others_and_call_what_is_there(path: 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for step in steps(path):
         command = step.get("run", "")
-        assert "${{" not in command, "an expression in a command is code of whoever wrote the value: use env"
+        assert "${{" not in command, "the value of an expression in a command is run as code: use env"
         assert subprocess.run(["bash", "-n"], input=command, text=True, check=False).returncode == 0
         assert set(re.findall(r"\bmake ([a-z-]+)", command)) <= targets
         for name in re.findall(r"(?:^|\s)((?:scripts|\.ci)/\w+)", command):
