@@ -7,6 +7,7 @@ import pydoc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scripts.arguments import MODULE, arguments_text
 
 from shardway import (
     ConnectionOptions,
@@ -55,12 +56,8 @@ def test_the_defaults_of_a_consumer_are_those_that_it_has(face: Any) -> None:
     assert "ConsumerOptions" not in str(inspect.signature(face))
 
 
-@pytest.mark.parametrize("typed", [ConsumerArguments, SyncConsumerArguments])
-def test_an_argument_has_the_type_of_its_option(typed: Any) -> None:
-    wider = {"starting_position": "StartingPosition | str | dt.datetime", "leases": "LeaseOptions | LeaseTable"}
-    for name, kind in inspect.get_annotations(ConsumerOptions).items():
-        if name in typed.__annotations__:
-            assert typed.__annotations__[name].__forward_arg__ == wider.get(name, kind), name
+def test_the_arguments_that_are_options_are_written_from_these() -> None:
+    assert MODULE.read_text(encoding="utf-8") == arguments_text(), "run python -m scripts.arguments"
 
 
 def test_options_show_what_was_chosen() -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from shardway.core.ledger.policy import SHARD_BUFFER_BYTES_MAX, SHARD_RECORDS_MA
 from shardway.core.log.buffer import BUFFER_BYTES_MAX
 from shardway.core.log.pace import PollingOptions
 from shardway.core.options.base import Options
+from shardway.core.options.hints import Also
 from shardway.core.shard.checkpoints.cadence import Cadence, Riding
 from shardway.core.shard.duplicates import Deduplicate
 from shardway.model import OutsidePolicy, Record, StartingPosition
@@ -34,6 +36,7 @@ from shardway.policies import (
     Stop,
     UnreadablePolicy,
 )
+from shardway.ports import LeaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +111,7 @@ class FanOutOptions(Options, frozen=True, kw_only=True):
 class ConsumerOptions(Options, frozen=True, kw_only=True):
     """The options of a consumer: the arguments of `Consumer` that are options, each a value or a group."""
 
-    starting_position: StartingPosition = StartingPosition.LATEST
+    starting_position: Annotated[StartingPosition, Also(str | dt.datetime)] = StartingPosition.LATEST
     """Where the consumer begins in shards that no worker of the application has read (KCL: initialPositionInStream). It
     is fixed when the shard's lease is made: LATEST is that moment, for each owner. The consumer reads the children of
     shards that were read from their start. The value may also be a text, ``"TRIM_HORIZON"``, or an aware datetime.
@@ -144,7 +147,7 @@ class ConsumerOptions(Options, frozen=True, kw_only=True):
     """What becomes of an aggregate with user records of another shard's hash range (its producer had an old map of the
     shards): DELIVER, DROP (the KCL's rule) or RAISE.
     """
-    leases: LeaseOptions = LeaseOptions()
+    leases: Annotated[LeaseOptions, Also(LeaseTable)] = LeaseOptions()
     """Where the consumers of the application agree, and when one of them counts as dead. A LeaseTable alone stands for
     ``LeaseOptions(table=...)``.
     """

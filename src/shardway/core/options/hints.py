@@ -16,7 +16,7 @@ import enum
 import math
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
@@ -34,6 +34,14 @@ class Mark(enum.Enum):
 
 
 ENDLESS, SECRET = Mark
+
+
+class Also(NamedTuple):
+    """A remark of a hint: an argument may be of these types, too, and the option is made of it."""
+
+    kinds: Any
+
+
 WHOLE_MAX = 2**63 - 1
 """The largest whole number of an option. From some size on, a number has no float, and arithmetic raises."""
 CHOICE_CHARACTERS_MAX = 40

@@ -3,6 +3,7 @@
 Read the modules in this order:
 
 - `consumer`, `sync_consumer`: the two faces, for tasks and for threads; `shards` is a shard as the program sees it.
+- `arguments`, `option_arguments`: what a program may ask for; the second is written from the options by a script.
 - `spec`, `session`: what a program asked for, and one consumer at work, from its start to its end.
 - `placement`, `loop_watch`: the event loop of the consumer's own work, and the watch over the program's.
 - `stream_set`, `streams`: the streams together, and one of them with its registration.

@@ -1,4 +1,6 @@
-"""The arguments of consumers: their options, and what does not say how the work is done."""
+"""The arguments of consumers: their options (`option_arguments` has the types), and what does not say how the work is
+done.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +9,34 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
 
-from shardway.core.log.pace import PollingOptions
-from shardway.core.shard.duplicates import Deduplicate
 from shardway.errors import OptionError
 from shardway.events import Event
-from shardway.model import OutsidePolicy, StartingPosition
-from shardway.options.consumer import (
-    BufferOptions,
-    CheckpointOptions,
-    ConsumerOptions,
-    FanOutOptions,
-    HandoffOptions,
-)
+from shardway.model import StartingPosition
+from shardway.options.consumer import ConsumerOptions
 from shardway.options.leases import LeaseOptions
 from shardway.options.metrics import MetricsOptions
-from shardway.policies import DeadLetterChoice, OrderPolicy, Retry, SettlingOptions, UnreadablePolicy
-from shardway.ports import LeaseTable, Tracer
+from shardway.ports import Tracer
 from shardway.runtime.consumer.lifecycle import AssignedShard
+from shardway.runtime.consumer.option_arguments import OptionArguments
 from shardway.wiring import ConnectionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class _Arguments(TypedDict, total=False):
-    """The arguments that both consumers are given by name, beside the application, callbacks, and the two functions
-    that make the values (the deserializer, ``split``): the fields of `ConsumerOptions`, and what does not say how the
-    work is done. The types of the fields stand in both, because no type checker can make either of the other.
-    """
+class _PlaceArguments(TypedDict, total=False):
+    """The arguments that say where the stream is."""
 
     region: str | None
     endpoint_url: str | None
     profile: str | None
-    starting_position: StartingPosition | str | dt.datetime
-    order: OrderPolicy | None
-    accept_ignored_keys: bool
-    retry: Retry | None
-    dead_letters: DeadLetterChoice | None
-    deduplicate: Deduplicate | None
-    unreadable: UnreadablePolicy
-    aggregates_outside_range: OutsidePolicy
-    leases: LeaseOptions | LeaseTable
-    handoff: HandoffOptions
-    checkpoints: CheckpointOptions
-    settling: SettlingOptions
-    buffer: BufferOptions
-    polling: PollingOptions
-    fan_out: FanOutOptions | None
-    own_thread: bool
+
+
+class _Arguments(_PlaceArguments, OptionArguments, total=False):
+    """The arguments that both consumers are given by name, beside the application, callbacks, and the two functions
+    that make the values (the deserializer, ``split``): the options, and what does not say how the work is done.
+    """
+
     worker_id: str | None
     connection: ConnectionOptions | None
     metrics: MetricsOptions | None
