@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check bench lock clean run dev release-check
+.PHONY: help demo test test-fast test-all coverage interop sim sim-fresh check pages bench lock clean run dev release-check
 
 RUN := scripts/run
 # Twice as many processes as two cores: half of the tests' time is waiting for limits of real time.
@@ -47,6 +47,20 @@ check: dev ## lint, formatting, types, import rules, exported names
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) python -m pytest -q tests/test_tidy.py tests/test_exports.py
+
+pages: dev ## write anew what is made from the code: stubs, arguments, tables of pages, schemas, diagrams, dashboards
+	@$(RUN) python -m scripts.stubs
+	@$(RUN) python -m scripts.arguments
+	@$(RUN) python -m scripts.reference docs/reference/producer.md
+	@$(RUN) python -m scripts.reference_commands docs/reference/commands.md
+	@$(RUN) python -m scripts.reference_consumer docs/reference/consumer.md
+	@$(RUN) python -m scripts.reference_doctor docs/reference/symptoms.md
+	@$(RUN) python -m scripts.reference_reports
+	@$(RUN) python -m scripts.reference_spark docs/reference/spark-source.md docs/reference/spark-sink.md
+	@$(RUN) python -m scripts.reference_telemetry docs/reference/telemetry.md
+	@$(RUN) shardway run --schema > docs/reference/job.schema.json
+	@$(RUN) python -m scripts.diagrams docs/DESIGN.md
+	@$(RUN) python -m scripts.monitoring
 
 bench: dev ## all benchmarks; writes docs/BENCHMARKS.md
 	@$(RUN) python -m bench $(ARGS)

@@ -32,6 +32,7 @@ from shardway.core.hashkeys import even_ranges
 from shardway.local.embedded import LocalKinesis
 from shardway.model import IteratorAt, StartingPosition, StreamName
 from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.options.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -304,7 +305,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await client.call("CreateStream", {"StreamName": stream.name, "ShardCount": PLAN_SHARDS})
         await put_to(client, stream, range(PLAN_SHARDS), 1)
         await settled()
-        first = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions())
+        first = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions.of(ReadOptions()))
         await first.begin(None)
         stored = await first.plan()
         silent, busy = range(SILENT_SHARDS), range(SILENT_SHARDS, SILENT_SHARDS + BUSY_SHARDS)
@@ -316,7 +317,7 @@ async def plan_round(local: SpawnedKinesis, number: int) -> PlanFigures:
         await settled()
         local.set_limits(per_shard=True)
 
-        planner = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions())
+        planner = Planner(client, stream, StartingPosition.TRIM_HORIZON, PlanOptions.of(ReadOptions()))
         began_s = time.perf_counter()
         await planner.begin(stored)
         cold = await planner.plan()

@@ -18,25 +18,26 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from shardway import events
-from shardway.core.signatures import UNITS
+from shardway.core.options.base import Options, hints_of
+from shardway.core.options.hints import Also, alternatives, bounds_text, metas, remarks
+from shardway.core.signatures import UNITS, field_kinds
 from shardway.events.producer_snapshot import ProducerSnapshot, ShardSnapshot
 from shardway.options.producer import MIB, ProducerOptions
 from shardway.runtime.producer import meter as producer_meter
 from shardway.telemetry.log import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 def options_table() -> str:
     """Return the table of all options of the producer, with each one's type and unit, default, and meaning."""
     about = attribute_docs(ProducerOptions)
-    rows = []
-    for name, default in zip(ProducerOptions.__struct_fields__, ProducerOptions.__struct_defaults__, strict=True):
-        unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), None)
-        kind = type(default).__name__ + (f", {unit}" if unit else "")
-        rows.append((f"`{name}`", kind, shown(default), about[name]))
-    return table(("option", "type, unit", "default", "what it does"), rows)
+    rows = [
+        (f"`{name}`", taken_by(ProducerOptions, name), shown(default), about[name])
+        for name, default in zip(ProducerOptions.__struct_fields__, ProducerOptions.__struct_defaults__, strict=True)
+    ]
+    return table(("option", "takes", "default", "what it does"), rows) + rules_list(ProducerOptions)
 
 
 def events_table(*kinds: Any) -> str:
@@ -108,6 +109,50 @@ def attribute_docs(described: type) -> dict[str, str]:
         if isinstance(before, ast.AnnAssign) and isinstance(here, ast.Expr) and isinstance(here.value, ast.Constant):
             found[ast.unparse(before.target)] = plain(str(here.value.value))
     return found
+
+
+def taken_by(described: type, name: str) -> str:
+    """Return which values a field takes, beside None: their type, unit and bounds."""
+    hint = hints_of(described)[name] if issubclass(described, Options) else None
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    return ", ".join(text for text in (_kind(described, name, hint), unit, bounds_text(hint, shown)) if text)
+
+
+def _kind(described: type, name: str, hint: Any) -> str:
+    title = next((one.title for one in metas(hint) if one.title), None)
+    if title is not None:
+        return title
+    written = field_kinds(described)[name].removesuffix(" | None")
+    choices = re.findall(r"'(\w+)'", written) if written.startswith("Literal[") else []
+    also = [kind.__name__ for one in remarks(hint) if isinstance(one, Also) for kind in alternatives(one.kinds)]
+    return " or ".join(f"`{one}`" for one in [*([f'"{one}"' for one in choices] or [written]), *also])
+
+
+def rules_list(described: type, names: Iterable[str] | None = None) -> str:
+    """Return the list of the rules between options that have one text each. ``names``: those of the options in the
+    texts; by default the fields' own.
+    """
+    fields = set(field_kinds(described) if names is None else names)
+    # A name that is also a word of English is one at the start of a text alone.
+    marked = [name for name in fields if "_" in name or name.lower() != name]
+    pattern = re.compile(rf"^(?:{'|'.join(fields)})\b(?:\.\w+)?|\b(?:{'|'.join(marked)})\b")
+    rules = [pattern.sub(r"`\g<0>`", text) for text in _rules(described)]
+    return (
+        "".join(["\nRules between options, as errors say them:\n\n", *(f"- {one}.\n" for one in rules)])
+        if rules
+        else ""
+    )
+
+
+def _rules(described: type) -> Iterator[str]:
+    """Yield the texts that methods of a class yield, but for those that are made when the program runs."""
+    for kind in (one for one in reversed(described.__mro__) if one.__module__.startswith("shardway.")):
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind)))):
+            match node:
+                case ast.Yield(value=ast.Constant(value=str() as text)):
+                    yield text
+                case ast.Yield(value=ast.Name(id=name)) if name.isupper():
+                    yield getattr(sys.modules[kind.__module__], name)
 
 
 def struct_table(described: type[msgspec.Struct], left_out: set[str]) -> str:

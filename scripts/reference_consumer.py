@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from scripts.reference import attribute_docs, events_table, plain, renew_files, renewed_with, shown, struct_table, table
+from scripts.reference import (
+    attribute_docs,
+    events_table,
+    plain,
+    renew_files,
+    renewed_with,
+    rules_list,
+    shown,
+    struct_table,
+    table,
+    taken_by,
+)
 
 from shardway import events
 from shardway.aws.options import ConnectionOptions
@@ -104,19 +115,19 @@ changes.
 
 
 def fields_table(described: type) -> str:
-    """Return the table of the fields of a dataclass or Struct, with each one's default and meaning. Fields that share
-    one remark share a row.
+    """Return the table of the fields of a dataclass or Struct, with each one's default, values and meaning, and the
+    rules between them. Fields that share one remark share a row.
     """
     about = attribute_docs(described)
-    rows, waiting = [], list[tuple[str, str]]()
+    rows, waiting = [], list[tuple[str, str, str]]()
     for name, default in _defaults(described):
-        waiting.append((f"`{name}`", default))
+        waiting.append((f"`{name}`", default, taken_by(described, name)))
         if name in about:
-            names, defaults = zip(*waiting, strict=True)
-            rows.append((", ".join(names), ", ".join(defaults), about[name]))
+            names, defaults, taken = zip(*waiting, strict=True)
+            rows.append((", ".join(names), ", ".join(defaults), "; ".join(dict.fromkeys(taken)), about[name]))
             waiting = []
-    rows += [(name, default, "") for name, default in waiting]
-    return table(("option", "default", "what it does"), rows)
+    rows += [(name, default, taken, "") for name, default, taken in waiting]
+    return table(("option", "default", "takes", "what it does"), rows) + rules_list(described)
 
 
 def policies_table() -> str:
@@ -135,7 +146,7 @@ def policies_table() -> str:
         for kind in kinds:
             about = attribute_docs(kind)
             given = ", ".join(f"{name}={default}" for name, default in _defaults(kind))
-            meant = " ".join(f"`{name}`: {text}" for name, text in about.items())
+            meant = " ".join(f"`{name}` ({taken_by(kind, name)}): {text}" for name, text in about.items())
             rows.append((f"`{kind.__name__}({given})`", place, f"{plain(vars(kind)['__doc__'])} {meant}".strip()))
     return table(("value", "where", "what it does"), rows)
 

@@ -238,7 +238,15 @@ class StaleOwnerError(ShardwayError):
 
 
 class CheckpointError(ShardwayError, ValueError):
-    """A checkpoint can not be put where it is wanted: it would lie, go back, or is not prepared."""
+    """A checkpoint can not be put where it is wanted: it would lie, go back, or is not prepared.
+
+    ``goes_back`` is True where all up to there is settled and checkpointed already, as for records that a seek brings
+    again: what the program makes of them is not to be put out a second time.
+    """
+
+    def __init__(self, message: str, *, goes_back: bool = False) -> None:
+        self.goes_back = goes_back
+        super().__init__(message)
 
 
 class ConsumerClosedError(ShardwayError):

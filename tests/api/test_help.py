@@ -107,7 +107,7 @@ def test_a_class_without_source_shows_its_fields_all_the_same() -> None:
         space,
     )
     assert space["Packed"].__doc__ == "Options of a packed program.\n\nOptions:\n\nwait_s: float = 1.5 (seconds)"
-    assert help_of(space["Packed"], "Short.").startswith("Short.\n\nOptions:")
+    assert help_of(space["Packed"], "Short.", {}).startswith("Short.\n\nOptions:")
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_faults_are_one_line(run: Callable[..., Any], tmp_path: Path) -> None:
         (("--port", "0", "--stream", "or ders"), "shardway: stream or ders with 1 shards: "),
         (("--port", "0", "--data", str(tmp_path)), f"shardway: {tmp_path} is in use by another local service"),
         (("--port", "0", "--certificate", "none.pem"), "shardway: cannot serve"),
-        (("--port", "99999"), "shardway: port is from 0 to 65535, not 99999: 0 takes a free one"),
-        (("--port", "-1"), "shardway: port is from 0 to 65535, not -1"),
+        (("--port", "99999"), "shardway: port must be from 0 to 65535, not 99999: 0 takes a free one"),
+        (("--port", "-1"), "shardway: port must be from 0 to 65535, not -1"),
         (("--port", "0", "--region", "evil.com/"), "shardway: region 'evil.com/': no AWS region is written so"),
         (("--port", "0", "--key", "key.pem"), "shardway: key is given without certificate"),
     ):

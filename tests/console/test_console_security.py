@@ -579,7 +579,7 @@ async def test_below_a_base_path_nothing_is_beside_it(make_gate: MakeGate) -> No
         ({"base_path": '/"><script>'}, "begins with /"),
         ({"masks": ("customer",)}, "write key, or a path"),
         ({"host_names": ("a b",)}, "write NAME"),
-        ({"port": 70000}, "port is from 0 to 65535, not 70000: 0 takes a free one"),
+        ({"port": 70000}, "port must be from 0 to 65535, not 70000: 0 takes a free one"),
     ],
 )
 def test_settings_that_are_not_safe_are_refused(settings: ConsoleSettings, changed: dict[str, Any], fault: str) -> None:

@@ -18,6 +18,7 @@ from shardway.model import StartingPosition, StreamName
 from shardway.spark.driver.grouping import chains_of, pack_tasks
 from shardway.spark.driver.planner import Planner, PlanOptions
 from shardway.spark.offsets import StreamOffset
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import ShardPartition, TaskOptions
 from shardway.spark.task.partition_reader import read_partition
 
@@ -185,7 +186,7 @@ class Chaos:
         ranges = await self.planner.readable(self.planner.ranges(offset))
         wire = ConnectionOptions(region=self.local.region, endpoint_url=self.local.endpoint_url, user_agent_tag="task")
         carried = self.planner.carried.for_ranges(tuple(ranges))
-        options = TaskOptions(connection=wire)
+        options = TaskOptions.of(ReadOptions(), wire)
         tasks = pack_tasks(offset, chains_of(ranges, self.planner.lineage))
         partitions = [ShardPartition(task, self.stream, options, carried) for task in tasks]
         if carried and self.rng.random() < 0.5:  # a task reads the same that the driver saw

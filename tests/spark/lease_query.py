@@ -53,7 +53,7 @@ class Query:
         }
         self.options = given
         read = parse_read_options(given, streaming=True)
-        self.driver = Driver(read, TaskOptions(connection=read.connection("task")))
+        self.driver = Driver(read, TaskOptions.of(read, read.connection("task")))
         self.end = stored
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardway.aws.kinesis import KinesisClient, PutEntry
@@ -10,6 +10,7 @@ from shardway.core.hashkeys import hash_key
 from shardway.model import IteratorAt, StartingPosition, StreamName
 from shardway.spark.driver.grouping import chains_of
 from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import EndKind, ShardRange
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class World:
 
     def planner(self, start: StartingPosition = StartingPosition.TRIM_HORIZON, **settings: object) -> Planner:
         settings.setdefault("poll_interval_s", 0.0)
-        return Planner(self.client, self.stream, start, PlanOptions(**settings))  # type: ignore[arg-type]
+        options = replace(PlanOptions.of(ReadOptions()), **settings)  # type: ignore[arg-type]
+        return Planner(self.client, self.stream, start, options)
 
     async def plan_settled(self, planner: Planner) -> StreamOffset:
         """Plans when everything put so far is older than the cut: the clock is moved, then made known."""

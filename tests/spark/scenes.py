@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from shardway.aws.kinesis import PutEntry, WireRecord
 from shardway.aws.options import ConnectionOptions
 from shardway.core.hashkeys import even_ranges
 from shardway.model import IteratorAt, StreamName
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import EndKind, ShardPartition, ShardRange, TaskOptions
 from shardway.spark.task.connections import connection_for
 from shardway.spark.task.partition_reader import read_partition
@@ -90,7 +93,7 @@ class Scene:
         self.run(self.client.call("MergeShards", params))
 
     def settings(self, **changes: Any) -> TaskOptions:
-        return TaskOptions(connection=self.wire, **{"no_progress_s": 20.0, **changes})
+        return msgspec.structs.replace(TaskOptions.of(ReadOptions(), self.wire), **{"no_progress_s": 20.0, **changes})
 
     def partition(self, *chains: Chain, **changes: Any) -> ShardPartition:
         return ShardPartition(chains, self.stream, self.settings(**changes))

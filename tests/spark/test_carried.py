@@ -356,7 +356,7 @@ def driver_of(stream: Stream) -> Driver:
     local = stream.local
     where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
     options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON"}, streaming=True)
-    return Driver(options, TaskOptions(connection=options.connection("task")))
+    return Driver(options, TaskOptions.of(options, options.connection("task")))
 
 
 def test_a_batch_that_runs_again_elsewhere_has_the_same_rows(stream: Stream) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from shardway.local.embedded import LocalKinesis
 from shardway.model import StreamName
 from shardway.spark.driver.planner import PlanOptions
 from shardway.spark.options.caps import Caps
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.task import connections
 from tests.spark.chaos import Chaos
 
@@ -30,7 +32,8 @@ TOGETHER = 16
 async def history(seed: int) -> None:
     """One history from beginning to end."""
     rng = random.Random(seed)
-    options = PlanOptions(
+    options = replace(
+        PlanOptions.of(ReadOptions()),
         caps=rng.choice([Caps(), Caps(50, None), Caps(1000, None), Caps(None, 300_000)]),
         tasks_max=rng.choice([1, 3, 100]),
         poll_interval_s=rng.choice([0.0, 0.05, 1e6]),

@@ -34,7 +34,7 @@ def make_driver(stream: Stream) -> Iterator[MakeDriver]:
         local = stream.local
         where = {"streamName": "orders", "region": local.region, "endpointUrl": local.endpoint_url}
         options = parse_read_options({**where, "startingPosition": "TRIM_HORIZON", **given}, streaming=True)
-        made.append(Driver(options, TaskOptions(connection=options.connection("task")), all_at_first=all_at_first))
+        made.append(Driver(options, TaskOptions.of(options, options.connection("task")), all_at_first=all_at_first))
         return made[-1]
 
     yield make

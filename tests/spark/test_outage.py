@@ -16,6 +16,7 @@ from shardway.local.embedded import LocalKinesis
 from shardway.local.faults import Fault
 from shardway.model import StreamName
 from shardway.spark.driver.planner import PlanOptions
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import TaskOptions
 from shardway.spark.source import ShardwayDataSource, ShardwayStreamReader
 from tests.spark.planning import World
@@ -81,7 +82,8 @@ async def test_an_outage_that_lasts_ends_the_plan(idle_world: World, passing: Pa
 
 
 def test_the_driver_and_a_task_wait_equally_long() -> None:
-    assert PlanOptions().outage_s == TaskOptions(connection=ConnectionOptions()).no_progress_s == 120.0
+    options = ReadOptions()
+    assert PlanOptions.of(options).outage_s == TaskOptions.of(options, ConnectionOptions()).no_progress_s == 120.0
 
 
 @pytest.mark.parametrize(("given", "told_s"), [({}, 120.0), ({"outageTimeoutMs": "1000"}, 1.0)])

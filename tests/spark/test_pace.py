@@ -13,6 +13,7 @@ from shardway.model import StartingPosition
 from shardway.spark.driver.cut_lag import TOO_NEAR_BATCHES, CutLag
 from shardway.spark.driver.pace import BUSY_INTERVAL_S, Pace
 from shardway.spark.driver.planner import Planner, PlanOptions
+from shardway.spark.options.read_options import ReadOptions
 from tests.spark.planning import World
 
 if TYPE_CHECKING:
@@ -54,7 +55,13 @@ def test_no_more_than_the_interval_allows(every_s: float, interval_s: float, see
 async def test_a_busy_shard_is_asked_with_each_plan_and_a_quiet_one_once_a_second(world: World) -> None:
     await world.create(2)
     now_s = 0.0
-    planner = Planner(world.client, world.stream, StartingPosition.TRIM_HORIZON, PlanOptions(), monotonic=lambda: now_s)
+    planner = Planner(
+        world.client,
+        world.stream,
+        StartingPosition.TRIM_HORIZON,
+        PlanOptions.of(ReadOptions()),
+        monotonic=lambda: now_s,
+    )
     await planner.begin(None)
     await planner.plan()
     world.local.clock.advance(600)

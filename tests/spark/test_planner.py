@@ -20,6 +20,7 @@ from shardway.spark.driver.grouping import chains_of
 from shardway.spark.driver.planner import Planner, PlanOptions
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.options.caps import Caps
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.positions import Kind
 from shardway.spark.ranges import EndKind
 from tests.spark.planning import World, assert_exact, assert_parents_first
@@ -264,7 +265,7 @@ async def test_a_large_backlog_is_cut_at_a_reshard(world: World) -> None:
 
 
 async def test_a_stream_that_does_not_exist_is_named(world: World) -> None:
-    planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanOptions())
+    planner = Planner(world.client, StreamName("nowhere"), StartingPosition.LATEST, PlanOptions.of(ReadOptions()))
     with pytest.raises(ShardwayError, match=r"there is no stream nowhere in region us-east-1"):
         await planner.begin(None)
 

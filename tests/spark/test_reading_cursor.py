@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from shardway.aws.options import ConnectionOptions
 from shardway.core.log.silence import BARREN_PAGES_MAX
 from shardway.errors import DataLossError, StalledError, TransportError
 from shardway.model import IteratorAt
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
 from shardway.spark.task.range_cursor import EMPTY_PAUSE_S, RangeCursor
 
@@ -26,8 +28,8 @@ def shard_range(first: int, kind: EndKind, end: int | None = None, *, at_risk: b
 
 
 def cursor(range_: ShardRange, *, fail: bool = True, no_progress_s: float = 100.0) -> RangeCursor:
-    settings = TaskOptions(connection=ConnectionOptions(), fail_on_data_loss=fail, no_progress_s=no_progress_s)
-    return RangeCursor(range_, "orders", settings)
+    options = TaskOptions.of(ReadOptions(fail_on_data_loss=fail), ConnectionOptions())
+    return RangeCursor(range_, "orders", msgspec.structs.replace(options, no_progress_s=no_progress_s))
 
 
 def page(*numbers: int, then: str | None = "next", behind_ms: int | None = 1_000) -> GetRecordsPage:

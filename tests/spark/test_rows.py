@@ -7,6 +7,7 @@ import hashlib
 import logging
 
 import aws_kinesis_agg.aggregator as kpl
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from shardway.core.hashkeys import hash_key
 from shardway.errors import AggregateError, OptionError
 from shardway.model import HASH_KEY_MAX, OutsidePolicy
 from shardway.spark.columns import COLUMNS, SCHEMA
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.ranges import EndKind, ShardRange, TaskOptions
 from shardway.spark.task.arrow_columns import arrow_schema, asked_columns
 from shardway.spark.task.batcher import Batcher
@@ -32,7 +34,7 @@ ARRIVAL_S = 1_700_000_000.123
 
 
 def settings(**changes: object) -> TaskOptions:
-    return TaskOptions(connection=ConnectionOptions(), **changes)  # type: ignore[arg-type]
+    return msgspec.structs.replace(TaskOptions.of(ReadOptions(), ConnectionOptions()), **changes)
 
 
 def shard_range(**changes: object) -> ShardRange:

@@ -158,9 +158,9 @@ def field_docs(described: type) -> dict[str, str]:
     return found
 
 
-def help_of(described: type[msgspec.Struct], summary: str) -> str:
-    """Return the docstring of a class of options: ``summary``, then each field with its type, default, unit and
-    meaning. Fields that share one docstring stand together above it.
+def help_of(described: type[msgspec.Struct], summary: str, bounds: Mapping[str, str]) -> str:
+    """Return the docstring of a class of options: ``summary``, then each field with its type, default, unit, bounds and
+    meaning. Fields that share one docstring stand together above it. ``bounds`` has them by the field's name.
     """
     names = described.__struct_fields__
     if all(name.startswith("_") for name in names):
@@ -174,7 +174,8 @@ def help_of(described: type[msgspec.Struct], summary: str) -> str:
         if name.startswith("_"):
             continue
         given = "" if default is inspect.Parameter.empty else f" = {default_text(default)}"
-        told.append(f"{name}: {kinds[name]}{given}{_unit(name, default)}")
+        remarks = ", ".join(one for one in (_unit(name, default), bounds.get(name, "")) if one)
+        told.append(f"{name}: {kinds[name]}{given}" + (f" ({remarks})" if remarks else ""))
         if name in about:
             text = " ".join(about[name].split())
             told += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ")
@@ -194,4 +195,4 @@ def _unit(name: str, default: object) -> str:
     unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
     if unit == "bytes" and isinstance(default, int) and default >= MIB and default % MIB == 0:
         unit = f"bytes: {default // MIB} MiB"
-    return f" ({unit})" if unit else ""
+    return unit

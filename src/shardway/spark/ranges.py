@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardway.aws.kinesis import WireRecord
     from shardway.aws.options import ConnectionOptions
     from shardway.model import StreamName
+    from shardway.spark.options.read_options import ReadOptions
 
 try:
     from pyspark.sql.datasource import InputPartition
@@ -80,12 +81,14 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that every task of a query needs to know."""
 
     connection: ConnectionOptions
-    columns: tuple[str, ...] = COLUMNS
+    columns: tuple[str, ...]
     """The columns that the query asks for, in its order (`shardway.spark.task.arrow_columns.asked_columns`)."""
-    columns_not_null: tuple[str, ...] = ()
+    columns_not_null: tuple[str, ...]
     """The columns that the query's schema declares NOT NULL."""
-    aggregates_outside_range: OutsidePolicy = OutsidePolicy.DELIVER
-    fail_on_data_loss: bool = True
+    aggregates_outside_range: OutsidePolicy
+    fail_on_data_loss: bool
+    no_progress_s: float
+    """Seconds after which a range that has come no nearer to its end fails its task."""
     batch_bytes_max: int = 2**20
     """The most bytes of data and keys in a record batch (a single record may exceed it). Larger batches cost Spark as
     much CPU per row, and JVM and Python worker wait for each other longer."""
@@ -94,8 +97,24 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of answers whose pages were fetched and are not converted yet, per task."""
     chains_max: int = 32
     """The most chains of one task that are read at the same time."""
-    no_progress_s: float = 120.0
-    """Seconds after which a range that has come no nearer to its end fails its task."""
+
+    @classmethod
+    def of(
+        cls,
+        options: ReadOptions,
+        connection: ConnectionOptions,
+        columns: tuple[str, ...] = COLUMNS,
+        columns_not_null: tuple[str, ...] = (),
+    ) -> TaskOptions:
+        """Return what the options of a query say."""
+        return cls(
+            connection=connection,
+            columns=columns,
+            columns_not_null=columns_not_null,
+            aggregates_outside_range=options.aggregates_outside_range,
+            fail_on_data_loss=options.fail_on_data_loss,
+            no_progress_s=options.outage_s,
+        )
 
 
 NOTHING_CARRIED: Mapping[str, tuple[WireRecord, ...]] = MappingProxyType({})

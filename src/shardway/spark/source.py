@@ -348,11 +348,4 @@ def _task_options(options: ReadOptions, schema: StructType) -> TaskOptions:
     from shardway.spark.task.arrow_columns import asked_columns
 
     columns, not_null = asked_columns(schema)
-    return TaskOptions(
-        connection=locate(options.connection("task")),
-        columns=columns,
-        columns_not_null=not_null,
-        aggregates_outside_range=options.aggregates_outside_range,
-        fail_on_data_loss=options.fail_on_data_loss,
-        no_progress_s=options.outage_s,
-    )
+    return TaskOptions.of(options, locate(options.connection("task")), columns, not_null)

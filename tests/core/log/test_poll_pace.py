@@ -156,5 +156,5 @@ def test_times_that_cannot_be_are_told_at_once() -> None:
     with pytest.raises(OptionError) as told:
         PollingOptions(**wrong, request_records_max=0)
     assert {fault.split()[0] for fault in told.value.faults} == {*wrong, "request_records_max"}
-    with pytest.raises(OptionError, match="request_records_max is from 1 to 10000, not 10001"):
+    with pytest.raises(OptionError, match="request_records_max must be from 1 to 10000, not 10001"):
         PollingOptions(request_records_max=10_001)

@@ -227,13 +227,17 @@ def test_one_that_goes_back_or_ahead_is_refused() -> None:
     driven = Driven(Riding())
     driven.settle(at(5))
     driven.handle(tenure_commands.CheckpointStored(at(5)))
-    with pytest.raises(CheckpointError, match="orders, shard-0: a checkpoint at 4/0 would go back, as all up to 5/0"):
+    with pytest.raises(
+        CheckpointError, match="orders, shard-0: a checkpoint at 4/0 would go back, as all up to 5/0"
+    ) as told:
         driven.handle(driven.prepare(at(4)))
+    assert told.value.goes_back
     driven.settle(at(8))
     with pytest.raises(CheckpointError, match="as all up to 8/0 is settled and checkpointed"):
         driven.handle(driven.prepare(at(7)))
-    with pytest.raises(CheckpointError, match="the last record that came is 20/0"):
+    with pytest.raises(CheckpointError, match="the last record that came is 20/0") as told:
         driven.handle(driven.prepare(at(21)))
+    assert not told.value.goes_back
     with pytest.raises(CheckpointError, match="SHARD_END cannot be prepared: the last record that came is 20/0"):
         driven.handle(driven.prepare(END))
     assert driven.one.state is State.FREE

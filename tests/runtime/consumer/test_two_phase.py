@@ -97,8 +97,9 @@ async def test_what_is_checkpointed_or_not_fetched_cannot_be_prepared(local: Loc
         batch = await one.reader.delivery.next_batch()
         assert batch is not None
         batch.ack()
-        with pytest.raises(CheckpointError, match="prepare before it is settled"):
+        with pytest.raises(CheckpointError, match="prepare before it is settled") as told:
             await one.prepare(batch, index=0)
+        assert told.value.goes_back
         with pytest.raises(CheckpointError, match="cannot be prepared: the last record that came"):
             await one.reader.checkpointing.prepare(Position(numbers[1] + 1))
         prepared = await one.prepare(batch)  # where all is settled up to now

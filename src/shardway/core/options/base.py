@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import msgspec
 
 from shardway.core.options.check import check
-from shardway.core.options.hints import SECRET, remarks, shown
+from shardway.core.options.hints import SECRET, bounds_text, remarks, shown
 from shardway.core.options.unknown import unknown_names
 from shardway.core.signatures import SignedMeta, field_defaults, help_of
 
@@ -39,7 +39,10 @@ class _Named(SignedMeta):
         @property
         def __doc__(self) -> str | None:
             summary = vars(self).get("__doc__")
-            return help_of(self, inspect.cleandoc(summary)) if isinstance(summary, str) else None
+            if not isinstance(summary, str):
+                return None
+            bounds = {name: bounds_text(hint) for name, hint in hints_of(self).items()}
+            return help_of(self, inspect.cleandoc(summary), bounds)
 
         def _by_name(self, values: tuple[object, ...]) -> str:
             """Return what an error says of values that were given by their places."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class Mark(enum.Enum):
@@ -118,6 +118,11 @@ def metas(hint: Any) -> Iterator[msgspec.Meta]:
     return (one for one in remarks(hint) if isinstance(one, msgspec.Meta))
 
 
+def bounds_text(hint: Any, shown_as: Callable[[float], str] = str) -> str:
+    """Return which numbers a hint takes, in the words of its errors; an empty text where it takes all."""
+    return ", ".join(text for one in metas(hint) for text, _ in _bounds(one, shown_as))
+
+
 def lacks(value: Any, names: Iterable[str]) -> list[str]:
     """Return the attributes that a value lacks."""
     return [name for name in names if not hasattr(value, name)]
@@ -200,15 +205,23 @@ def _out_of_bounds(value: float, hint: Any) -> Iterator[str]:
 
 
 def _bound_passed(value: float, bounds: msgspec.Meta) -> str | None:
-    if bounds.ge is not None and bounds.le is not None:
-        return None if bounds.ge <= value <= bounds.le else f"is from {bounds.ge} to {bounds.le}"
-    if bounds.gt is not None and not value > bounds.gt:
-        return f"must be more than {bounds.gt}"
-    if bounds.ge is not None and not value >= bounds.ge:
-        return f"must be at least {bounds.ge}"
-    if bounds.le is not None and not value <= bounds.le:
-        return f"must be at most {bounds.le}"
-    return None
+    return next((f"must be {text}" for text, holds in _bounds(bounds) if not holds(value)), None)
+
+
+def _bounds(
+    bounds: msgspec.Meta, shown_as: Callable[[float], str] = str
+) -> Iterator[tuple[str, Callable[[float], bool]]]:
+    """Yield each bound as the rest of a sentence, and the function that says whether a number keeps it."""
+    least, most, above = bounds.ge, bounds.le, bounds.gt
+    if least is not None and most is not None:
+        yield f"from {shown_as(least)} to {shown_as(most)}", lambda value: least <= value <= most
+        return
+    if above is not None:
+        yield f"more than {shown_as(above)}", lambda value: value > above
+    if least is not None:
+        yield f"at least {shown_as(least)}", lambda value: value >= least
+    if most is not None:
+        yield f"at most {shown_as(most)}", lambda value: value <= most
 
 
 def _called(kind: Any) -> str:

@@ -305,7 +305,7 @@ class Consumer(Generic[T]):
         LATEST is the moment of the call: whatever arrives later comes, and perhaps what arrived in the two seconds
         before, or while the machine slept. What the retention took at the former place, and what was not missed yet, is
         not told any more (`CheckpointTrimmed`). After a seek to an older place, `prepare` refuses what lies before the
-        stored checkpoint.
+        stored checkpoint: its `CheckpointError` has ``goes_back``.
 
         Raises KeyError for a shard that this consumer does not hold, and CheckpointError while a checkpoint is pending.
         """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-CUT_LAG_MS = 500
-"""A live batch is cut at most so many milliseconds behind the service's clock."""
 CUT_LAG_LEAST_MS = 15
 """A live batch is cut at least so many milliseconds behind the service's clock: less saves nothing that a reader would
 notice.

@@ -143,14 +143,7 @@ class Driver:
                 KinesisClient(self._wire),
                 self._options.stream,
                 self._options.start,
-                PlanOptions(
-                    caps=self._options.caps,
-                    tasks_max=self._options.max_partitions,
-                    fail_on_data_loss=self._options.fail_on_data_loss,
-                    poll_interval_s=self._options.poll_interval_s,
-                    cut_lag_ms=self._options.cut_lag_ms,
-                    outage_s=self._options.outage_s,
-                ),
+                PlanOptions.of(self._options),
             )
             leases = self._options.leases
             if leases is not None and self._leases is None:

@@ -22,7 +22,7 @@ from shardway.errors import InvalidArgumentError, NotFoundError
 from shardway.model import StartingPosition, StreamName
 from shardway.spark.driver.carried_records import CarriedRecords
 from shardway.spark.driver.cut_choice import CutChoice
-from shardway.spark.driver.cut_lag import CUT_LAG_MS, CutLag
+from shardway.spark.driver.cut_lag import CutLag
 from shardway.spark.driver.cut_step import CutStep
 from shardway.spark.driver.cut_wait import CutWait, WaitedShards
 from shardway.spark.driver.grouping import ranges_of
@@ -33,9 +33,10 @@ from shardway.spark.driver.shard_ends import EndSearch, ShardEnd
 from shardway.spark.driver.shard_looks import LOOK_RECORDS, ShardLooks
 from shardway.spark.driver.shard_state import ShardState
 from shardway.spark.lookahead.losses import LossPolicy
-from shardway.spark.lookahead.stream_calls import CROSSING_PAGES_MAX, OUTAGE_S, StreamCalls, patience
+from shardway.spark.lookahead.stream_calls import CROSSING_PAGES_MAX, StreamCalls, patience
 from shardway.spark.offsets import StreamOffset
 from shardway.spark.options.caps import UNCAPPED, Caps
+from shardway.spark.options.read_options import ReadOptions
 from shardway.spark.positions import Kind
 from shardway.spark.ranges import EndKind, ShardRange
 
@@ -53,23 +54,35 @@ _NO_LEASES: Mapping[str, LeaseRow] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """The options of the planning of batches."""
+    """The options of the planning of batches: those that a query's options say, and bounds that no query changes."""
 
-    caps: Caps = UNCAPPED
-    tasks_max: int = 100
-    fail_on_data_loss: bool = True
-    poll_interval_s: float = 1.0
-    cut_lag_ms: int = CUT_LAG_MS
+    caps: Caps
+    tasks_max: int
+    fail_on_data_loss: bool
+    poll_interval_s: float
+    cut_lag_ms: int
     """The most milliseconds by which a live batch is cut behind the service's clock; they are fewer where shards are
     busy.
     """
-    listing_interval_s: float = 60.0
-    outage_s: float = OUTAGE_S
+    outage_s: float
     """Seconds for which a call is repeated before the plan fails."""
+    listing_interval_s: float = 60.0
     calls_max: int = 64
     """The most calls that are under way at the same time."""
     crossing_pages_max: int = CROSSING_PAGES_MAX
     """The most empty pages that one look follows over a silence."""
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> PlanOptions:
+        """Return what the options of a query say."""
+        return cls(
+            caps=options.caps,
+            tasks_max=options.max_partitions,
+            fail_on_data_loss=options.fail_on_data_loss,
+            poll_interval_s=options.poll_interval_s,
+            cut_lag_ms=options.cut_lag_ms,
+            outage_s=options.outage_s,
+        )
 
 
 class Planner:

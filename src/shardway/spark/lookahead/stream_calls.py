@@ -18,13 +18,11 @@ CROSSING_PAGES_MAX = 100
 """The most empty pages that one look follows over a silence, some 20 s at 5 calls a second; the next look goes on from
 there.
 """
-OUTAGE_S = 120.0
-"""Seconds for which a call is repeated while the service cannot be reached, refuses or fails, unless said otherwise."""
 ATTEMPTS_MAX = 100_000
 """More attempts than there is time for: the time alone decides how long a call is repeated."""
 
 
-def patience(outage_s: float = OUTAGE_S) -> RetryPolicy:
+def patience(outage_s: float) -> RetryPolicy:
     """Return how the driver repeats its calls: for ``outage_s``, with pauses of at most 3 s."""
     return RetryPolicy(attempts_max=ATTEMPTS_MAX, base_s=0.1, cap_s=3.0, deadline_s=outage_s)
 
@@ -61,15 +59,15 @@ class StreamCalls:
         stream: StreamName,
         concurrency: asyncio.Semaphore,
         *,
+        retry: RetryPolicy,
         crossing_pages_max: int = CROSSING_PAGES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
-        retry: RetryPolicy | None = None,
     ) -> None:
         self.client = client
         self.stream = stream
         self.crossing_pages_max = crossing_pages_max
         self.monotonic = monotonic
-        self.retry = patience() if retry is None else retry
+        self.retry = retry
         self.sample_bytes_max = 64 * 1024
         """The most bytes that one look should bring, once the size of the shard's records is known."""
         self.entry_bytes_max = 0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from shardway.core.options.hints import alternatives, remarks
+from shardway.core.options.hints import alternatives, bounds_text, remarks
 from shardway.spark.options.texts import PARSERS
 
 
@@ -38,7 +38,8 @@ class Declaration(NamedTuple):
     field: str
     name: str
     hint: Any
-    type: str
+    taken: str
+    """The type or the unit, and the bounds."""
     default: str
     about: str
     parse: Callable[[str], Any]
@@ -72,7 +73,7 @@ def _declaration(field: msgspec.structs.FieldInfo, hint: Any, option: Option) ->
         field.name,
         option.name or _camel(field.name),
         hint,
-        option.type,
+        ", ".join(text for text in (option.type, bounds_text(hint, _shown)) if text),
         _shown(field.default) if option.default is None else option.default,
         option.about,
         option.parse or PARSERS[kinds[0]],

@@ -229,10 +229,6 @@ class Process:
             self.name, self.key_of(batch), batch.token, name, _positions(batch, ())
         )
 
-    def is_checkpointed(self, batch: Batch[Any]) -> bool:
-        """Return whether the stored checkpoint lies behind the batch's last record."""
-        return self.history.is_checkpointed(self.key_of(batch), _positions(batch, ())[-1])
-
     def has_sought(self, batch: Batch[Any]) -> bool:
         """Return whether the program has sought in the batch's tenure."""
         return self.history.was_sought(self.key_of(batch), batch.token)
@@ -541,10 +537,9 @@ async def two_phase(consumer: Consumer[Any], process: Process) -> None:
         async for batch in shard:
             try:
                 await work(batch)
-            except CheckpointError:
-                # No checkpoint is prepared before the stored one. What a seek has brought back from there was put out,
-                # or passed over.
-                if process.has_sought(batch) and process.is_checkpointed(batch):
+            except CheckpointError as error:
+                # What a seek has brought back from before the checkpoint was put out, or passed over.
+                if error.goes_back and process.has_sought(batch):
                     batch.ack()
                 else:
                     batch.nack(delay_s=0.5)

@@ -116,7 +116,8 @@ def _prepare(one: Checkpoints, event: events.Prepare, progress: Progress, now_s:
     if to < one.told:
         raise CheckpointError(
             f"{one.where}: a checkpoint at {_shown(to)} would go back, as all up to {_shown(one.told)} is settled and "
-            "checkpointed: prepare before it is settled"
+            "checkpointed: prepare before it is settled",
+            goes_back=True,
         )
     if to > event.came_to:
         raise CheckpointError(

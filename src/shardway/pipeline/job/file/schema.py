@@ -22,7 +22,7 @@ def job_schema() -> dict[str, Any]:
         "description": job["properties"]["source"]["description"],
         "type": "object",
         "properties": {
-            option.name: {"description": f"{option.type}; default {option.default}. {option.about}"}
+            option.name: {"description": f"{option.taken}; default {option.default}. {option.about}"}
             for option in READ_OPTIONS
             if option.stream
         },

@@ -206,11 +206,6 @@ class History(Journal):
             self.fault("a letter of another record", f"{who}: that of {shown(position)} of {shard_id}")
         story.settle([position], None if part is None else [part])
 
-    def is_checkpointed(self, shard_id: str, position: Position) -> bool:
-        """Return whether the stored checkpoint of a shard lies behind a position."""
-        checkpoint = self.shards[shard_id].checkpoint
-        return checkpoint is not None and Checkpoint.at(position) < checkpoint
-
     def was_sought(self, shard_id: str, token: int) -> bool:
         """Return whether the program has sought in a tenure: then records come again that it has put out."""
         return self.shards[shard_id].stint(token).seeks > 0
